@@ -16,7 +16,7 @@ from carrypost import errors
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, GivenUp, Handed, Receipt
+from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Reason, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
@@ -80,6 +80,11 @@ class EncodedProgram:
 
     def receipt(self, receipt: Receipt) -> None:
         self._program.receipt(through(Receipt, receipt))
+
+    def lost(self, lost: ClaimLost) -> None:
+        flat = (lost.subscription, lost.reason, lost.client, lost.durable)
+        subscription, reason, client, durable = through(tuple[str, Reason, str, bool], flat)
+        self._program.lost(ClaimLost(subscription, described(lost.descriptor), reason, client, durable))
 
     def node_ended(self, reason: str) -> None:
         self._program.node_ended(through(str, reason))

@@ -119,6 +119,20 @@ async def test_what_is_processed_in_vain_is_a_dead_letter_in_the_end(net: testin
         assert [type(each.__cause__) for each in failing.told] == [KeyError]
 
 
+@scene("a", messaging={"tries": 2})
+async def test_a_failure_that_the_program_caught_itself_does_not_fail_its_test(net: testing.Network) -> None:
+    async with net.context("a", INDIVIDUAL) as context:  # Without an exception listener.
+        box = await context.declare_queue("box")
+        inbox = await context.create_consumer(box)
+        await context.create_producer().send(box, "x")
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                async with (await got(inbox)).processing():
+                    raise KeyError
+        await net.run(5)
+        assert context.given_up == 1
+
+
 @scene("a")
 async def test_a_dead_letter_that_a_program_fails_with_stays_with_it_until_it_ends(net: testing.Network) -> None:
     failing = Failing()

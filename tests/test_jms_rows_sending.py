@@ -326,9 +326,13 @@ async def test_row_103_every_error_is_a_jms_exception_with_a_code_and_its_cause(
         assert isinstance(selector.value, carrypost.PatternError)
         with pytest.raises(JMSException) as pattern:
             await context.create_consumer(NEWS, patterns={"a": "("})
-        assert isinstance(pattern.value, carrypost.CarrypostError)
+        assert type(pattern.value.__cause__) is carrypost.PatternError
         with pytest.raises(JMSException) as body:
             await context.create_producer().send(NEWS, 5)
         assert isinstance(body.value, carrypost.PayloadError)
+        with pytest.raises(JMSException) as large:  # The node refuses this one.
+            await context.create_producer().send(context.create_topic("x" * 500, ordering="causal"), "x")
+        assert isinstance(large.value.__cause__, carrypost.CarrypostError)
+        assert not isinstance(large.value.__cause__, JMSException)
         assert (selector.value.error_code, body.value.error_code) == ("selector-syntax", None)
     assert carrypost.IllegalStateRuntimeException is IllegalStateException

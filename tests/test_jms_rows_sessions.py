@@ -215,14 +215,18 @@ CALLS: dict[str, Callable[[Context], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", ["set", "decorated"])
+@pytest.mark.parametrize("by", ["itself", "a task"])
 @scene("a")
-async def test_row_61_a_listener_does_not_end_what_waits_for_it(net: testing.Network, call: str, kind: str) -> None:
+async def test_row_61_a_listener_does_not_end_what_waits_for_it(
+    net: testing.Network, call: str, kind: str, by: str
+) -> None:
     async with net.context("a") as context:
         found: list[BaseException] = []
 
         async def ends(_: Message) -> None:
             try:
-                await CALLS[call](context)  # type: ignore[misc]
+                ending = CALLS[call](context)
+                await (ending if by == "itself" else asyncio.wait_for(ending, SOON_S))  # type: ignore[misc,arg-type]
             except IllegalStateException as error:
                 found.append(error)
 
@@ -237,6 +241,51 @@ async def test_row_61_a_listener_does_not_end_what_waits_for_it(net: testing.Net
         (error,) = found
         assert "it would wait for itself" in str(error)
         assert call in str(error)
+
+
+@scene("a")
+async def test_row_61_a_task_that_a_listener_left_behind_may_close_its_context(net: testing.Network) -> None:
+    context = await net.context("a")
+    tasks: list[asyncio.Task[None]] = []
+    consumer = await context.create_consumer(NEWS)
+    consumer.set_message_listener(lambda _: tasks.append(asyncio.create_task(context.close())))
+    async with net.context("a") as sender:
+        await send(sender, "x")
+    await net.run(5)
+    assert [task.exception() for task in tasks] == [None]
+    with pytest.raises(IllegalStateException, match="closed"):
+        await context.recover()
+
+
+@scene("a")
+async def test_row_63_the_exception_listener_hears_that_the_node_ended(net: testing.Network) -> None:
+    context = await net.context("a")
+    heard: list[JMSException] = []
+    context.set_exception_listener(heard.append)
+    net.kill("a")
+    await net.run(1)
+    assert [str(each) for each in heard] == ["the node 'a' was killed: restart it, and make another context"]
+    await context.close()
+
+
+@scene("a", "b", cache_messages_max=10, limits={"unconfirmed_max": 5})
+async def test_row_63_the_exception_listener_hears_that_a_durable_subscription_lost_messages(
+    net: testing.Network,
+) -> None:
+    async with net.context("a") as sender, net.context("b", client_id="me") as context:
+        heard: list[JMSException] = []
+        context.set_exception_listener(heard.append)
+        async with context.create_durable_consumer(NEWS, "mail"):
+            pass
+        for number in range(20):
+            await sender.create_producer().send(NEWS, str(number))
+            await net.run(5)
+        lost = net.host("b").messaging.overview()
+        assert lost is not None
+        assert lost.lost > 2
+        assert {type(each) for each in heard} == {ResourceAllocationException}
+        assert all("the durable subscription" in str(each) for each in heard)
+        assert len(heard) == lost.lost.bit_length()  # The first, the second, the fourth, …
 
 
 @scene("a", disk_delay_s=0.1)

@@ -16,6 +16,7 @@ from carrypost import (
     JMSException,
     SendState,
     SessionMode,
+    TransactionInProgressException,
     TransactionRolledBackException,
     testing,
 )
@@ -268,3 +269,18 @@ def test_a_commit_that_is_dropped_while_it_waits_leaves_nothing_behind_that_was_
             await net.run(1)
 
     play(scene, disk_delay_s=0.01)
+
+
+def test_a_context_has_one_transaction_at_a_time() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", TRANSACTED) as tx:
+            async with tx.transaction():
+                with pytest.raises(TransactionInProgressException, match="leave its block first"):
+                    async with tx.transaction():
+                        pass
+                with pytest.raises(TransactionInProgressException, match="would not be sent before the commit"):
+                    await tx.request(tx.create_topic("questions"), "?", time_to_live=60)
+            async with tx.transaction():
+                pass
+
+    play(scene)

@@ -140,13 +140,6 @@ def test_a_binding_says_when_it_lapses_and_how_its_topic_is_opened() -> None:
     assert names.lookup("topic/forum") == Binding("topic/forum", "topic/forum", Ordering.CAUSAL)
 
 
-def test_the_only_name_of_a_queue_of_this_node_is_told_apart() -> None:
-    names = space((HERE, "box", "queue/here/box"), (HERE, "alias", "queue/x/box"), (HERE, "topic of mine", "topic/t"))
-    assert [each.name for each in names.listing("") if each.sole] == ["box"]
-    names.add(Entry(HERE, "second", "queue/here/box"))
-    assert not [each.name for each in names.listing("") if each.sole]
-
-
 def test_what_is_hidden_is_not_seen() -> None:
     names = Namespace(HERE)
     names.add(Entry(X, "a/news", "topic/news", hidden=True))

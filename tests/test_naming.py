@@ -217,40 +217,84 @@ def test_names_belong_to_the_node_and_not_to_a_program() -> None:
     run(scene, "a")
 
 
-class Ends(EncodedProvider):
-    """Notes which queues were to end."""
-
-    ended: list[str]
-
-    async def end_queue(self, destination: str) -> None:
-        self.ended.append(destination)
-
-
 def test_with_its_last_name_a_queue_of_this_node_ends() -> None:
-    ended: list[str] = []
-
-    class Network(testing.Network):
-        def provider(self, node: str) -> Provider:
-            made = Ends(super().provider(node))
-            made.ended = ended
-            return made
-
     async def scene(net: testing.Network) -> None:
         async with net.context("a") as ctx:
             names = InitialContext(ctx)
-            await names.bind("box", Queue("Alan@a"))
-            await names.bind("second", Queue("Alan@a"))
+            box = await ctx.declare_queue("Alan")
+            await names.bind("second", box)
             await names.bind("friend", Queue("Bob@b"))
             await names.bind("news", Topic("news"))
             for name in ("friend", "news", "second"):
                 await names.unbind(name)
-            assert ended == []
-            await names.unbind("box")
-            assert ended == ["queue/a/Alan"]
+            await ctx.create_producer().send(box, "it is still there")
+            await names.unbind("Alan")
+            assert await names.list() == []
+            with pytest.raises(InvalidDestinationException, match="declare it first"):
+                await ctx.create_producer().send(box, "x")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(testing, "Network", Network)
-        run(scene, "a")
+    run(scene, "a")
+
+
+def test_a_name_of_an_own_queue_that_was_never_declared_can_be_unbound() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            names = InitialContext(ctx)
+            await names.bind("Anna", Queue("Anna@a"))
+            await names.unbind("Anna")
+            assert await names.list() == []
+
+    run(scene, "a")
+
+
+def test_a_queue_with_consumers_here_keeps_its_last_name() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            names = InitialContext(ctx)
+            async with ctx.create_consumer(await ctx.declare_queue("Alan")):
+                with pytest.raises(IllegalStateException, match="close them first"):
+                    await names.unbind("Alan")
+            assert await names.list() == ["Alan"]
+            await names.unbind("Alan")
+
+    run(scene, "a")
+
+
+def test_a_queue_whose_only_name_was_bound_to_something_else_can_be_ended() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            names = InitialContext(ctx)
+            box = await ctx.declare_queue("Alan")
+            await names.rebind("Alan", Topic("news"))
+            await ctx.end_queue(box)
+            with pytest.raises(InvalidDestinationException, match="declare it first"):
+                await ctx.create_producer().send(box, "x")
+            assert await names.lookup("Alan") == Topic("news")
+
+    run(scene, "a")
+
+
+def test_the_end_of_a_queue_and_of_its_names_is_one_batch() -> None:
+    """A crash at any moment leaves both or neither: a queue without a name would stay for good."""
+
+    async def scene(net: testing.Network) -> None:
+        seen = set[tuple[bool, bool]]()
+        for milliseconds in range(0, 60, 5):
+            async with net.context("a") as ctx:
+                box = await ctx.declare_queue("Alan")
+                await InitialContext(ctx).rebind("alias", box)
+                ending = asyncio.create_task(ctx.end_queue(box))
+                await net.run(milliseconds / 1000)
+                net.kill("a")
+                await asyncio.gather(ending, return_exceptions=True)
+            net.restart("a")
+            async with net.context("a") as ctx:
+                there = net.host("a").messaging.overview()
+                assert there is not None
+                seen.add((bool(there.queues), bool(await InitialContext(ctx).list())))
+        assert seen == {(True, True), (False, False)}
+
+    run(scene, "a", disk_delay_s=0.02)
 
 
 # --- several devices -------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ class IllegalStateException(JMSException, StateError):  # noqa: N818 - likewise
 
 
 class TransactionInProgressException(IllegalStateException):
-    """A call that has to wait until a transaction ends."""
+    """A call that has to wait until the transaction of its context ends."""
 
 
 class InvalidClientIDException(JMSException, LocalError):  # noqa: N818 - likewise

@@ -194,6 +194,9 @@ class ClaimLost(msgspec.Struct, frozen=True):
     """Its name; of a live one, its destination."""
     descriptor: Descriptor
     reason: Reason
+    client: str = ""
+    """The client id that the subscription belongs to."""
+    durable: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):

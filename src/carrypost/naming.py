@@ -93,14 +93,11 @@ class NamingContext:
     async def unbind(self, name: str) -> None:
         """Let a name go. This node advertises it no more, and other devices forget it when its time is over.
 
-        With the last name of a queue on the node that manages it, the queue ends. A name of another node goes on this
-        device only, until it is advertised anew. Raises `NameNotFoundException` if nothing is called so.
+        With the last name of a queue on the node that manages it, the queue ends, in the same batch. A name of another
+        node goes on this device only, until it is advertised anew. Raises `NameNotFoundException` if nothing is called
+        so, and `IllegalStateException` if the queue that would end has consumers on this node.
         """
-        provider, full = await self._provider(), self._full(name)
-        found = await provider.lookup(full, 0.0, None)
-        if found.sole:
-            await provider.end_queue(found.destination)
-        await provider.unbind(full, context=False)
+        await (await self._provider()).unbind(self._full(name), context=False)
 
     async def lookup(self, name: str, timeout: Duration | None = None) -> Destination | NamingContext:
         """What a name stands for on this device: a topic, a queue, or a context.

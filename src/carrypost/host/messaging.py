@@ -168,10 +168,10 @@ class HostMessaging:
         return destination
 
     def end_queue(self, number: int, destination: str, now: int) -> None:
-        """End a queue of this node: whoever sent what is in it hears that it failed."""
+        """End a queue of this node, with its names here: whoever sent what is in it hears that it failed."""
         with self._host.step(now):
             self._works.check_number(number)
-            self._awake().end_queue(destination)
+            self._awake().end_queue(destination, now)
             self._works.follow(number, commit=False)
 
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
@@ -233,12 +233,15 @@ class HostMessaging:
             self._works.follow(number)
 
     def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:
-        """Let a name go; `context`: a context that has no names."""
+        """Let a name go, and with the last name of a queue of this node the queue; `context`: an empty context."""
         with self._host.step(now):
             self._works.check_number(number)
-            directory = self._awake().directory
-            (directory.destroy if context else directory.unbind)(name, number, now)
-            self._works.follow(number)
+            messaging, ended = self._awake(), False
+            if context:
+                messaging.directory.destroy(name, number, now)
+            else:
+                ended = messaging.unbind(name, number, now)
+            self._works.follow(number, commit=not ended)  # The end of a queue is not undone: it is written again.
 
     def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
         """What a name stands for on this device; `kind`: nothing else is meant. Raises a `NamingException`."""

@@ -78,7 +78,7 @@ def _subscribed(wanted: Wanted) -> Subscribe:
     except JMSException:
         raise
     except CarrypostError as error:
-        raise translated(error) from None
+        raise translated(error) from error
     return Subscribe(
         found, ordering=topic.ordering, name=wanted.name, durable=wanted.durable, shared=wanted.shared,
         no_local=wanted.no_local,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.jms.calling import called
+from carrypost.jms.calling import called, is_called_by
 
 _log = logging.getLogger("carrypost.jms")
 
@@ -50,7 +50,7 @@ class Completions:
 
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a completion listener: it would wait for itself."""
-        if self._task is not None and asyncio.current_task() is self._task:
+        if is_called_by(self):
             raise IllegalStateException(f"a completion listener cannot {what} of its own context")
 
     async def _run(self) -> None:
@@ -59,8 +59,8 @@ class Completions:
             await asyncio.wait({done})
             error = done.exception()
             if error is None:
-                failed = await called(listener.on_completion, message)
+                failed = await called(self, listener.on_completion, message)
             else:
-                failed = await called(listener.on_exception, message, error)
+                failed = await called(self, listener.on_exception, message, error)
             if failed is not None:
                 _log.error("a completion listener failed", exc_info=failed)

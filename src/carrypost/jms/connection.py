@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from carrypost.errors import IllegalStateException, JMSException
-from carrypost.jms.calling import called
+from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
+from carrypost.jms.calling import called, is_called_by
 from carrypost.jms.session import Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, GivenUp, Handed, Receipt
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -55,8 +55,10 @@ class Connection:
         self._sessions: dict[int, Session] = {}
         self._opening = asyncio.Lock()
         self._listener: ExceptionListener | None = None
-        self._reports: deque[JMSException] = deque()
+        self._reports: deque[tuple[JMSException, bool]] = deque()
         self._reporting: asyncio.Task[None] | None = None
+        self._losses: Counter[str] = Counter()
+        """Messages that durable subscriptions of its client id lost, by subscription."""
 
     @property
     def provider(self) -> Provider:
@@ -171,6 +173,19 @@ class Connection:
         self.number = 0
         for session in list(self._sessions.values()):
             session.node_ended(reason)
+        if self._listener is not None:  # Else the next call that needs the node raises it.
+            self.report(JMSException(reason))
+
+    def lost(self, lost: ClaimLost) -> None:
+        """Report lost messages, the less often the more there are: nobody may have consumed for weeks."""
+        count = self._losses[lost.subscription] = self._losses[lost.subscription] + 1
+        if self._listener is not None and count.bit_count() == 1:  # Else the node's log has it.
+            self.report(
+                ResourceAllocationException(
+                    f"the durable subscription {lost.subscription!r} lost the message {lost.descriptor.shown} "
+                    f"({lost.reason.value}), {count} so far: consume more often, or give the node a larger cache"
+                )
+            )
 
     # --- what nobody else can be told ----------------------------------------------------------------------
 
@@ -178,24 +193,25 @@ class Connection:
         """Who is told of problems that have no other place to go."""
         self._listener = listener
 
-    def report(self, error: JMSException) -> None:
-        """Tell the exception listener, or the log."""
-        self._reports.append(error)
+    def report(self, error: JMSException, *, seen: bool = False) -> None:
+        """Tell the exception listener, or the log; `seen`: the program knows already what it is about."""
+        self._reports.append((error, seen))
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
 
     async def told(self) -> None:
         """If the connection is closed, wait until all of it was told; who is just being told does not wait."""
-        if self._provider is None and self._reporting is not None and asyncio.current_task() is not self._reporting:
+        if self._provider is None and self._reporting is not None and not is_called_by(self):
             await asyncio.wait({self._reporting})
 
     async def _run(self) -> None:
         while self._reports:
-            error = self._reports.popleft()
+            error, seen = self._reports.popleft()
             if self._listener is None:
                 _log.error("%s", error, exc_info=error)
-                self._source.unheard(error)
+                if not seen:
+                    self._source.unheard(error)
                 continue
-            failed = await called(self._listener, error)
+            failed = await called(self, self._listener, error)
             if failed is not None:
                 _log.error("an exception listener failed", exc_info=failed)

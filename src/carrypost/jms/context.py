@@ -12,7 +12,12 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    JMSException,
+    TransactionInProgressException,
+)
 from carrypost.jms.asking import asked
 from carrypost.jms.connection import Connection, ExceptionListener
 from carrypost.jms.consumer import Consumer, Wanted
@@ -45,6 +50,8 @@ class Context(Maker, Queueing):
         self._connection = connection
         self._mode = _checked(mode)
         self._auto_start = True
+        self._in_block = False
+        """A block of `transaction` is open."""
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
@@ -246,10 +253,12 @@ class Context(Maker, Queueing):
         await self._connection.stop()
 
     def set_exception_listener(self, listener: ExceptionListener | None) -> None:
-        """Who is told of problems of the connection that no call can raise; by default the log is.
+        """Set the function that is called with problems that no call can raise; without one they are logged.
 
-        Those are sends and acknowledgements that could not be stored after their call returned, and messages that a
-        listener failed with too often (`ListenerException`). That no other node is near is no problem.
+        Those are sends and acknowledgements that could not be stored after their call returned, messages that a
+        listener failed with too often (`ListenerException`), messages that a durable subscription of this client id
+        lost (`ResourceAllocationException`: the first, the second, the fourth, and so on), and the end of the node.
+        That no other node is near is no problem.
         """
         self._opened()
         if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
@@ -433,14 +442,26 @@ class Context(Maker, Queueing):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Commit at the end of the block; roll back if it raises."""
+        """Commit at the end of the block; roll back if it raises.
+
+        A context has one transaction at a time: inside the block of another one this raises
+        `TransactionInProgressException`.
+        """
         transaction = self._transaction()
+        if self._in_block:
+            raise TransactionInProgressException(
+                "a transaction of this context is in progress: leave its block first, or use another context "
+                "(ctx.create_context(SessionMode.SESSION_TRANSACTED))"
+            )
+        self._in_block = True
         try:
             yield
         except BaseException:
             with suppress(JMSException):  # A context that is closed has rolled back.
                 await asyncio.shield(asyncio.ensure_future(transaction.rollback()))
             raise
+        finally:
+            self._in_block = False
         await transaction.commit()
 
     def _transaction(self) -> Transaction:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
-from carrypost.jms.calling import called
+from carrypost.jms.calling import called, is_called_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Listening:
 
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a listener: it would wait for itself."""
-        if asyncio.current_task() is self._task:
+        if is_called_by(self):
             raise IllegalStateException(f"a listener cannot {what} of its own context: it would wait for itself")
 
     async def idle(self) -> None:
@@ -124,7 +124,7 @@ class Listening:
         else:
             self._session.acknowledging.consumed(handed)
             consumer.was_taken(handed)
-            await _called(listener, message)
+            await self._called(listener, message)
 
     async def _tried(self, consumer: Consumer, listener: Listener, handed: Handed, message: Message) -> bool:
         """Call the listener until it does not raise; True if the message is consumed, False if it is given up.
@@ -135,7 +135,7 @@ class Listening:
         works = self._session.works
         tries = works.provider.place.settings.tries
         while True:
-            error = await _called(listener, message)
+            error = await self._called(listener, message)
             if error is None:
                 return True
             if handed.count >= tries:
@@ -150,13 +150,12 @@ class Listening:
                 return False  # It expired.
             message = again
 
-
-async def _called(listener: Listener, message: Message) -> BaseException | None:
-    """Call a listener; returns what it raised."""
-    error = await called(listener, message)
-    if error is not None:
-        _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
-    return error
+    async def _called(self, listener: Listener, message: Message) -> BaseException | None:
+        """Call a listener; return what it raised."""
+        error = await called(self, listener, message)
+        if error is not None:
+            _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
+        return error
 
 
 def given_up(message: Message, count: int, cause: BaseException) -> ListenerException:

@@ -9,7 +9,7 @@ for each message of one sender costs a quarter of all that a message costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ from carrypost.errors import (
     NameNotFoundException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Browsed, Done, Event, GivenUp, Handed, Receipt, Undone
+from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenUp, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
@@ -70,6 +70,8 @@ class LocalProvider(Provider):
         self._loop = asyncio.get_running_loop()
         self._programs: dict[int, Program] = {}
         """By connection."""
+        self._clients: dict[int, str] = {}
+        """The client ids of connections; empty where there is none."""
         self._sessions: dict[int, int] = {}
         """Their connections."""
         self._consumers: dict[int, int] = {}
@@ -104,32 +106,45 @@ class LocalProvider(Provider):
 
     def take(self, event: Event) -> None:
         """Pass on what is for a program."""
-        if isinstance(event, Done):
-            answer = self._unanswered.pop(event.number, None)
-            if answer is not None and not answer.done():
-                answer.set_result(None)
-        elif isinstance(event, Handed):
-            session = self._consumers.get(event.consumer)
-            if session is not None:  # Who closed meanwhile gave back what was not told.
-                self._programs[self._sessions[session]].take(event)
-        elif isinstance(event, Undone):
-            error = f"nothing was done, since it could not be kept: {event.reason}"
-            self._fail(event.number, ResourceAllocationException(error))
-        elif isinstance(event, Receipt):
-            for program in list(self._programs.values()):
-                program.receipt(event)
-        else:
-            self._take_rare(event)
+        pass_on = self._passing_on.get(type(event))
+        if pass_on is not None:
+            pass_on(event)
 
-    def _take_rare(self, event: Event) -> None:
-        if isinstance(event, GivenUp):
-            session = self._consumers.get(event.consumer)
-            if session is not None:
-                self._programs[self._sessions[session]].gave_up(event)
-        elif isinstance(event, Browsed):
-            self._tell_browsed(event)
-        elif isinstance(event, Advertised):
-            self._tell_advertised(event)
+    @cached_property
+    def _passing_on(self) -> Mapping[type[Event], Callable[[Any], None]]:
+        return {
+            Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
+            GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Browsed: self._tell_browsed,
+            Advertised: self._tell_advertised,
+        }  # fmt: skip
+
+    def _tell_done(self, done: Done) -> None:
+        answer = self._unanswered.pop(done.number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    def _tell_undone(self, undone: Undone) -> None:
+        error = f"nothing was done, since it could not be kept: {undone.reason}"
+        self._fail(undone.number, ResourceAllocationException(error))
+
+    def _tell_handed(self, handed: Handed) -> None:
+        session = self._consumers.get(handed.consumer)
+        if session is not None:  # Who closed meanwhile gave back what was not told.
+            self._programs[self._sessions[session]].take(handed)
+
+    def _tell_given_up(self, event: GivenUp) -> None:
+        session = self._consumers.get(event.consumer)
+        if session is not None:
+            self._programs[self._sessions[session]].gave_up(event)
+
+    def _tell_receipt(self, receipt: Receipt) -> None:
+        for program in list(self._programs.values()):
+            program.receipt(receipt)
+
+    def _tell_lost(self, lost: ClaimLost) -> None:
+        for connection, client in self._clients.items():
+            if lost.durable and client == lost.client:
+                self._programs[connection].lost(lost)
 
     def _tell_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)
@@ -152,6 +167,7 @@ class LocalProvider(Provider):
             if not waiting.done():
                 waiting.set_result(None)
         programs, self._programs = list(self._programs.values()), {}
+        self._clients.clear()
         self._sessions.clear()
         self._consumers.clear()
         self._browsings.clear()
@@ -170,14 +186,14 @@ class LocalProvider(Provider):
         """Connect a program."""
         with self._command():
             number = self._host().messaging.connect(self.now_us(), client=client)
-        self._programs[number] = program
+        self._programs[number], self._clients[number] = program, client
         return number
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions."""
         with self._command():
             self._host().messaging.disconnect(connection, self.now_us(), unread=unread)
-        del self._programs[connection]
+        del self._programs[connection], self._clients[connection]
         for session in [number for number, of in self._sessions.items() if of == connection]:
             self._forget(session)
 
@@ -420,7 +436,8 @@ class _Translating:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, CarrypostError):
-            raise translated(error) from error.__cause__
+            made = translated(error)
+            raise made from (made.__cause__ if made is error else error)
 
 
 class _Command(_Translating):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Browsed, GivenUp, Handed, Receipt
+from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
@@ -38,6 +38,9 @@ class Program(Protocol):
 
     def receipt(self, receipt: Receipt) -> None:
         """How far a message has come that some program of the node sent: each knows its own."""
+
+    def lost(self, lost: ClaimLost) -> None:
+        """Report that a durable subscription of its client id will not get a message."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -142,7 +145,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def end_queue(self, destination: str) -> None:
-        """End a queue of this node, with all that waits in it."""
+        """End a queue of this node, with all that waits in it and its names here; return once that is durable."""
 
     @abstractmethod
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
@@ -190,7 +193,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def unbind(self, name: str, context: bool) -> None:
-        """Let a name go, or a context that has no names; returns once that is durable."""
+        """Let a name go, with the last name of a queue here the queue, or an empty context; return once durable."""
 
     @abstractmethod
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:

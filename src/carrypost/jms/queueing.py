@@ -10,10 +10,10 @@ import msgspec
 
 from carrypost.errors import (
     IllegalArgumentException,
-    IllegalStateException,
     InvalidDestinationException,
     JMSException,
     NameAlreadyBoundException,
+    TransactionInProgressException,
 )
 from carrypost.jms.asking import queue_selector
 from carrypost.jms.browsing import QueueBrowser
@@ -21,6 +21,7 @@ from carrypost.jms.destinations import DEAD_LETTERS, RESERVED, Destination, Queu
 from carrypost.jms.durations import Duration, microseconds
 from carrypost.jms.producer import Producer
 from carrypost.jms.requests import Request, Requests, remaining_s, reply_place
+from carrypost.jms.resolving import resolved
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId, is_node_id
@@ -70,7 +71,7 @@ class Queueing:
     ) -> Queue:
         """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
 
-        The queue outlives context and program, and ends when its last name is unbound (`carrypost.naming`). It is bound
+        The queue outlives context and program, until `end_queue`, or until its last name is unbound. It is bound
         to its name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message
         that a receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get
         it), or goes to whoever asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
@@ -85,6 +86,20 @@ class Queueing:
         self._connection.used = True
         await session.works.ready()
         return await _managed(session.works.provider, asked, advertise=advertise)
+
+    async def end_queue(self, queue: Queue) -> None:
+        """End a queue that this node manages, with all that waits in it and all names that it has here.
+
+        Its senders hear that those messages failed. Raises `InvalidDestinationException` if this node does not manage
+        the queue, `IllegalStateException` while a program of this node consumes from it.
+        """
+        session = self._opened()
+        if not isinstance(queue, Queue):
+            raise InvalidDestinationException(f"end_queue expects a queue, made by declare_queue, not {queue!r}"[:200])
+        await session.works.ready()
+        self._connection.used = True
+        found = await resolved(session.works.provider, queue)
+        await session.works.provider.end_queue(found.address)
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """A queue of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
@@ -123,7 +138,7 @@ class Queueing:
         """
         session = self._opened()
         if session.transaction is not None:
-            raise IllegalStateException(
+            raise TransactionInProgressException(
                 "a request in a transaction would not be sent before the commit: make it in a context of another mode "
                 "(ctx.create_context())"
             )

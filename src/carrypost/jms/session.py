@@ -58,8 +58,8 @@ class SessionConnection(Protocol):
     def provider(self) -> Provider:
         """The node's messaging."""
 
-    def report(self, error: JMSException) -> None:
-        """Tell of a problem that has no other place to go."""
+    def report(self, error: JMSException, *, seen: bool = False) -> None:
+        """Tell of a problem that has no other place to go; `seen`: the program knows already what it is about."""
 
 
 class Session:
@@ -248,15 +248,15 @@ class Session:
         if self._listening is not None:
             await self._listening.idle()
 
-    async def give_up(self, number: int, error: ListenerException) -> None:
-        """A program failed with a message too often: it is a dead letter."""
+    async def give_up(self, number: int, error: ListenerException, *, seen: bool = False) -> None:
+        """Make a dead letter of a message that a program failed with too often; `seen`: it was raised there."""
         self.acknowledging.forget_one(number)
         try:
             await self.works.provider.give_up(self.number, (number,))
         except JMSException as failed:
             self.connection.report(failed)
         self.given_up += 1
-        self.connection.report(error)
+        self.connection.report(error, seen=seen)
 
     def gave_up(self, event: GivenUp) -> None:
         """The node made a dead letter of a message: it was handed over too often, and never acknowledged."""
@@ -280,7 +280,7 @@ class Session:
         self.works.check()
         count = message.get_int_property("JMSXDeliveryCount")
         if isinstance(error, Exception) and count >= self.works.provider.place.settings.tries:
-            await self.give_up(number, given_up(message, count, error))
+            await self.give_up(number, given_up(message, count, error), seen=True)
             return
         self.acknowledging.forget_one(number)
         await self.works.provider.recover(self.number, (), (number,))

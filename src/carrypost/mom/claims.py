@@ -451,7 +451,8 @@ class Claims:
 
     def _lose(self, claim: Claim, reason: Reason) -> None:
         self.lost += 1
-        self._tell(ClaimLost(claim.subscription.name, claim.copy.descriptor, reason))
+        of = claim.subscription
+        self._tell(ClaimLost(of.name, claim.copy.descriptor, reason, of.client, of.durable))
 
     def _drop(self, claim: Claim, move: Move) -> None:
         delayed = claim.state is ClaimState.DELAYED

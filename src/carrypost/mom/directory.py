@@ -347,6 +347,11 @@ class Directory:
             self._write(each)
         self._changes[number] = Change(name, hidden=tuple(found))
 
+    def unbind_all(self, destination: str, now: int) -> None:
+        """Let all names of this node go that stand for a destination: nothing is there any more."""
+        for each in self.names.bound_to(destination):
+            self._exchange(each, None, now)
+
     def destroy(self, name: str, number: int, now: int) -> None:
         """Let a context go that has no names."""
         found = self.names.destructible(name)

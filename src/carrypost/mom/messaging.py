@@ -393,9 +393,19 @@ class Messaging(Layer):
         """A queue that this node manages; returns its destination."""
         return self.queues.declare(number, asked).destination
 
-    def end_queue(self, destination: str) -> None:
-        """A queue of this node is no more."""
+    def end_queue(self, destination: str, now: int) -> None:
+        """End a queue of this node, and let go the names that it has here."""
         self.queues.end(destination)
+        self.directory.unbind_all(destination, now)
+
+    def unbind(self, name: str, number: int, now: int) -> bool:
+        """Let a name go. With the last name of a queue of this node the queue ends: then this returns True."""
+        destination = self.directory.names.unbindable(name)[0].destination
+        if self.queues.manager.get(destination) is None or len(self.directory.names.bound_to(destination)) > 1:
+            self.directory.unbind(name, number, now)
+            return False
+        self.end_queue(destination, now)
+        return True
 
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
         """What waits in a queue, as far as it is known here."""

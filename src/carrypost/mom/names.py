@@ -70,8 +70,6 @@ class Binding(msgspec.Struct, frozen=True):
     ordering: Ordering = Ordering.NONE
     deadline_us: int | None = None
     """When it lapses, unless it is used or advertised again; None: it stands until it is unbound."""
-    sole: bool = False
-    """It is the only name that this node has for a queue of its own: with it, the queue ends."""
 
 
 class Entry(msgspec.Struct, array_like=True, eq=False):
@@ -169,6 +167,10 @@ class Namespace:
         """The names that others have for a destination, hidden or not."""
         return self._destinations.get(destination, ())
 
+    def bound_to(self, destination: str) -> list[Entry]:
+        """Return the names that are bound to a destination here."""
+        return [each for each in self._bound.values() if each.destination == destination]
+
     def find(self, name: str, kind: Kind | None = None) -> list[Entry]:
         """Everything that a bare name may stand for, what is bound here first; of one kind, or of any."""
         own = self._bound.get(name)
@@ -216,17 +218,13 @@ class Namespace:
     def _addressed(self, name: str, destination: str, kind: Kind | None) -> Binding | None:
         if kind is not None and not destination.startswith(f"{kind}/"):
             return None
-        known = [each for each in self._bound.values() if each.destination == destination]
+        known = self.bound_to(destination)
         known += [each for each in self.of_others(destination) if not each.hidden]
         return Binding(name, destination, known[0].ordering if known else Ordering.NONE)
 
     def _told(self, entry: Entry, name: str) -> Binding:
-        if entry.owner != self._here:
-            return Binding(name, entry.destination, entry.ordering, entry.deadline_us)
-        found = address.address(entry.destination)
-        names = [each for each in self._bound.values() if each.destination == entry.destination]
-        sole = found is not None and found.node == self._here and len(names) == 1
-        return Binding(name, entry.destination, entry.ordering, sole=sole)
+        deadline_us = None if entry.owner == self._here else entry.deadline_us
+        return Binding(name, entry.destination, entry.ordering, deadline_us)
 
     def _all(self) -> Iterator[Entry]:
         """Everything that can be seen but contexts, what is bound here first."""
