@@ -217,6 +217,9 @@ MISUSES: dict[str, Row] = {
         lambda c: c.declare_queue("DLQ.x"), InvalidDestinationException, "given by nodes themselves"),
     "declaring a long name": (
         lambda c: c.declare_queue("x" * 300), InvalidDestinationException, "at most 244 characters here, not 300"),
+    "ending no queue": (lambda c: c.end_queue(Wrong), InvalidDestinationException, "expects a queue"),
+    "ending another node's queue": (
+        lambda c: c.end_queue(Queue("box@b")), InvalidDestinationException, "declare it first"),
     "redelivery": (lambda c: c.declare_queue("x", redelivery="soon"), Argument, '"never" or "after_lease"'),
     "lease of what never comes again": (
         lambda c: c.declare_queue("x", lease_s=60), Argument, 'lease_s is for redelivery="after_lease"'),
@@ -374,6 +377,7 @@ USES: dict[str, Callable[[Context], object]] = {
     "create_temporary_topic": lambda c: c.create_temporary_topic(),
     "declare_queue": lambda c: c.declare_queue("box"),
     "drain": lambda c: c.drain(),
+    "end_queue": lambda c: c.end_queue(Queue("box@a")),
     "listener": lambda c: c.listener(NEWS),
     "node_id": lambda c: c.node_id,
     "open_request": lambda c: c.open_request("x"),
