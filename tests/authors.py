@@ -61,7 +61,10 @@ class Author(OneNode):
     def carry(self, message: MessageId) -> None:
         """A neighbour has it, as an acknowledgement says."""
         with self.host.step(self.now):
-            self.receipts.carried(message)
+            holdings = self.host._holdings  # noqa: SLF001 - where an acknowledgement is noted
+            copy = holdings.cache.get(message)
+            if copy is not None:
+                holdings.mark_carried(1 << copy.slot)
 
     def told(self) -> list[Receipt]:
         self.collect()

@@ -61,6 +61,43 @@ async def test_the_first_delivery_on_a_topic_is_heard_of_if_that_is_asked_for(ne
         assert await states(sent) == [DELIVERED]
 
 
+@pytest.mark.parametrize("mode", DeliveryMode)
+@scene("a", "b", altruistic=True)
+async def test_a_send_can_wait_for_a_neighbour_that_carries_it_whatever_it_is(
+    net: testing.Network, mode: DeliveryMode
+) -> None:
+    net.unlink("a", "b")
+    async with net.context("a") as here:
+        sent = await here.create_producer().set_delivery_mode(mode).send(NEWS, "hello")
+        with pytest.raises(DeliveryTimeoutException, match="within 60 s nothing was heard of a neighbour") as late:
+            await sent.carried(timeout=SOON_S)
+        assert late.value.state is sent.state is STORED
+        net.link("a", "b")
+        assert await sent.carried(timeout=SOON_S) is sent.state is CARRIED
+        assert await sent.carried() is CARRIED
+        with pytest.raises(IllegalStateException):
+            await sent.delivered()
+
+
+@scene("a")
+async def test_what_nobody_carried_before_its_end_is_not_waited_for_any_longer(net: testing.Network) -> None:
+    async with net.context("a") as here:
+        sent = await here.create_producer().set_time_to_live(minutes=1).send(NEWS, "hello")
+        with pytest.raises(DeliveryTimeoutException, match="the message is EXPIRED"):
+            await sent.carried()
+        assert net.now == 60
+
+
+@scene("a")
+async def test_what_is_for_a_queue_of_its_own_node_needs_no_carrier(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("a", SessionMode.SESSION_TRANSACTED) as tx:
+        box = await here.declare_queue("box")
+        await (await here.create_producer().send(box, "hello")).carried(timeout=0)
+        drafted = await tx.create_producer().send(NEWS, "hello")
+        with pytest.raises(IllegalStateException, match="commit first"):
+            await drafted.carried()
+
+
 @scene("a")
 async def test_a_program_of_the_same_node_is_a_receiver_like_others(net: testing.Network) -> None:
     async with net.context("a") as ctx:

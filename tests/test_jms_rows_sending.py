@@ -26,6 +26,7 @@ from carrypost import (
     SessionMode,
     TextMessage,
     Topic,
+    TransactionRolledBackException,
     testing,
 )
 
@@ -187,6 +188,32 @@ async def test_row_100_a_completion_listener_hears_of_what_could_not_be_stored(n
         ]  # fmt: skip
         assert reported == []
         assert await texts(await context.create_consumer(NEWS)) == ["good", "good again"]
+
+
+@scene("a", disk_delay_s=0.5)
+async def test_row_100_in_a_transaction_completion_listeners_are_told_when_it_ends(net: testing.Network) -> None:
+    context = await net.context("a", SessionMode.SESSION_TRANSACTED)
+    heard = Completion(context)
+    producer = context.create_producer().set_async(heard)  # type: ignore[arg-type]  # it takes messages
+    rolled_back = TransactionRolledBackException.__name__
+    for number in range(2):
+        await producer.send(NEWS, f"good {number}")
+    await net.run(5)
+    assert heard.told == []
+    await context.commit()
+    await net.run(1)
+    assert heard.told == [("stored", "good 0"), ("stored", "good 1")]
+    heard.told.clear()
+    await producer.send(NEWS, "rolled back")
+    await context.rollback()
+    await producer.send(NEWS, "lost")
+    net.fill_disk("a")
+    with pytest.raises(TransactionRolledBackException):
+        await context.commit()
+    net.fill_disk("a", full=False)
+    await producer.send(NEWS, "never committed")
+    await context.close()
+    assert heard.told == [(rolled_back, "rolled back"), (rolled_back, "lost"), (rolled_back, "never committed")]
 
 
 @pytest.mark.parametrize("call", ["close", "drain", "stop"])

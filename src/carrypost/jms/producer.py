@@ -89,7 +89,7 @@ class Producer:
             sending = msgspec.structs.replace(sending, receipt=True)
         draft = to_draft(made, destination, sending, works.provider.place.limits)
         if session.transaction is not None:
-            return await session.transaction.send(draft, made, destination)
+            return await session.transaction.send(draft, made, destination, self._listener)
         performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
         at_once = performed.sent.done()
         (descriptor,) = await works.sent(performed)
@@ -266,7 +266,8 @@ class Producer:
     def set_async(self, listener: CompletionListener | None) -> Self:
         """Let `send` return as soon as the node has the message; the listener is told when it is stored.
 
-        Listeners are told in the order of sending, one at a time. None: `send` waits again.
+        In a transaction that is when it was committed; `on_exception` hears of a rollback. Listeners are told in the
+        order of sending, one at a time. None: `send` waits again.
         """
         if listener is not None and not (hasattr(listener, "on_completion") and hasattr(listener, "on_exception")):
             raise IllegalArgumentException(

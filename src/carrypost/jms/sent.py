@@ -109,6 +109,18 @@ class Sent:
             raise IllegalStateException("a topic has no manager: delivered() tells of the first delivery")
         return await self._reach(lambda: self._handed_over, timeout, "heard of its hand-over")
 
+    async def carried(self, timeout: Duration | None = None) -> SendState:
+        """Wait until a neighbour has a copy: the message travels on even if this node is switched off.
+
+        This works for every message, also to a topic and without a receipt asked for, as long as its context is open.
+        A message to a queue of this node is where it belongs at once. Raises `DeliveryTimeoutException` when `timeout`
+        is over, or the message expired before anybody took it.
+        """
+        return await self._reach(
+            lambda: self._handed_over or SendState.CARRIED in self._states or self.state is _DELIVERED,
+            timeout, "heard of a neighbour that has it", deaf="",
+        )  # fmt: skip
+
     async def states(self) -> AsyncIterator[SendState]:
         """The state, and every further one as it rises; ends when nothing more is to be heard."""
         at = len(self._states) - 1
@@ -120,10 +132,12 @@ class Sent:
                 return
             await self._news(None)
 
-    async def _reach(self, reached: Callable[[], bool], timeout: Duration | None, what: str) -> SendState:
+    async def _reach(
+        self, reached: Callable[[], bool], timeout: Duration | None, what: str, *, deaf: str | None = None
+    ) -> SendState:
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        if self._deaf:
-            raise IllegalStateException(self._deaf)
+        if deaf := self._deaf if deaf is None else deaf:
+            raise IllegalStateException(deaf)
         until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
         while not reached():
             self._check_hope(what)
@@ -198,8 +212,8 @@ class Sends:
         return sent
 
     def follow(self, sent: Sent, descriptor: Descriptor | None) -> None:
-        """Tell a `Sent` what is heard of its message, if anything is; None: there is none yet."""
-        if descriptor is not None and sent.is_heard_of:
+        """Tell a `Sent` what is heard of its message; None: there is none yet."""
+        if descriptor is not None:
             self._sends[descriptor.id] = sent
 
     def find(self, message: MessageId | None, found: Followed | None, name: str) -> Sent | None:

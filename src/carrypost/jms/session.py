@@ -74,13 +74,20 @@ class Session:
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
         self.sends = Sends(connection.provider.place.node)
+        self.completions = Completions()
         self.transaction = (
-            Transaction(self.works, self.acknowledging, self.sends, self._take_back, self._drop_through)
+            Transaction(
+                self.works,
+                self.acknowledging,
+                self.sends,
+                self.completions,
+                take_back=self._take_back,
+                drop_through=self._drop_through,
+            )
             if isinstance(self.acknowledging, TransactedAcknowledging)
             else None
         )
         """None where there are no transactions."""
-        self.completions = Completions()
         self.given_up = 0
         """Messages that programs failed with too often, in this life or in earlier ones."""
         self._alone = False
@@ -327,6 +334,8 @@ class Session:
         if self._listening is not None:
             await self._listening.close()
         self.acknowledging.flush()
+        if self.transaction is not None:
+            self.transaction.abandon()
         await self.completions.done()
         unread = [each.number for consumer in self.consumers.values() for each in consumer.waiting]
         self._end("this context is closed: create another")

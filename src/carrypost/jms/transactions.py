@@ -12,16 +12,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
+from carrypost.errors import JMSException, TransactionInProgressException, TransactionRolledBackException
 from carrypost.events import SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
+from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.passage import stamp
 from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.works import SessionWorks
 from carrypost.model.descriptor import Descriptor
+
+_ROLLED_BACK = "its transaction was rolled back"
 
 
 class Drafted(NamedTuple):
@@ -31,6 +34,8 @@ class Drafted(NamedTuple):
     sent: Sent
     message: object
     destination: Destination
+    listener: CompletionListener | None
+    """Called when its transaction ends."""
 
 
 class Transaction:
@@ -41,10 +46,12 @@ class Transaction:
         works: SessionWorks,
         acknowledging: TransactedAcknowledging,
         sends: Sends,
+        completions: Completions,
+        *,
         take_back: Callable[[], list[int]],
         drop_through: Callable[[int], None],
     ) -> None:
-        self._works, self._acknowledging, self._sends = works, acknowledging, sends
+        self._works, self._acknowledging, self._sends, self._completions = works, acknowledging, sends, completions
         self._take_back = take_back
         """What consumers have and their program never saw, which they do not have any more."""
         self._drop_through = drop_through
@@ -55,14 +62,16 @@ class Transaction:
     def check_idle(self) -> None:
         """Raise while a commit runs."""
         if self._committing:
-            raise IllegalStateException("a commit is under way in this context: wait for it first")
+            raise TransactionInProgressException("a commit is under way in this context: wait for it first")
 
-    async def send(self, draft: Draft, message: object, destination: Destination) -> Sent:
+    async def send(
+        self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None
+    ) -> Sent:
         """Keep a message for the commit."""
         self.check_idle()
         number, descriptor = await self._works.provider.draft(self._works.session, draft)
         sent = self._sends.made(draft, descriptor)
-        self._drafts.append(Drafted(number, sent, message, destination))
+        self._drafts.append(Drafted(number, sent, message, destination, listener))
         if descriptor is not None:  # One with an order gets its id by the commit.
             stamp(message, descriptor, destination)
         return sent
@@ -119,30 +128,47 @@ class Transaction:
         try:
             await done
         except JMSException as error:
-            _fail([each for each, _ in made])
+            self._fail([each for each, _ in made])
             await self._roll_back()
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
             self._committing = False
         for each, descriptor in made:
             _stored(each, descriptor)
+            died = JMSException("the message expired before its transaction was committed")
+            self._complete(each, died if descriptor is None else None)
 
     async def rollback(self) -> None:
         """Forget what was sent, and let come again what was received."""
         await self._works.ready()
         self.check_idle()
-        drafts, self._drafts = self._drafts, []
-        _fail(drafts)
+        self.abandon()
         self._acknowledging.forget()
         await self._roll_back()
 
+    def abandon(self) -> None:
+        """Forget what was sent: the session rolls back, or closes."""
+        drafts, self._drafts = self._drafts, []
+        self._fail(drafts)
+
+    def _fail(self, drafts: list[Drafted]) -> None:
+        for each in drafts:
+            each.sent.rise(SendState.FAILED, _ROLLED_BACK, last=True)
+            self._complete(each, TransactionRolledBackException(f"the message was not sent: {_ROLLED_BACK}"))
+
+    def _complete(self, draft: Drafted, error: JMSException | None) -> None:
+        """Tell the completion listener of a message, if it has one, what became of it."""
+        if draft.listener is None:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+        self._completions.follow(done, draft.message, draft.listener)
+
     async def _roll_back(self) -> None:
         self._drop_through(await self._works.provider.rollback(self._works.session, self._take_back()))
-
-
-def _fail(drafts: list[Drafted]) -> None:
-    for each in drafts:
-        each.sent.rise(SendState.FAILED, "its transaction was rolled back", last=True)
 
 
 def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:

@@ -94,6 +94,7 @@ class Receipts:
     def sent(self, draft: Draft, descriptor: Descriptor) -> None:
         """A message was sent in this step: follow it, if that is asked for."""
         manager = address.addressee(descriptor.destination)
+        self._watch(descriptor.id)
         if not descriptor.persistent or (manager is None and not draft.receipt):
             return
         now, timeout_us = self._holdings.now_us, draft.receipt_timeout_us
@@ -108,7 +109,6 @@ class Receipts:
         self._schedule(descriptor.id, send)
         self._births.setdefault(self._journal.serial, []).append(descriptor.id)
         self._unborn[descriptor.id] = None
-        self._watch(descriptor.id)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Those of the rows of an earlier life that are its own; what fell due since is seen to by `expire`."""
@@ -129,8 +129,11 @@ class Receipts:
     # --- what is heard -------------------------------------------------------------------------------------
 
     def carried(self, message: MessageId) -> None:
-        """A neighbour has it."""
-        self._rise(message, SendState.CARRIED)
+        """Note that a neighbour has it. Of a send without a row this is all that is ever heard, in this life only."""
+        if message in self._sends:
+            self._rise(message, SendState.CARRIED)
+        else:
+            self._outputs.tell(Receipt(message, SendState.CARRIED, rose=False, last=True))
 
     def heard(self, item: Outcome, node: NodeId) -> None:
         """A node says what became of a message; who has no say in it is refused."""
@@ -238,13 +241,21 @@ class Receipts:
             self._delivered.pop(message, None)
             self._unborn.pop(message, None)
             self._ledger.delete(FAMILY + message)
+            if (copy := self._holdings.cache.get(message)) is not None:
+                self._holdings.unwatch(copy)
         return send
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone; what depends on something that could not be written was not sent, either."""
-        for copy in copies if reason is Reason.STORE and self._sends else ():
-            if copy.own:
+        watched = self._holdings.watched
+        for copy in copies if watched or self._sends else ():
+            if not copy.own:
+                continue
+            if reason is Reason.STORE:
                 self._forget(copy.id)
+            elif copy.id not in self._sends and watched >> copy.slot & 1:  # A program may wait for a carrier.
+                state = SendState.EXPIRED if reason is Reason.EXPIRED else SendState.FAILED
+                self._outputs.tell(Receipt(copy.id, state, reason=reason, rose=False, last=True))
 
     def durable(self, serial: int) -> None:
         """A batch is on disk: what was heard of its sends meanwhile is written and told."""

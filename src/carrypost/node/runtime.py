@@ -52,7 +52,7 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
-_FOR_PROGRAMS = frozenset({Handed, GivenUp, Done, Undone, Browsed, Receipt, Advertised})
+_FOR_PROGRAMS = frozenset({Handed, GivenUp, Done, Undone, Browsed, Receipt, Advertised, ClaimLost})
 _ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
 """The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
@@ -299,7 +299,7 @@ class Node:
         kind = type(event)  # By a lookup: each question whether an event is of a kind costs as much.
         if kind in _ACTED_UPON:
             self._act_upon(event)
-        elif kind in _FOR_PROGRAMS and self._programs is not None:
+        if kind in _FOR_PROGRAMS and self._programs is not None:
             self._programs.take(event)
 
     def _act_upon(self, event: Event) -> None:
