@@ -109,7 +109,7 @@ class Inbound:
     def _refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
         """Take a message not from this neighbour, or, if its addressee is done with it, from nobody."""
         if isinstance(error, PurgedError):
-            self._outputs.refuse(error.reason, link.peer, error.memory.descriptor.shown)
+            self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
             link.budgets.credit(PARCEL)
             self._wants.fulfil((error.memory,))
         else:
