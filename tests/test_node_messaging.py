@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -98,7 +99,7 @@ async def test_a_restart_keeps_durable_subscriptions_and_what_is_owed_to_them(tm
         assert again.overview[:4] == (1, 1, 0, 3)
         await again.consume("news")
         for number in range(3):  # What was handed over before comes one at a time.
-            await again.until(lambda least=number: len(again.handed) > least)
+            await again.until(partial(lambda least: len(again.handed) > least, number))
             await again.acknowledge(again.handed[number])
         assert [(each.message, each.count) for each in again.handed] == [(sent[0], 2), (sent[2], 2), (sent[3], 1)]
         assert again.payload(again.handed[2].descriptor) == b"3"
