@@ -77,7 +77,7 @@ class NodeDriver(HostDriver):
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._clock = clock
         self._store = store
-        self._disk = DiskWatch(store.path)
+        self._disk = DiskWatch(store)
         self._udp = udp
         self._take = take
         self._loop = asyncio.get_running_loop()
