@@ -81,7 +81,7 @@ class NodeDriver(HostDriver):
         """What it raised in the batch that is being taken."""
         self._clock = clock
         self._store = store
-        self._disk = DiskWatch(store.path)
+        self._disk = DiskWatch(store)
         self._udp = udp
         self._take = take
         self._loop = asyncio.get_running_loop()

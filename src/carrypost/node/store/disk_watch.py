@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 
-from carrypost.node.store import schema
-from carrypost.node.store.reserve import RESERVE_BYTES
+from carrypost.node.store.store import Store
 
 LOOK_S = 2.0
 """Nothing may fail for so long before it is over: a disk at the brink would otherwise be reported all the time."""
@@ -18,8 +16,8 @@ _log = logging.getLogger("carrypost.node")
 class DiskWatch:
     """Looks at what became of the batches of one store."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._failures = 0
         self._looked = 0
         """How many failures there were when it was last looked."""
@@ -48,9 +46,9 @@ class DiskWatch:
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        # Notes of a few bytes find room on a full disk too: only with room for the reserve there is room for messages.
-        if self._failures > self._looked or not self._written or schema.free_bytes(self._path) < RESERVE_BYTES:
+        # Notes of a few bytes find room on a full disk too.
+        if self._failures > self._looked or not self._written or self._store.full:
             self._look_later()
             return
         self._timer = None
-        _log.warning("the store %s can be written again, and messages are taken as before", self._path)
+        _log.warning("the store %s can be written again, and messages are taken as before", self._store.path)

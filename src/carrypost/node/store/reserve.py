@@ -9,7 +9,8 @@ from pathlib import Path
 from carrypost.node.store.schema import free_bytes
 
 RESERVE_BYTES = 2 * 1024 * 1024
-_MARGIN_BYTES = 64 * 1024
+_MARGIN_BYTES = 512 * 1024
+"""It is taken only where so much is left beside it for the log, or it would have to be given up again at once."""
 
 
 class Reserve:

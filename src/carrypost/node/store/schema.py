@@ -251,13 +251,10 @@ def damaged(path: Path, why: str) -> str:
 
 def is_full(error: BaseException | None, path: Path) -> bool:
     """Whether the disk had no room. Some calls of a full disk fail without saying why."""
+    if isinstance(error, OSError):
+        return error.errno in FULL
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and free_bytes(path) < _ROOM_BYTES_MIN)
-
-
-def full(path: Path) -> str:
-    """What to tell of a store that the disk has no room for."""
-    return f"the disk is full: the store {path} cannot grow; free some space"
 
 
 def free_bytes(path: Path) -> int:
@@ -273,12 +270,12 @@ def explained(error: BaseException, path: Path) -> str:
     """What went wrong with a store, in a sentence that says what to do."""
     if isinstance(error, FileNotFoundError):
         return f"the store {path} is gone: put it back, or start the node again"
+    if is_full(error, path):
+        return f"the disk is full: the store {path} cannot grow; free some space"
     if not isinstance(error, sqlite3.Error):
         return f"the store {path} could not be written: {error}"
     code = getattr(error, "sqlite_errorcode", 0)
     name = getattr(error, "sqlite_errorname", "no code")
-    if is_full(error, path):
-        return full(path)
     sentences = {
         sqlite3.SQLITE_BUSY: f"the store {path} is in use by another process: end that one first",
         sqlite3.SQLITE_LOCKED: f"the store {path} is in use by another process: end that one first",

@@ -26,7 +26,8 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.node.store import rows, schema
 from carrypost.node.store.reserve import Reserve
-from carrypost.node.store.writer import Item, Writer
+from carrypost.node.store.room import Item
+from carrypost.node.store.writer import Writer
 
 RECENT_BYTES_MAX = 4 * 1024 * 1024
 _PUT_BYTES = 512
@@ -219,6 +220,11 @@ class Store:
             return None
         return bytes(found[0][0]) if found else None
 
+    @property
+    def full(self) -> bool:
+        """Whether something found no room on the disk, and messages still would not."""
+        return self._writer.room.full
+
     # --- the rest ------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, object]:
@@ -232,7 +238,7 @@ class Store:
             "bytes": nbytes,
             "free_bytes": schema.free_bytes(self.path),
             "names": len(self._directory.entries),
-            "reserve": self._writer.reserve.held,
+            "reserve": self._writer.room.reserve.held,
             "unanswered": len(self._open),
             "unanswered_bytes": self.unanswered_bytes,
             "recent_bytes": self._recent.nbytes,

@@ -1,0 +1,162 @@
+"""How much room the disk has for a store, and which batches may have it.
+
+Consuming is the only way to make room, and it needs some itself: for notes of what was handed over and acknowledged,
+for what queues say to other nodes, and for the log, which every commit goes through, deletions too. So the store never
+grows until the disk is full. Messages are refused while there is still room for the reserve and for the log beside it.
+What deletions free stays inside the store's file, where the log cannot use it: without room of its own the log could
+not even write messages into an empty store.
+
+Others may fill the disk nevertheless. Then everything but messages gets the room of the reserve, and the last of it is
+for batches that free some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from carrypost.journal import HASHES, MESSAGE, META, PIECE, Batch, StoredMessage
+from carrypost.node.store import schema
+from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
+
+LOG_BYTES = schema.CHECKPOINT_PAGES * schema.PAGE_BYTES
+"""The log is emptied when it has so much. A longer batch needs as much room there as in the store."""
+_LAST_BYTES = RESERVE_BYTES // 4
+"""Of what the reserve gave up, so much is for what frees alone."""
+_AMPLE_BYTES = 8 * RESERVE_BYTES
+"""With more room than this nobody counts. With less the log is kept short: others may fill the disk at any moment."""
+
+
+class Item(NamedTuple):
+    """A batch on its way to the disk."""
+
+    batch: Batch
+    epoch: int
+    nbytes: int
+
+
+class Kind(enum.IntEnum):
+    """Which room a batch may have; of several, the greatest kind counts."""
+
+    FREES = 0
+    """It makes room, and takes little for notes. Without its incarnation no node starts."""
+    NOTES = 1
+    """It tells of messages, or it is what queues say to other nodes: without it nothing is consumed."""
+    MESSAGES = 2
+
+
+def kind_of(batch: Batch) -> Kind:
+    """Tell which room a batch may have."""
+    kinds = {key[0] for key in batch.puts}
+    if kinds <= {META}:
+        return Kind.FREES
+    if kinds.isdisjoint({PIECE, HASHES}):
+        return Kind.FREES if any(key[0] == PIECE for key in batch.deletes) else Kind.NOTES
+    bodies = {name for kind, name, _ in batch.puts if kind in {PIECE, HASHES}}
+    controls = all(_is_control(batch.puts.get((MESSAGE, name, 0))) for name in bodies)
+    return Kind.NOTES if controls else Kind.MESSAGES
+
+
+def _is_control(value: object) -> bool:
+    """Tell whether a message is of this node's queues, or for them: it has no payload. Carried ones are not."""
+    if not isinstance(value, StoredMessage) or not (value.own or value.interesting):
+        return False
+    headers = value.descriptor.headers
+    return headers is not None and bool(headers.control) and not value.descriptor.size
+
+
+class _Demand(NamedTuple):
+    """What a transaction wants, and how much of the store was used before it."""
+
+    kind: Kind
+    nbytes: int
+    used_bytes: int
+
+
+class Room:
+    """The room for one store. All of it belongs to the writer's thread, but for `full` and `Reserve.held`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.reserve = Reserve(path)
+        self.full = False
+        """Something found no room, and messages still would not."""
+        self._connection = connection
+        self._path = path
+        self._short = False
+        self._demand: _Demand | None = None
+        """Of the transaction that is being written; None where there is room for anything."""
+        self.reserve.make()
+
+    def begin(self, items: Sequence[Item]) -> None:
+        """See how things stand before a transaction writes these batches."""
+        free_bytes = schema.free_bytes(self._path)
+        nbytes = sum(item.nbytes for item in items)
+        self._limit_log(short=free_bytes < _AMPLE_BYTES)
+        self._demand = None
+        if not self.reserve.held or free_bytes < _AMPLE_BYTES + 3 * nbytes:
+            self._demand = _Demand(max(kind_of(item.batch) for item in items), nbytes, self._used_bytes())
+
+    def takes(self) -> bool:
+        """Tell, before the transaction is committed, whether it leaves to others what is for them."""
+        if self._demand is None:
+            return True
+        kind, nbytes, used_bytes = self._demand
+        if kind is Kind.FREES or (kind is Kind.NOTES and self.reserve.held) or self._used_bytes() <= used_bytes:
+            return True
+        return self._left_bytes() >= (_LAST_BYTES if kind is Kind.NOTES else RESERVE_BYTES + max(LOG_BYTES, nbytes))
+
+    def _pages(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _used_bytes(self) -> int:
+        return (self._pages("page_count") - self._pages("freelist_count")) * schema.PAGE_BYTES
+
+    def _left_bytes(self) -> int:
+        """Tell how much room is left: on the disk, the reserve included, and inside the store.
+
+        What the log has counts if the store has all of its pages already: else emptying the log takes room first.
+        """
+        own_bytes = self._path.stat().st_size
+        left_bytes = schema.free_bytes(self._path) + own_bytes - self._used_bytes()
+        if self.reserve.held:
+            left_bytes += RESERVE_BYTES
+        if self._pages("page_count") * schema.PAGE_BYTES <= own_bytes:
+            left_bytes += schema.wal(self._path).stat().st_size
+        return left_bytes
+
+    def make(self, item: Item) -> bool:
+        """Make room for a batch that found none; whether the reserve was given up for it.
+
+        The log is emptied into the store, so that it is used from its start. Messages do not get the reserve.
+        """
+        self.full = True
+        gave = kind_of(item.batch) is not Kind.MESSAGES and self.reserve.give_up()
+        self.empty_log()
+        return gave
+
+    def mend(self) -> None:
+        """Take the reserve again as soon as there is room; the log gives back what it does not need."""
+        if not os.path.lexists(self._path):
+            return
+        if not self.reserve.make():
+            self.empty_log()
+            self.reserve.make()
+        if self.full:
+            with contextlib.suppress(sqlite3.Error, OSError):
+                self.full = self._left_bytes() < RESERVE_BYTES + 2 * LOG_BYTES
+
+    def empty_log(self) -> None:
+        """Write what the log has into the store, if the disk lets that be done, and cut it off."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _limit_log(self, *, short: bool) -> None:
+        """Let the log be short in time before the disk is full."""
+        if short is not self._short:
+            schema.limit_log(self._connection, short=short)
+            self._short = short
