@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.examples import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
 # The same examples on every run: a red build is due to the change, and stays red until it is mended.
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile(
+    "ci", deadline=None, print_blob=True, derandomize=True, max_examples=25, suppress_health_check=_SLOW_IS_FINE
+)
 # New examples on every run, few of them; the failing ones are remembered.
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(
@@ -39,7 +42,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark for all tests: a small cluster of two executors of their own, so that what they run is really sent."""
+    """Spark for all tests: an executor of its own with two tasks at a time, so that what they run is really sent.
+
+    Where searches are long it is two executors. Each costs six CPU seconds only to start.
+    """
     from carrypost.lab.spark.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
 
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -47,8 +53,12 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.extraJavaOptions": quick,
         "spark.sql.shuffle.partitions": "2",
+        # Rows are few: to compile each query to Java costs more than to run it as it is.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    with session(SparkOptions(master="local-cluster[2,1,1024]", memory="1g", conf=conf)) as made:
+    master = "local-cluster[2,1,1024]" if settings().max_examples > LONG else "local-cluster[1,2,1024]"
+    with session(SparkOptions(master=master, memory="1g", conf=conf)) as made:
         yield made
 
 

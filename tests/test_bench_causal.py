@@ -109,12 +109,12 @@ def test_other_benchmarks_of_the_emulator_run_shipped_scenarios_without_order(ca
 
 @pytest.mark.parametrize("arguments", [("--only", "barriers"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = BENCH.run(*arguments)
+    outcome = BENCH.here(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = BENCH.run("--help")
+    outcome = BENCH.here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench causal --" in " ".join(outcome.stdout.split("For example:")[1].split())

@@ -69,7 +69,7 @@ def test_the_seed_decides_what_is_run(scratch: Path) -> None:
 
 
 def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
-    outcome = BENCH.run("--quick", "--only", "neutral-bus", "neutral-rwp-100")
+    outcome = BENCH.here("--quick", "--only", "neutral-bus", "neutral-rwp-100")
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert "neutral-rwp-100 is left out: --workloads" in outcome.stderr
     assert "no case is left" in outcome.stderr
@@ -78,7 +78,7 @@ def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
 def test_a_workload_that_lacks_a_file_is_left_out_with_its_name(tmp_path: Path) -> None:
     folder = workload(tmp_path)
     (folder / "bus" / "messages.csv").unlink()
-    outcome = BENCH.run("--only", "neutral-bus", "--workloads", str(folder))
+    outcome = BENCH.here("--only", "neutral-bus", "--workloads", str(folder))
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert f"there is no {folder / 'bus' / 'messages.csv'}" in outcome.stderr
 
@@ -102,13 +102,13 @@ def test_a_workload_that_cannot_be_read_is_no_traceback(tmp_path: Path, text: st
 
 @pytest.mark.parametrize("arguments", [("--only", "city"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = BENCH.run(*arguments)
+    outcome = BENCH.here(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = BENCH.run("--help")
+    outcome = BENCH.here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench emu --" in " ".join(outcome.stdout.split("For example:")[1].split())
 

@@ -66,6 +66,6 @@ def test_along_a_chain_a_queue_stands_beside_a_topic(tmp_path: Path) -> None:
 
 
 def test_help_gives_an_example() -> None:
-    outcome = Bench("queue").run("--help")
+    outcome = Bench("queue").here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench queue --" in " ".join(outcome.stdout.split("For example:")[1].split())

@@ -65,7 +65,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
 REST = {
     "keys backup": ["copy"], "keys restore": ["key"], "keys name": ["a" * 26, "anna"],
     "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
-    "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made"],
+    "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
     "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],
     "lab stream": ["made"], "reproduce": ["bus", "--quick"],

@@ -242,8 +242,8 @@ async def _killed_often(folder: Path, seed: int, *, times: int) -> None:
 
 
 @scene
-async def test_a_node_that_is_killed_ten_times_keeps_its_word(tmp_path: Path) -> None:
-    await _killed_often(tmp_path, 1, times=10)
+async def test_a_node_that_is_killed_five_times_keeps_its_word(tmp_path: Path) -> None:
+    await _killed_often(tmp_path, 1, times=5)
 
 
 @pytest.mark.soak
