@@ -1,4 +1,4 @@
-"""Profiles of Hypothesis: `dev` by default, `ci` in `make test`, `soak` in `make soak`.
+"""Profiles of Hypothesis: `dev` by default, `ci` in `make test`, `soak` and `more` in `make soak`.
 
 Time limits per example are off everywhere: a busy machine is not a bug. What fails prints the blob that
 repeats it.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
-# The same examples on every run: a red build is due to the change, and stays red until it is mended.
+# The same few examples on every run: a red build is due to the change, and stays red until it is mended.
 settings.register_profile(
     "ci", deadline=None, print_blob=True, derandomize=True, max_examples=25, suppress_health_check=_SLOW_IS_FINE
 )
@@ -31,6 +31,7 @@ settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50
 settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=5_000, suppress_health_check=_SLOW_IS_FINE
 )
+settings.register_profile("more", deadline=None, print_blob=True, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("dev")
 
 
@@ -48,7 +49,7 @@ def spark() -> Iterator[SparkSession]:
     """
     from carrypost.lab.spark.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
 
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     conf = {
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.extraJavaOptions": quick,

@@ -45,6 +45,7 @@ def test_barriers_are_shorter_than_those_of_the_paper_where_lifetimes_are_the_sa
     assert found[1_001, "15-300 s", "literal"]["delivered %"] < 100  # Tags go back with lifetimes.
 
 
+@pytest.mark.soak
 def test_a_run_in_order_is_measured_beside_one_without(tmp_path: Path) -> None:
     shown = BENCH.tables(tmp_path, "--quick", "--only", "runs")
     assert list(shown) == ["Runs", "Order", "Goals"]

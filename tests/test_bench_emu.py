@@ -47,6 +47,7 @@ def test_a_workload_of_files_is_run_and_its_goal_is_judged(tmp_path: Path, scrat
     assert (goal["measured"], goal["goal"], goal["met"]) == (run["CPU s"], "at most 4", run["CPU s"] <= 4)
 
 
+@pytest.mark.soak
 def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: Path) -> None:
     shown = BENCH.tables(scratch, "--quick", "--only", "city_bus", "waypoint-100", "--json")
     buses, walkers = shown["Runs"]
@@ -58,6 +59,7 @@ def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: P
     assert [(row["case"], row["met"]) for row in shown["Goals"]] == [("city_bus", None)]
 
 
+@pytest.mark.soak
 def test_the_seed_decides_what_is_run(scratch: Path) -> None:
     columns = ("nodes", "contacts", "messages", "receptions", "share of bound %")
     found = [

@@ -36,7 +36,7 @@ def match() -> Tables:
 
 @pytest.fixture(scope="module")
 def messaging() -> Tables:
-    return tables("messaging", "--repeats", "1", "--claims", "2000")
+    return tables("messaging", "--repeats", "1", "--claims", "500")
 
 
 def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(messaging: Tables) -> None:

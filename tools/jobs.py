@@ -16,7 +16,7 @@ from tools import meter
 ROOT = Path(__file__).resolve().parents[1]
 NICENESS = 4
 """Of everything that computes: what waits for real time, or works on the same machine, goes before it."""
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 """How long programs have to end by themselves, before each signal: Ctrl-C on a terminal reaches them, too."""
 
 
@@ -71,9 +71,14 @@ class Job:
                 raise Stopped
             self.waits = False
             began_s = time.perf_counter()
-            self._process = process = subprocess.Popen(  # noqa: S603 - our own tools
-                self.argv, cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
+            try:
+                self._process = process = subprocess.Popen(  # noqa: S603 - our own tools
+                    self.argv, cwd=ROOT, env=environment(), text=True, errors="replace",
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+            except OSError as error:
+                said = f"{self.argv[0]}: {error.strerror}\n"
+                return Result(self.name, self.part, self.shown, 127, began_s, began_s, 0.0, said)
         if not self.eager:
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         assert process.stdout is not None
@@ -102,7 +107,7 @@ def end(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.withhold()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        until_s = time.monotonic() + _PATIENCE_S
+        until_s = time.monotonic() + PATIENCE_S
         while any(job.runs for job in jobs) and time.monotonic() < until_s:
             time.sleep(0.05)
         for job in jobs:
