@@ -32,6 +32,8 @@ from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SIZES = "tests/test_sizes.py"
+BESIDE = 2
+"""How many parts of the lane `realtime` run at a time: they wait, mostly."""
 TELL_S, LIVE_S = 30.0, 1.0
 """How often it tells how far it is: in lines, and on a terminal."""
 
@@ -55,7 +57,7 @@ TOOLS = {
     "sizes": tool("pytest", "--quiet", SIZES),
 }
 NAMES = (*TOOLS, *lanes.LANES)
-_BESIDE = "realtime"
+_WAITING = "realtime"
 _ORDER = ("lint", "format", "imports", "sizes", "laboratory", "types", "virtual")
 """In which the queue is worked off: what is quick says so soon, and what is long and cannot be cut is not left over."""
 
@@ -63,7 +65,7 @@ _ORDER = ("lint", "format", "imports", "sizes", "laboratory", "types", "virtual"
 def jobs(names: Sequence[str], folder: Path) -> list[Job]:
     """Make the programs of these checks, in the order in which they are started; they measure into `folder`."""
     found = []
-    for name in sorted(names, key=lambda name: -1 if name == _BESIDE else _ORDER.index(name)):
+    for name in sorted(names, key=lambda name: -1 if name == _WAITING else _ORDER.index(name)):
         if name in TOOLS:
             found.append(Job(name, name, TOOLS[name], Path(TOOLS[name][0]).name, None))
             continue
@@ -74,7 +76,7 @@ def jobs(names: Sequence[str], folder: Path) -> list[Job]:
             # As a module: then it knows this folder, where the plugin is.
             options = ["--quiet", "--hypothesis-profile=ci", "-p", "tools.meter", f"--meter={costs}"]
             argv = [sys.executable, "-m", "pytest", *options, *files]
-            found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, eager=name == _BESIDE))
+            found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, eager=name == _WAITING))
     return found
 
 
@@ -86,8 +88,7 @@ def workers() -> int:
 @contextmanager
 def begun(todo: list[Job]) -> Iterator[list[Future[Result]]]:
     """Run them while the block lasts; if it is left early, those that run are ended and the rest never begins."""
-    beside = [job for job in todo if job.eager]
-    with ThreadPoolExecutor(max(1, len(beside))) as apart, ThreadPoolExecutor(workers()) as queue:
+    with ThreadPoolExecutor(BESIDE) as apart, ThreadPoolExecutor(workers()) as queue:
         try:
             yield [(apart if job.eager else queue).submit(job.run) for job in todo]
         except BaseException:
@@ -154,8 +155,10 @@ def main(arguments: list[str]) -> int:
     if unknown := [name for name in names if name not in NAMES]:
         print(f"no check is called {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    # A shell that starts this in the background lets it ignore Ctrl-C; some tests press that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell that starts this in the background lets it ignore Ctrl-C; some tests press that. Whoever ends it otherwise
+    # does not want its programs left over either.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     started_s = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="carrypost-checks-") as name:
         try:
@@ -168,7 +171,7 @@ def main(arguments: list[str]) -> int:
     print(dearest(costs))
     print(table(outcomes, time.perf_counter() - started_s))
     if "--record" in arguments:
-        record(costs, _BESIDE)
+        record(costs, _WAITING)
     return int(any(outcome.code for outcome in outcomes))
 
 

@@ -88,7 +88,8 @@ class _Contents:
 
 @functools.cache
 def _contents(file: Path) -> _Contents:
-    imports, names = set(), set()
+    imports: set[str] = set()
+    names: set[object] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant):
             names.add(node.value)

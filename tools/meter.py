@@ -51,7 +51,7 @@ class Meter:
         """Weigh a test with its fixtures."""
         cpu_s, began_s = _cpu_s(), time.perf_counter()
         try:
-            return (yield)  # type: ignore[return-value]
+            return (yield)
         finally:
             name = item.nodeid.encode("unicode_escape").decode("ascii")
             self._out.write(f"{_cpu_s() - cpu_s:.3f} {time.perf_counter() - began_s:.3f} {name}\n")

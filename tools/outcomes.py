@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,7 +74,8 @@ def dearest(costs: Iterable[Cost]) -> str:
 
 def record(costs: Iterable[Cost], waiting: str) -> None:
     """Write down what files took; of those in the lane `waiting` their time, of the others CPU time."""
-    apart, by_file = set(lanes.files(waiting)), Counter[str]()
+    apart = set(lanes.files(waiting))
+    by_file: defaultdict[str, float] = defaultdict(float)
     for cost in costs:
         by_file[cost.file] += cost.took_s if cost.file in apart else cost.cpu_s
     kept = lanes.recorded() | {file: round(took_s, 1) for file, took_s in by_file.items()}
