@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 from collections import defaultdict
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from carrypost.cli.app import run as command
 
 Tables = dict[str, list[dict[str, Any]]]
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "carrypost")
@@ -29,6 +35,13 @@ class Bench:
             check=False,
             env={**os.environ, **environment},
         )
+
+    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it in this process: for help, and for what is refused before anything is measured."""
+        out, err = io.StringIO(), io.StringIO()
+        with mock.patch.object(sys, "path", list(sys.path)), redirect_stdout(out), redirect_stderr(err):
+            code = command(["bench", self.name, *arguments])
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def tables(self, folder: Path, *arguments: str, progress: bool = False) -> Tables:
         """What it shows; nothing is left in `folder`, which it has for its own files."""

@@ -1,4 +1,4 @@
-"""Profiles of Hypothesis: `dev` by default, `ci` in `make test`, `soak` in `make soak`.
+"""Profiles of Hypothesis: `dev` by default, `ci` in `make test`, `soak` and `more` in `make soak`.
 
 Time limits per example are off everywhere: a busy machine is not a bug. What fails prints the blob that
 repeats it.
@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.examples import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
-# The same examples on every run: a red build is due to the change, and stays red until it is mended.
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, suppress_health_check=_SLOW_IS_FINE)
+# The same few examples on every run: a red build is due to the change, and stays red until it is mended.
+settings.register_profile(
+    "ci", deadline=None, print_blob=True, derandomize=True, max_examples=25, suppress_health_check=_SLOW_IS_FINE
+)
 # New examples on every run, few of them; the failing ones are remembered.
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=5_000, suppress_health_check=_SLOW_IS_FINE
 )
+settings.register_profile("more", deadline=None, print_blob=True, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("dev")
 
 
@@ -39,16 +43,23 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark for all tests: a small cluster of two executors of their own, so that what they run is really sent."""
+    """Spark for all tests: an executor of its own with two tasks at a time, so that what they run is really sent.
+
+    Where searches are long it is two executors. Each costs six CPU seconds only to start.
+    """
     from carrypost.lab.spark.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
 
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     conf = {
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.extraJavaOptions": quick,
         "spark.sql.shuffle.partitions": "2",
+        # Rows are few: to compile each query to Java costs more than to run it as it is.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    with session(SparkOptions(master="local-cluster[2,1,1024]", memory="1g", conf=conf)) as made:
+    master = "local-cluster[2,1,1024]" if settings().max_examples > LONG else "local-cluster[1,2,1024]"
+    with session(SparkOptions(master=master, memory="1g", conf=conf)) as made:
         yield made
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-_LONG = 1_000
+LONG = 200
 """A profile with more examples than this searches for long."""
 
 
 def examples(count: int, *, stateful_step_count: int = 50) -> settings:
-    """So many examples; those of the profile where that searches for long, as `soak` does."""
+    """So many examples; those of the profile where that searches for long, as `soak` and `more` do."""
     profile = settings().max_examples
-    found = max(count, profile) if profile > _LONG else count
+    found = max(count, profile) if profile > LONG else count
     return settings(max_examples=found, stateful_step_count=stateful_step_count)

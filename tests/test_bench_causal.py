@@ -45,6 +45,7 @@ def test_barriers_are_shorter_than_those_of_the_paper_where_lifetimes_are_the_sa
     assert found[1_001, "15-300 s", "literal"]["delivered %"] < 100  # Tags go back with lifetimes.
 
 
+@pytest.mark.soak
 def test_a_run_in_order_is_measured_beside_one_without(tmp_path: Path) -> None:
     shown = BENCH.tables(tmp_path, "--quick", "--only", "runs")
     assert list(shown) == ["Runs", "Order", "Goals"]
@@ -109,12 +110,12 @@ def test_other_benchmarks_of_the_emulator_run_shipped_scenarios_without_order(ca
 
 @pytest.mark.parametrize("arguments", [("--only", "barriers"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = BENCH.run(*arguments)
+    outcome = BENCH.here(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = BENCH.run("--help")
+    outcome = BENCH.here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench causal --" in " ".join(outcome.stdout.split("For example:")[1].split())

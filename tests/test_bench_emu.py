@@ -47,6 +47,7 @@ def test_a_workload_of_files_is_run_and_its_goal_is_judged(tmp_path: Path, scrat
     assert (goal["measured"], goal["goal"], goal["met"]) == (run["CPU s"], "at most 4", run["CPU s"] <= 4)
 
 
+@pytest.mark.soak
 def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: Path) -> None:
     shown = BENCH.tables(scratch, "--quick", "--only", "city_bus", "waypoint-100", "--json")
     buses, walkers = shown["Runs"]
@@ -58,6 +59,7 @@ def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: P
     assert [(row["case"], row["met"]) for row in shown["Goals"]] == [("city_bus", None)]
 
 
+@pytest.mark.soak
 def test_the_seed_decides_what_is_run(scratch: Path) -> None:
     columns = ("nodes", "contacts", "messages", "receptions", "share of bound %")
     found = [
@@ -69,7 +71,7 @@ def test_the_seed_decides_what_is_run(scratch: Path) -> None:
 
 
 def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
-    outcome = BENCH.run("--quick", "--only", "neutral-bus", "neutral-rwp-100")
+    outcome = BENCH.here("--quick", "--only", "neutral-bus", "neutral-rwp-100")
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert "neutral-rwp-100 is left out: --workloads" in outcome.stderr
     assert "no case is left" in outcome.stderr
@@ -78,7 +80,7 @@ def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
 def test_a_workload_that_lacks_a_file_is_left_out_with_its_name(tmp_path: Path) -> None:
     folder = workload(tmp_path)
     (folder / "bus" / "messages.csv").unlink()
-    outcome = BENCH.run("--only", "neutral-bus", "--workloads", str(folder))
+    outcome = BENCH.here("--only", "neutral-bus", "--workloads", str(folder))
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert f"there is no {folder / 'bus' / 'messages.csv'}" in outcome.stderr
 
@@ -102,13 +104,13 @@ def test_a_workload_that_cannot_be_read_is_no_traceback(tmp_path: Path, text: st
 
 @pytest.mark.parametrize("arguments", [("--only", "city"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = BENCH.run(*arguments)
+    outcome = BENCH.here(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = BENCH.run("--help")
+    outcome = BENCH.here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench emu --" in " ".join(outcome.stdout.split("For example:")[1].split())
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sysconfig
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-Tables = dict[str, list[dict[str, Any]]]
+from tests.benches import COMMAND, Bench, Tables
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    return subprocess.run([COMMAND, "bench", *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
 
 
 def tables(*arguments: str) -> Tables:
@@ -41,7 +36,7 @@ def match() -> Tables:
 
 @pytest.fixture(scope="module")
 def messaging() -> Tables:
-    return tables("messaging", "--repeats", "1", "--claims", "2000")
+    return tables("messaging", "--repeats", "1", "--claims", "500")
 
 
 def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(messaging: Tables) -> None:
@@ -117,12 +112,12 @@ def test_matching_has_a_rate_for_every_method_and_load(name: str, request: pytes
 
 @pytest.mark.parametrize("name", ["core", "match", "messaging"])
 def test_help_gives_an_example(name: str) -> None:
-    outcome = bench(name, "--help")
+    outcome = Bench(name).here("--help")
     assert outcome.returncode == 0
     assert f"carrypost bench {name} --" in " ".join(outcome.stdout.split("For example:")[1].split())
 
 
 def test_a_number_of_repeats_that_makes_no_sense_is_a_usage_error() -> None:
-    outcome = bench("match", "--repeats", "0")
+    outcome = Bench("match").here("--repeats", "0")
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert "--repeats" in outcome.stderr

@@ -17,10 +17,6 @@ PATIENCE_S = 120.0
 needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.available())
 
 
-def bench(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return Bench(name).run(*arguments, **environment)
-
-
 def tables(folder: Path, name: str, *arguments: str) -> Tables:
     """What a benchmark shows; it tells of its progress, too."""
     return Bench(name).tables(folder, *arguments, progress=True)
@@ -67,8 +63,15 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
         assert areas["sockets, receiving"] > 0
 
 
-def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path) -> None:
-    shown = tables(tmp_path, "hostile", "--quick", "--json")
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(("--seconds", "0.3", "--attack", "Profile: new patterns"), id="one kind"),
+        pytest.param(("--quick",), id="all kinds", marks=pytest.mark.soak),
+    ],
+)
+def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path, attack: tuple[str, ...]) -> None:
+    shown = tables(tmp_path, "hostile", "--json", *attack)
     assert list(shown) == ["Datagrams", "Profiles", "Floods"]
     for row in shown["Datagrams"]:
         assert 1_000 < row["bytes"] <= 9_216
@@ -117,7 +120,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms"])
 def test_help_gives_an_example(name: str) -> None:
-    outcome = bench(name, "--help")
+    outcome = Bench(name).here("--help")
     assert outcome.returncode == 0
     assert f"carrypost bench {name} --" in " ".join(outcome.stdout.split("For example:")[1].split())
 
@@ -133,14 +136,14 @@ def test_help_gives_an_example(name: str) -> None:
     ],
 )
 def test_a_number_that_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = bench(*arguments)
+    outcome = Bench(arguments[0]).here(*arguments[1:])
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[1] in outcome.stderr
 
 
 @pytest.mark.parametrize("name", ["chain", "idle"])
 def test_where_there_are_no_namespaces_it_says_so(name: str, tmp_path: Path) -> None:
-    outcome = bench(name, "--quick", PATH=str(tmp_path))  # Nothing is installed there.
+    outcome = Bench(name).run("--quick", PATH=str(tmp_path))  # Nothing is installed there.
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert "namespaces" in outcome.stderr
     assert "Traceback" not in outcome.stderr

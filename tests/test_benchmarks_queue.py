@@ -11,6 +11,7 @@ from tools import netns
 needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.available())
 
 
+@pytest.mark.soak
 def test_queues_are_weighed_against_topics_sends_and_deadlines(tmp_path: Path) -> None:
     shown = Bench("queue").tables(tmp_path, "--quick", "--json", progress=True)
     assert list(shown) == ["Hand-outs", "Receipts", "Control", "Assignments", "Commits", "Purges"]
@@ -47,6 +48,7 @@ def test_some_of_the_tables_can_be_asked_for_and_missed_goals_be_an_error(tmp_pa
     assert outcome.returncode == (0 if outcome.stdout.count('"met":true') == 2 else 1)
 
 
+@pytest.mark.soak
 @needs_namespaces
 def test_along_a_chain_a_queue_stands_beside_a_topic(tmp_path: Path) -> None:
     shown = Bench("chain").tables(tmp_path, "--quick", "--queue", "--json", progress=True)
@@ -66,6 +68,6 @@ def test_along_a_chain_a_queue_stands_beside_a_topic(tmp_path: Path) -> None:
 
 
 def test_help_gives_an_example() -> None:
-    outcome = Bench("queue").run("--help")
+    outcome = Bench("queue").here("--help")
     assert outcome.returncode == 0
     assert "carrypost bench queue --" in " ".join(outcome.stdout.split("For example:")[1].split())

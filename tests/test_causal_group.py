@@ -174,7 +174,7 @@ SKEWS = st.lists(st.integers(-SKEW_S_MAX, SKEW_S_MAX), min_size=2, max_size=8)
 
 
 @ORDERINGS
-@examples(100)
+@examples(25)
 @given(skews_s=SKEWS, steps=SCHEDULES)
 def test_no_schedule_breaks_the_order(ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]) -> None:
     world = World(ordering, skews_s)
@@ -184,7 +184,7 @@ def test_no_schedule_breaks_the_order(ordering: Ordering, skews_s: list[int], st
 
 
 @ORDERINGS
-@examples(60)
+@examples(20)
 @given(skews_s=SKEWS, steps=SCHEDULES)
 def test_nor_do_crashes_and_full_disks_before_what_happened_is_stored(
     ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]
@@ -196,7 +196,7 @@ def test_nor_do_crashes_and_full_disks_before_what_happened_is_stored(
 
 
 @ORDERINGS
-@examples(40)
+@examples(15)
 @given(lifetime_s=LIFETIMES, skews_s=SKEWS, steps=SCHEDULES)
 def test_with_equal_lifetimes_the_barrier_after_a_broadcast_is_that_broadcast(
     ordering: Ordering, lifetime_s: int | None, skews_s: list[int], steps: list[tuple[Any, ...]]
@@ -209,7 +209,7 @@ def test_with_equal_lifetimes_the_barrier_after_a_broadcast_is_that_broadcast(
 
 
 @ORDERINGS
-@examples(40)
+@examples(15)
 @given(steps=SCHEDULES, chance=st.randoms(use_true_random=False), sizes=st.lists(st.integers(1, 10), min_size=1))
 def test_it_does_not_matter_which_messages_come_together(
     ordering: Ordering, steps: list[tuple[Any, ...]], chance: random.Random, sizes: list[int]

@@ -15,13 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked import forked
 from tests.loopback import apart
 from tests.nodes import toml
 
@@ -59,16 +59,12 @@ class Shell:
         self._nodes: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:
-        """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process: it is quicker."""
+        """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process."""
         if not apart:
             with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
                 code = run(arguments)
             return code, out.getvalue(), err.getvalue()
-        done = subprocess.run(  # noqa: S603 - our own command
-            [*COMMAND, *arguments], timeout=PATIENCE_S, check=False, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        return done.returncode, done.stdout, done.stderr
+        return forked(arguments)
 
     def lines(self, *arguments: str) -> list[dict[str, Any]]:
         """What a command says to a program."""
@@ -85,9 +81,8 @@ class Shell:
         return code, err.removeprefix("carrypost: ").strip()
 
     def refused_nodes(self, *each: Sequence[str]) -> list[tuple[int, str]]:
-        """Nodes that do not run, with such arguments; side by side."""
-        with ThreadPoolExecutor(4) as pool:
-            return list(pool.map(lambda arguments: self.refusal("node", *arguments, apart=True), each))
+        """Nodes that do not run, with such arguments."""
+        return [self.refusal("node", *arguments, apart=True) for arguments in each]
 
     def terminal(self, *arguments: str) -> str:
         """What a command says to a person whose terminal has 80 columns, without styles."""

@@ -5,11 +5,8 @@ Commands and their parameters are taken from the command line itself, so that a 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import pyarrow as pa
 import pytest
 import typer
 from tests import emulated
+from tests.forked import forked
 
 from carrypost.cli import _launch
 from carrypost.cli._output import line
@@ -27,7 +25,6 @@ from carrypost.lab.schemas import POSITIONS
 from carrypost.node.folder import write_key
 from carrypost.security.identity import Identity
 
-COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
 NOWHERE, THROUGH, UNREADABLE, UNWRITABLE = "no/such/thing", "file/thing", "/proc/self/mem", "/sys/carrypost"
 """A path that leads nowhere, one through a file, one that the system does not let anybody read, or make."""
 NOBODY = 65_534
@@ -65,7 +62,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
 REST = {
     "keys backup": ["copy"], "keys restore": ["key"], "keys name": ["a" * 26, "anna"],
     "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
-    "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made"],
+    "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
     "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],
     "lab stream": ["made"], "reproduce": ["bus", "--quick"],
@@ -126,12 +123,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ends(case: str, value: str) -> int:
-    """The exit code of a command; a node, which becomes another program, is run as one."""
+    """The exit code of a command; a node, which takes signals and logging for itself, has a process of its own."""
     if case in {"node data", "node record"}:
         given = [*arguments(case, value), *(["--data=node"] if case == "node record" else [])]
-        done = subprocess.run([*COMMAND, *given], capture_output=True, text=True, check=False)  # noqa: S603 - ours
-        assert done.stderr.count("\n") == 1, done.stderr
-        return done.returncode
+        code, _, told = forked(given)
+        assert told.count("\n") == 1, told
+        return code
     return run(arguments(case, value))
 
 
@@ -223,19 +220,10 @@ def as_nobody(arguments: list[str]) -> tuple[int, str]:
     run(["emu", "run", "scene.toml"])
     run(["status", "--data", "none"])
     run(["keys", "names", "--data", "none"])
-    importlib.import_module("carrypost.cli.serve")
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.dup2(writing, 2)
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - ends with the process
+
+    def become_nobody() -> None:
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-        os.execv = lambda *_: (_ for _ in ()).throw(OSError())  # The interpreter is not his.
-        code = run(arguments)
-        sys.stderr.flush()
-        os._exit(code)
-    os.close(writing)
-    with os.fdopen(reading) as told:
-        said = told.read()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
+
+    code, _, told = forked(arguments, become_nobody)
+    return code, told

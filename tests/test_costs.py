@@ -88,8 +88,7 @@ def cost_of_ten_new(author: str, *, same: bool) -> int:
         return meter.datagrams - meter.frames["Parcel"]
 
 
-@pytest.mark.parametrize("same", [True, False])
-@pytest.mark.parametrize("author", ["a", "b"])
+@pytest.mark.parametrize(("author", "same"), [("a", True), ("b", False)])
 def test_ten_new_ones_among_ten_thousand_cost_ten_datagrams_besides_their_data(author: str, same: bool) -> None:
     assert cost_of_ten_new(author, same=same) <= 10
 

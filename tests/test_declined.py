@@ -198,7 +198,7 @@ PUBLICATIONS = st.lists(
 )
 
 
-@examples(40)
+@examples(12)
 @given(
     published=PUBLICATIONS,
     messages_max=st.integers(1, 30),

@@ -136,7 +136,7 @@ def searched(schedule: Schedule, presences: tuple[Presence, ...]) -> set[tuple[s
 
 
 @given(schedules(), st.integers(1, END_S))
-@examples(100)
+@examples(25)
 def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(schedule: Schedule, age_s: int) -> None:
     """Of messages that live no longer than an age, a flood reaches what it brings of all before that age."""
     cut = [
@@ -163,14 +163,14 @@ def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(sche
 
 
 @given(schedules())
-@examples(200)
+@examples(50)
 def test_the_bound_is_what_a_search_of_every_instant_finds(schedule: Schedule) -> None:
     found = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
     assert found == searched(schedule, schedule.presences)
 
 
 @given(schedules())
-@examples(100)
+@examples(25)
 def test_without_nodes_everybody_is_there_throughout(schedule: Schedule) -> None:
     names = {name for a, b, _, _ in schedule.contacts for name in (a, b)} | {each[1] for each in schedule.messages}
     throughout: tuple[Presence, ...] = tuple((name, 0, None) for name in sorted(names))
@@ -178,7 +178,7 @@ def test_without_nodes_everybody_is_there_throughout(schedule: Schedule) -> None
 
 
 @given(schedules())
-@examples(100)
+@examples(25)
 def test_bits_tell_the_same_as_the_set(schedule: Schedule) -> None:
     bound = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
     bits = flood(schedule.contacts, schedule.messages, schedule.presences)

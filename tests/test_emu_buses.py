@@ -171,7 +171,7 @@ def test_line_whose_service_is_over_has_no_buses() -> None:
     assert Buses(start="06:00", line=lines).move(1, HOUR).tracks.nodes == ("A-1",)
 
 
-@examples(30)
+@examples(10)
 @given(
     town=st.builds(
         Buses,

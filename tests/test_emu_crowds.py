@@ -32,12 +32,20 @@ def clique(folder: Path, count: int, *, duration_s: float, mode: str, top: str =
     )
 
 
-@pytest.mark.parametrize("count", [190, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("count", "heard_max"),
+    [
+        (30, 20),
+        pytest.param(190, Limits().heard_max, marks=pytest.mark.soak),
+        pytest.param(300, Limits().heard_max, marks=pytest.mark.soak),
+    ],
+)
 def test_a_clique_that_no_announcement_could_list_reaches_the_flood_bound_in_ideal_mode(
-    tmp_path: Path, count: int
+    tmp_path: Path, count: int, heard_max: int
 ) -> None:
-    assert count - 1 > Limits().heard_max
-    found = summarise(emulate(clique(tmp_path, count, duration_s=2, mode="ideal"), 1).table)
+    assert count - 1 > heard_max
+    limits = "" if heard_max == Limits().heard_max else f"[settings.limits]\nheard_max = {heard_max}\n"
+    found = summarise(emulate(clique(tmp_path, count, duration_s=2, mode="ideal", top=limits), 1).table)
     assert (found.received, found.bound, found.refused) == (count - 1, count - 1, {})
 
 

@@ -167,7 +167,7 @@ def both_move(one: Sequence[Sample], two: Sequence[Sample]) -> dict[str, list[Sa
 @example(  # away for less than a microsecond
     motion=both_move([(0, 0, 0), (2, 0, 0)], [(0, 0, 0), (1, 0, 6), (2, 0, 0)]), range_m=5.0, max_gap_us=None
 )
-@examples(300)
+@examples(60)
 def test_encounters_are_those_of_the_exact_search_within_a_microsecond(
     motion: dict[str, list[Sample]], range_m: float, max_gap_us: int | None
 ) -> None:
@@ -188,7 +188,7 @@ def test_encounters_are_those_of_the_exact_search_within_a_microsecond(
     range_m=st.sampled_from([0.25, 5.0, 7.3, 13.0]),
     slabs_us=st.lists(st.integers(50_003, 200 * SECOND), min_size=3, max_size=3),
 )
-@examples(100)
+@examples(25)
 def test_the_result_does_not_depend_on_the_slab(
     motion: dict[str, list[Sample]], range_m: float, slabs_us: list[int]
 ) -> None:

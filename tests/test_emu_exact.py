@@ -72,7 +72,7 @@ def receptions(table: pa.Table) -> list[tuple[str, str]]:
 
 
 @given(schedules(), st.sampled_from((0, 100, 3_000, 70_000)))
-@examples(150)
+@examples(30)
 def test_with_ideal_links_the_receptions_are_the_flood_bound(schedule: Schedule, size: int) -> None:
     table = played(schedule, size=size)
     found = receptions(table)
@@ -82,13 +82,13 @@ def test_with_ideal_links_the_receptions_are_the_flood_bound(schedule: Schedule,
 
 
 @given(schedules(), st.sampled_from(("ideal", "faithful")), st.sampled_from((0, 100, 3_000, 70_000)))
-@examples(60)
+@examples(15)
 def test_frames_that_go_through_their_bytes_give_the_same_record(schedule: Schedule, mode: str, size: int) -> None:
     assert played(schedule, mode=mode, size=size).equals(played(schedule, mode=mode, size=size, encoded=True))
 
 
 @given(schedules())
-@examples(60)
+@examples(15)
 def test_without_a_hint_hosts_break_no_rule(schedule: Schedule) -> None:
     assert check(played(schedule, mode="faithful")) == []
 
@@ -136,7 +136,7 @@ def digest(path: Path) -> str:
 def test_the_same_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     scenario = busy(tmp_path)
     digests = set()
-    for hashing in ("0", "1", "4242"):
+    for hashing in ("1", "4242"):
         out = tmp_path / f"{hashing}.parquet"
         code = f"from carrypost.emu import run; run({str(scenario)!r}, 7, out={str(out)!r})"
         environment = os.environ | {"PYTHONHASHSEED": hashing}

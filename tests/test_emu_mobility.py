@@ -252,7 +252,7 @@ def districts(draw: st.DrawFn) -> Streets:
 
 
 @given(districts(), st.integers(0, 1_000))
-@examples(40)
+@examples(10)
 def test_any_district_is_walked_through(model: Streets, seed: int) -> None:
     check_walks(model, model.move(seed, 5 * MINUTE), 5 * MINUTE)
 

@@ -12,7 +12,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify import soak as search
 from carrypost.emu.verify.soak import SeedOutcome, attempt, draw, main, soak
 
-SEEDS = 100
+SEEDS = 12
 """Tried in every run of the tests; `carrypost emu soak --seeds 5000` tries more."""
 
 
@@ -32,14 +32,10 @@ def test_a_seed_draws_the_same_scenario_every_time() -> None:
     assert draw(5).files != draw(6).files
 
 
-def test_every_drawn_scenario_can_be_read(tmp_path: Path) -> None:
-    for seed in range(300):
-        scenario = Scenario.load(draw(seed).write(tmp_path / str(seed)))
-        read_inputs(scenario, seed)
-
-
-def test_the_draws_have_everything_that_can_go_wrong(tmp_path: Path) -> None:
+def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: Path) -> None:
     scenarios = [Scenario.load(draw(seed).write(tmp_path / str(seed))) for seed in range(300)]
+    for seed, scenario in enumerate(scenarios):
+        read_inputs(scenario, seed)
     for table in ("faults", "radio"):
         usual = getattr(Scenario.parse("duration_s = 1"), table)
         for name in type(usual).__dataclass_fields__:
@@ -54,7 +50,7 @@ def test_the_draws_have_everything_that_can_go_wrong(tmp_path: Path) -> None:
 
 
 def test_several_processes_find_the_same() -> None:
-    assert list(soak(range(1, 7), jobs=2)) == [attempt(seed) for seed in range(1, 7)]
+    assert list(soak(range(1, 6), jobs=2)) == [attempt(seed) for seed in range(1, 6)]
 
 
 def broken(seed: int) -> SeedOutcome:

@@ -82,7 +82,7 @@ def intervals(found: pa.Table) -> dict[tuple[str, str], list[Interval]]:
     max_gap_us=10 * SECOND,
     seed=3,
 )
-@examples(150)
+@examples(40)
 def test_contacts_are_those_of_the_exact_search_within_a_microsecond(
     motion: dict[str, list[Sample]], range_m: float, max_gap_us: int | None, seed: int
 ) -> None:
@@ -189,7 +189,7 @@ def test_slabs_have_about_as_many_samples_each() -> None:
     motion=both_move([(0, 0, 0), (9 * SECOND, 0, 0)], [(0, 9, 0), (4 * SECOND, 5, 0), (9 * SECOND, 5, 0)]),
     edges_us=[4 * SECOND - 1, 4 * SECOND, 4 * SECOND + 1, 9 * SECOND],
 )
-@examples(100)
+@examples(25)
 def test_what_is_found_slab_by_slab_is_the_whole_cut_at_their_edges(
     motion: dict[str, list[Sample]], edges_us: list[int]
 ) -> None:

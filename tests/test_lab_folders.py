@@ -82,7 +82,7 @@ def test_a_full_disk_below_spark_is_told_and_nothing_stays(
     small_disk: Callable[[int], Path], spark: SparkSession
 ) -> None:
     disk = small_disk(256 << 10)
-    many = spark.range(200_000).selectExpr(
+    many = spark.range(20_000).selectExpr(
         "'s' AS scenario", "uuid() AS a", "uuid() AS b", "rand() AS start", "rand() AS end"
     )
     with pytest.raises(LabError, match="the disk is full"), session():

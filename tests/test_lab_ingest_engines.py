@@ -20,8 +20,8 @@ from carrypost.lab.schemas import CONTACTS, POSITIONS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ALIKE = {"one-movement", "imote", "haslemere", "ion", "pairs"}
-"""Formats of which others with the same rule or the same end are read by Spark here; each read takes a while."""
+SOME = {"gps-csv", "one-connections", "ccp"}
+"""Formats that Spark reads in every run of the tests: positions, events and contacts; each read takes a while."""
 NODES = [f"n{number}" for number in range(9)]
 
 
@@ -121,8 +121,11 @@ def _table(out: Path, name: str) -> pa.Table:
 
 
 # ------------------------------------------------------------------------------------------------------ engines
+@pytest.mark.parametrize(
+    "by_spark", [pytest.param(SOME, id="some"), pytest.param({*FORMATS}, id="all", marks=pytest.mark.soak)]
+)
 def test_every_format_gives_one_table_whatever_the_engine_and_the_size_of_blocks(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, by_spark: set[str]
 ) -> None:
     assert spark.version
     for name in FORMATS:
@@ -134,7 +137,7 @@ def test_every_format_gives_one_table_whatever_the_engine_and_the_size_of_blocks
         keys = ["node", "t"] if FORMATS[name].gives == "positions" else ["start", "a", "b"]
         assert expected.equals(expected.sort_by([(key, "ascending") for key in keys])), name
         for engine, block_bytes in (("local", 1_009), ("spark", 7_000)):
-            if engine == "spark" and name in ALIKE:
+            if engine == "spark" and name not in by_spark:
                 continue
             out = tmp_path / name / f"{engine}-{block_bytes}"
             found = ingest(_request(path, name, out, engine=engine, block_bytes=block_bytes))

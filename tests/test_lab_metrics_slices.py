@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
@@ -58,7 +59,7 @@ def same(found: dict[str, pa.Table], expected: dict[str, pa.Table]) -> None:
                 assert mine.equals(yours), (name, column)
 
 
-@settings(max_examples=25)
+@examples(8)
 @given(st.data())
 def test_any_cut_and_any_order_of_joining_gives_the_tables_of_the_whole(data: st.DataObject) -> None:
     seed = data.draw(st.sampled_from(SEEDS))

@@ -270,4 +270,4 @@ def contents_of(frames: list[SentFrame[int]]) -> list[int]:
 
 
 TestLink = Link.TestCase
-TestLink.settings = examples(60)
+TestLink.settings = examples(20)

@@ -69,7 +69,7 @@ async def nothing_more(node: Node, pause_s: float = 0.5) -> None:
 # --- hops and carriers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("means", ["cables", "radio"])
+@pytest.mark.parametrize("means", ["radio", pytest.param("cables", marks=pytest.mark.soak)])
 @scene
 async def test_a_message_crosses_one_two_and_three_hops(net: Net, tmp_path: Path, means: str) -> None:
     names = "abcd"
@@ -95,7 +95,14 @@ async def test_a_message_crosses_one_two_and_three_hops(net: Net, tmp_path: Path
         assert [peer["state"] for peer in await d.client.peers()] == ["linked"]
 
 
-@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.CAUSAL, Ordering.DELTA_CAUSAL])
+@pytest.mark.parametrize(
+    "ordering",
+    [
+        Ordering.DELTA_CAUSAL,
+        pytest.param(Ordering.CAUSAL, marks=pytest.mark.soak),
+        pytest.param(Ordering.NONE, marks=pytest.mark.soak),
+    ],
+)
 @scene
 async def test_an_answer_never_comes_before_what_it_answers_where_an_order_is_asked_for(
     net: Net, tmp_path: Path, ordering: Ordering

@@ -336,4 +336,4 @@ class Crowd(RuleBasedStateMachine):
 
 
 def test_whatever_programs_do_nothing_is_lost_and_nothing_comes_twice() -> None:
-    run_state_machine_as_test(Crowd, settings=examples(60, stateful_step_count=30))
+    run_state_machine_as_test(Crowd, settings=examples(15, stateful_step_count=30))

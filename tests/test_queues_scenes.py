@@ -240,7 +240,7 @@ SENDS = st.lists(
 )
 
 
-@examples(40)
+@examples(12)
 @given(sends=SENDS, where=st.sampled_from(("manager", "reader")), credit=st.integers(1, 3), chosen=st.booleans())
 def test_what_waits_is_assigned_by_priority_then_by_age(
     sends: list[tuple[str, int, int]], where: str, credit: int, chosen: bool
@@ -263,7 +263,7 @@ def test_what_waits_is_assigned_by_priority_then_by_age(
         assert [n for n, _ in assigned] == sorted(wanted, key=lambda n: ranks[n])
 
 
-@examples(25)
+@examples(8)
 @given(
     nodes=st.lists(st.sampled_from(("manager", "left", "right")), min_size=1, max_size=5),
     messages=st.integers(1, 25),

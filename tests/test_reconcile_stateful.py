@@ -137,7 +137,7 @@ def sides_of(sets: Sets) -> tuple[Side, Side, random.Random]:
 
 
 @given(two_sets())
-@examples(60)
+@examples(15)
 def test_any_two_sets_agree_after_one_lossless_run_and_its_cost_is_bounded(sets: Sets) -> None:
     a, b, chance = sides_of(sets)
     link = Link(chance, 0)
@@ -149,7 +149,7 @@ def test_any_two_sets_agree_after_one_lossless_run_and_its_cost_is_bounded(sets:
 
 
 @given(two_sets(), st.sampled_from([0.1, 0.3]))
-@examples(40)
+@examples(10)
 def test_with_loss_doubling_and_swapping_nothing_false_is_found_and_all_in_the_end(
     sets: Sets, fault_rate: float
 ) -> None:
@@ -165,7 +165,7 @@ def test_with_loss_doubling_and_swapping_nothing_false_is_found_and_all_in_the_e
 
 
 @given(two_sets(), st.integers(1, 60))
-@examples(40)
+@examples(10)
 def test_many_ids_with_one_fingerprint_are_one_member_and_hide_nobody_else(sets: Sets, twins: int) -> None:
     a, b, chance = sides_of(sets)
     value = chance.getrandbits(64)
@@ -233,4 +233,4 @@ class Neighbours(RuleBasedStateMachine):
 
 
 TestNeighbours = Neighbours.TestCase
-TestNeighbours.settings = examples(30, stateful_step_count=20)
+TestNeighbours.settings = examples(10, stateful_step_count=20)

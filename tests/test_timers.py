@@ -99,7 +99,7 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = examples(60)
+TestTables.settings = examples(20)
 
 
 def scene() -> tuple[Schedule, Timers, Timers]:

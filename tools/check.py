@@ -1,49 +1,41 @@
-"""Every check of the repository, and how long each took.
+"""Every check of the repository, and what each took.
 
-They run side by side: the three lanes of tests (`tools.lanes`), and what is quick one after the other beside them. Each
-says what it has to say when it is over; the table at the end has the last line of each. All of them run even when one
-fails, so that one look shows everything; the exit code is 0 only if all passed.
-Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`.
+Tests run in parts of their lanes (`tools.lanes`). As many workers as there are processors share one queue: the quick
+checks, the laboratory, the types, and the parts of the lane `virtual`, so that all are busy to the end. The lane
+`realtime` mostly waits; its parts run beside them and go first where processors are few. While it runs, it tells how
+far it is. Each part says what it has to say when it is over; the table at the end has CPU seconds, seconds and the last
+line of each check. All of them run even when one fails, so that one look shows everything; the exit code is 0 only if
+all passed.
+Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`. With `--record` it writes
+down what files of tests took, for the next time (`tools/costs.json`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
 
-from tools import lanes  # noqa: E402 - needs the line above
+from tools import lanes, meter  # noqa: E402 - needs the line above
+from tools.jobs import Job, Result, end  # noqa: E402
+from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SIZES = "tests/test_sizes.py"
-NICENESS: Mapping[str, int] = {"realtime": 0, "virtual": 2}
-"""Who goes first where processors are few: what waits for real time must not be kept waiting by others, and what has
-only one process should not be left over at the end. All others have the highest."""
-_NICENESS_MAX = 4
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one check."""
-
-    name: str
-    code: int
-    took_s: float
-    last_line: str
-
-    def row(self) -> str:
-        """Its row in the table."""
-        return f"{self.name:<12}{'failed' if self.code else 'passed':<8}{self.took_s:>8.1f}  {self.last_line}".rstrip()
+BESIDE = 2
+"""How many parts of the lane `realtime` run at a time: they wait, mostly."""
+TELL_S, LIVE_S = 30.0, 1.0
+"""How often it tells how far it is: in lines, and on a terminal."""
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -65,63 +57,122 @@ TOOLS = {
     "sizes": tool("pytest", "--quiet", SIZES),
 }
 NAMES = (*TOOLS, *lanes.LANES)
+_WAITING = "realtime"
+_ORDER = ("lint", "format", "imports", "sizes", "laboratory", "types", "virtual")
+"""In which the queue is worked off: what is quick says so soon, and what is long and cannot be cut is not left over."""
 
 
-def command(name: str) -> list[str]:
-    """What a check runs; a lane has all its tests but those that are a check of their own."""
-    if name in TOOLS:
-        return TOOLS[name]
-    files = [file for file in lanes.files(name) if file != SIZES]
-    return tool("pytest", "--quiet", "--hypothesis-profile=ci", "--durations=5", *files)
+def jobs(names: Sequence[str], folder: Path) -> list[Job]:
+    """Make the programs of these checks, in the order in which they are started; they measure into `folder`."""
+    found = []
+    for name in sorted(names, key=lambda name: -1 if name == _WAITING else _ORDER.index(name)):
+        if name in TOOLS:
+            found.append(Job(name, name, TOOLS[name], Path(TOOLS[name][0]).name, None))
+            continue
+        parts = lanes.parts(name, without=SIZES)
+        for number, files in enumerate(parts, 1):
+            part = f"{name} {number}/{len(parts)}" if len(parts) > 1 else name
+            costs = folder / f"{name}-{number}"
+            # As a module: then it knows this folder, where the plugin is.
+            options = ["--quiet", "--hypothesis-profile=ci", "-p", "tools.meter", f"--meter={costs}"]
+            argv = [sys.executable, "-m", "pytest", *options, *files]
+            found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, eager=name == _WAITING))
+    return found
 
 
-def environment() -> dict[str, str]:
-    """Bytecode is kept: tests start programs by the hundred, and to compile the package is half of such a start."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def workers() -> int:
+    """How many programs share the queue: one for each processor that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def checked(names: Iterable[str]) -> list[Outcome]:
-    """Run these checks one after the other."""
-    return [_checked(name) for name in names]
+@contextmanager
+def begun(todo: list[Job]) -> Iterator[list[Future[Result]]]:
+    """Run them while the block lasts; if it is left early, those that run are ended and the rest never begins."""
+    with ThreadPoolExecutor(BESIDE) as apart, ThreadPoolExecutor(workers()) as queue:
+        try:
+            yield [(apart if job.eager else queue).submit(job.run) for job in todo]
+        except BaseException:
+            end(todo)
+            raise
 
 
-def _checked(name: str) -> Outcome:
-    executable, *arguments = argv = command(name)
-    start_s = time.perf_counter()
-    with subprocess.Popen(  # noqa: S603 - our own tools
-        argv, cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS.get(name, _NICENESS_MAX))
-        said, _ = process.communicate()
-    took_s = time.perf_counter() - start_s
-    shown = arguments if name in TOOLS else [argument for argument in arguments if argument.startswith("-")]
-    print(f"== {name}: {' '.join([Path(executable).name, *shown])}\n{said}", flush=True)
-    return Outcome(name, process.returncode, took_s, said.rstrip().rpartition("\n")[2])
+class Progress:
+    """How far the checks are, told now and then."""
+
+    def __init__(self, todo: list[Job]) -> None:
+        self._todo = todo
+        self._began_s = self._told_s = time.perf_counter()
+        self._live = sys.stdout.isatty()
+
+    @property
+    def period_s(self) -> float:
+        """How long to wait until there may be something to tell."""
+        return LIVE_S if self._live else TELL_S
+
+    def line(self) -> str:
+        """One line: how long it has been, how many tests are done, what runs and how much waits."""
+        tests = sum(len(meter.read(job.costs)) for job in self._todo if job.costs is not None)
+        running = ", ".join(job.part for job in self._todo if job.runs) or "nothing"
+        waiting = sum(job.waits for job in self._todo)
+        return f"{time.perf_counter() - self._began_s:.0f} s, {tests:,} tests done; running: {running}; {waiting} wait"
+
+    def tell(self) -> None:
+        """Say it, if it is time to."""
+        now_s = time.perf_counter()
+        if now_s - self._told_s >= self.period_s * 0.9:
+            self._told_s = now_s
+            print(
+                f"\r{self.line()[:100]}\x1b[K" if self._live else self.line(),
+                end="" if self._live else "\n",
+                flush=True,
+            )
+
+    def said(self, result: Result) -> None:
+        """Show what a program said, now that it is over."""
+        erase = "\r\x1b[K" if self._live else ""
+        print(f"{erase}== {result.part}: {result.shown}\n{result.said}", flush=True)
 
 
-def main(names: list[str]) -> int:
-    """Run the checks called `names`, or all."""
+def run(names: Sequence[str], folder: Path) -> list[Result]:
+    """Run these checks; tell how far they are, and what each said when it is over."""
+    todo = jobs(names, folder)
+    progress = Progress(todo)
+    results: list[Result] = []
+    with begun(todo) as futures:
+        left = set(futures)
+        while left:
+            done, left = wait(left, progress.period_s, "FIRST_COMPLETED")
+            for each in done:
+                results.append(each.result())
+                progress.said(results[-1])
+            progress.tell()
+    return results
+
+
+def main(arguments: list[str]) -> int:
+    """Run the checks called so, or all."""
+    names = [name for name in arguments if name != "--record"]
     if unknown := [name for name in names if name not in NAMES]:
         print(f"no check is called {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    # A shell that starts this in the background lets it ignore Ctrl-C; some tests press that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    chosen = names or NAMES
-    sides = [[lane] for lane in lanes.LANES if lane in chosen]
-    sides.append([name for name in chosen if name in TOOLS])
+    # A shell that starts this in the background lets it ignore Ctrl-C; some tests press that. Whoever ends it otherwise
+    # does not want its programs left over either.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     started_s = time.perf_counter()
-    with ThreadPoolExecutor(len(sides)) as pool:
-        outcomes = sorted((each for side in pool.map(checked, sides) for each in side), key=_place)
-    failed = any(each.code for each in outcomes)
-    total = Outcome("all", int(failed), time.perf_counter() - started_s, "")
-    print(f"{'check':<12}{'outcome':<8}{'seconds':>8}  last line")
-    for each in (*outcomes, total):
-        print(each.row())
-    return int(failed)
-
-
-def _place(outcome: Outcome) -> int:
-    return NAMES.index(outcome.name)
+    with tempfile.TemporaryDirectory(prefix="carrypost-checks-") as name:
+        try:
+            results = run(names or NAMES, Path(name))
+        except KeyboardInterrupt:
+            print("\ninterrupted", file=sys.stderr)
+            return 130
+        costs = [cost for result in results for cost in result.costs]
+    outcomes = [Outcome.of(name, found) for name in NAMES if (found := [each for each in results if each.name == name])]
+    print(dearest(costs))
+    print(table(outcomes, time.perf_counter() - started_s))
+    if "--record" in arguments:
+        record(costs, _WAITING)
+    return int(any(outcome.code for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,19 @@
 sockets: it mostly waits, and wants a processor at once when it does not. `virtual` is everything else: it has its own
 time, and keeps a processor busy. Nobody lists files: one that imports the means of real nodes, itself or by way of
 modules that tests share, is in the lane of those.
+
+A lane is run in parts that take about the same time. `costs.json` has what files took, where that is much;
+`tools/check.py --record` writes it. A cost that is out of date makes a part longer than the others, nothing worse.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +24,17 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LANES: Final[tuple[str, ...]] = ("realtime", "virtual", "laboratory")
 SPARK: Final = "spark"
 """The fixture that starts it."""
-_REAL: Final = frozenset({"socket", "tests.benches", "tests.loopback", "tests.nodes", "tools.netns"})
+COSTS: Final = ROOT / "tools" / "costs.json"
+USUAL_S: Final = 0.3
+"""What a file takes that is not among the costs."""
+_PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 25.0, "laboratory": math.inf}
+"""How long a part may be: a process of its own costs a second or two, and a long one may be left over at the end."""
+_REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
 def lane_of(file: Path) -> str:
     """The lane of one file of tests."""
-    if "lab" in file.stem.split("_") or SPARK in _names(file):
+    if "lab" in file.stem.split("_") or SPARK in _contents(file).names:
         return "laboratory"
     return "realtime" if _is_real(file) else "virtual"
 
@@ -34,9 +45,29 @@ def files(lane: str) -> list[str]:
     return [str(file.relative_to(ROOT)) for file in found if lane_of(file) == lane]
 
 
+def parts(lane: str, *, without: str = "") -> list[list[str]]:
+    """Deal the files of a lane into parts that take about the same time; the dearest comes first in each."""
+    costs = recorded()
+    found = sorted((file for file in files(lane) if file != without), key=lambda file: -costs.get(file, USUAL_S))
+    whole_s = sum(costs.get(file, USUAL_S) for file in found)
+    dealt: list[list[str]] = [[] for _ in range(max(1, math.ceil(whole_s / _PART_S[lane])))]
+    taken_s = [0.0] * len(dealt)
+    for file in found:
+        least = taken_s.index(min(taken_s))
+        dealt[least].append(file)
+        taken_s[least] += costs.get(file, USUAL_S)
+    return [part for part in dealt if part]
+
+
+def recorded() -> dict[str, float]:
+    """Read what files took when it was last recorded: seconds of the lane `realtime`, CPU seconds of the others."""
+    found: dict[str, float] = json.loads(COSTS.read_text(encoding="utf-8")) if COSTS.exists() else {}
+    return found
+
+
 @functools.cache
 def _is_real(file: Path) -> bool:
-    imported = set(_imports(file))
+    imported = _contents(file).imports
     return bool(imported & _REAL) or any(_is_real(shared) for shared in map(_shared, imported) if shared is not None)
 
 
@@ -46,24 +77,26 @@ def _shared(module: str) -> Path | None:
     return file if module.startswith(("tests.", "tools.")) and file.is_file() else None
 
 
-def _imports(file: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@dataclass(frozen=True)
+class _Contents:
+    """What a file says of its lane."""
 
-
-def _names(file: Path) -> Iterator[str]:
+    imports: frozenset[str]
+    names: frozenset[str]
     """Parameters and strings: how tests ask for a fixture."""
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 @functools.cache
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def _contents(file: Path) -> _Contents:
+    imports: set[str] = set()
+    names: set[object] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant):
+            names.add(node.value)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            imports.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+    return _Contents(frozenset(imports), frozenset(name for name in names if isinstance(name, str)))
