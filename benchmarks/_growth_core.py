@@ -99,14 +99,18 @@ def comparing(size: int) -> Work:
 
 def remembering(size: int) -> Work:
     """Messages are delivered and confirmed one by one while as many ids are remembered."""
-    settings = Settings.emulated()
+    settings = Settings.emulated(cache_messages_max=size)
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
-    known = [holdings.remember(_descriptor(number), done=False) for number in range(size)]
+    known = []
+    for number in range(size):
+        copy = holdings.admit(_descriptor(number), nbytes=100, held=1, interesting=True, now=0)
+        assert isinstance(copy, Copy)
+        known.append(copy)
 
     def work() -> None:
         for copy in known:
-            holdings.mark_delivered(1 << copy.slot)
+            holdings.mark_delivered((copy,))
             assert holdings.is_delivered(copy)
             assert holdings.is_given(copy)
             holdings.confirm((copy,))

@@ -42,9 +42,9 @@ class Load:
 
 LOADS: Final = (
     Load("copies that leave while a profile is learnt", 500, core.learning),
-    Load("ids compared with a neighbour's", 20_000, core.comparing),
+    Load("ids compared with a neighbour's", 4_000, core.comparing),
     Load("ids remembered", 20_000, core.remembering),
-    Load("messages offered and sent", 2_000, core.offering),
+    Load("messages offered and sent", 4_000, core.offering),
     Load("frames acknowledged one by one", 1_000, core.acknowledging),
     Load("frames lost, sent again and acknowledged", 300, core.repeating),
     Load("messages cancelled in flight", 300, core.cancelling),

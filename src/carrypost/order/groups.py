@@ -118,7 +118,7 @@ class Order(Layer):
             some = list(found)
             if not ordering:
                 self._passing += some
-            elif not (self._deliveries.redelivers or self._holdings.claimed or any(map(_FINISHED, some))):
+            elif not (self._deliveries.redelivers or self._holdings.claims or any(map(_FINISHED, some))):
                 self._receive(destination, ordering, some)
             else:
                 for again, same in groupby(some, self._passed_before):
