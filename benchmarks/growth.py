@@ -52,7 +52,7 @@ LOADS: Final = (
     Load("claims handed over, returned and handed over again", 500, messaging.backlog),
     Load("notes to other nodes", 50, messaging.post),
     Load("open requests and their replies", 30, messaging.replies),
-    Load("failed lookups among as many names", 40, messaging.names),
+    Load("failed lookups among as many names", 200, messaging.names),
 )
 
 
