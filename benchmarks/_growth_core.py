@@ -202,7 +202,7 @@ def offering(size: int) -> Work:
 def buffering(size: int) -> Work:
     """Fragments of as many pieces come over one link, which may keep half of them."""
     kept_bytes = size // 2 * _FRAGMENT_BYTES
-    settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**20)})
+    settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**14)})
     outputs, links = Outputs(settings.limits), Links()
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
     ground = Ground(Identity.plain("here"), settings, holdings, outputs, Own(settings), links)

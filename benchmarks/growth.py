@@ -24,7 +24,7 @@ from benchmarks._processes import Row, say
 TIMES: Final = 10
 GOAL: Final = 12
 REPEATS: Final = 5
-_QUICK_PART: Final = 20
+_QUICK_PART: Final = 100
 """With `--quick` loads are this part of their size: the figures mean nothing."""
 
 Work = Callable[[], None]

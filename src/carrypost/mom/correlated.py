@@ -43,7 +43,7 @@ class Correlated:
         self._waiting: dict[str, list[QueueEntry]] = {}
         """In order."""
         self._groups: dict[str, dict[Group, None]] = {}
-        self._heap: list[tuple[tuple[float, ...], str]] = []
+        self._heap: list[tuple[tuple[int, int, int], str]] = []
         """Ranks of the first that wait for an id that is asked for. Some do not wait, or are not asked for any more."""
         self._noted: set[tuple[tuple[int, int, int], str]] = set()
         """What is in the heap, each once."""

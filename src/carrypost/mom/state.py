@@ -236,7 +236,7 @@ class Backlog:
     def next(self) -> Claim:
         """The first one, which waits no more."""
         claim = self.first
-        del (self._returned if self._returned else self._fresh)[claim.place]
+        del (self._returned or self._fresh)[claim.place]
         return claim
 
 

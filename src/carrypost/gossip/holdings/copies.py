@@ -20,9 +20,9 @@ DELIVERED, CLAIMED = 1, 2
 class Copy(msgspec.Struct, eq=False):
     """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
 
-    `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and `held_bytes`
-    still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when it is
-    admitted, and known only then.
+    `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and
+    `held_bytes` still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when
+    it is admitted, and known only then.
     """
 
     slot: int
