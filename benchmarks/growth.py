@@ -41,8 +41,8 @@ class Load:
 
 
 LOADS: Final = (
-    Load("copies that leave while a profile is learnt", 500, core.learning),
-    Load("ids compared with a neighbour's", 4_000, core.comparing),
+    Load("copies that leave while a profile is learnt", 200, core.learning),
+    Load("ids compared with a neighbour's", 2_000, core.comparing),
     Load("ids remembered", 20_000, core.remembering),
     Load("messages offered and sent", 4_000, core.offering),
     Load("frames acknowledged one by one", 1_000, core.acknowledging),

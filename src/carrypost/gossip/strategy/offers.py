@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.slots import bits, mask_of, without
 from carrypost.gossip.strategy.beliefs import OpenOffer
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
@@ -115,8 +115,10 @@ class Offers:
         if view is None:
             return 0
         agreement, offering = contact.agreement, contact.offering
-        mask = view.matches & agreement.peer_lacks if agreement.state not in SYNCED else view.matches
-        return mask & cache.whole & ~(contact.link.known | offering.offered | self._holdings.withheld)
+        mask = without(view.matches & cache.whole, contact.link.known)
+        if mask and agreement.state not in SYNCED:
+            mask &= agreement.peer_lacks
+        return without(without(mask, offering.offered), self._holdings.withheld)
 
     def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:
         pages, most = self._room(links, mask)
