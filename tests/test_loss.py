@@ -75,7 +75,7 @@ def test_a_burst_is_noted_as_its_frames_would_be_one_by_one() -> None:
     assert (together.due_us, together.in_flight) == (NEVER, {})
     for serial, letter in enumerate("abc", 7):
         one_by_one.sent(serial, letter, 100 * serial, 9)
-    together.sent_burst(7, [SentFrame(letter, 100 * serial, 9) for serial, letter in enumerate("abc", 7)], 9)
+    together.sent_burst(7, [SentFrame(serial, letter, 100 * serial, 9) for serial, letter in enumerate("abc", 7)], 9)
     for recovery in (one_by_one, together):
         assert (recovery.bytes_in_flight, recovery.due_us) == (2_400, 9 + recovery.timeout_us)
         assert recovery.room_bytes == INITIAL_WINDOW_BYTES - 2_400
@@ -165,7 +165,8 @@ class Link(RuleBasedStateMachine):
             if room_bytes <= 0:
                 break
             room_bytes -= nbytes
-            frames.append(SentFrame(self.held[self.fresh(nbytes % 13)], nbytes, self.now))
+            serial = self.fresh(nbytes % 13)
+            frames.append(SentFrame(serial, self.held[serial], nbytes, self.now))
         recovery.sent_burst(first, frames, self.now)
         if frames:
             recovery.restart(self.now)

@@ -245,7 +245,7 @@ def test_to_look_for_dead_groups_does_not_write_the_living() -> None:
     for now in range(S, 5 * S, S):
         host.tick(now)
         host._holdings.now_us = now  # noqa: SLF001
-        assert host._order._group("more", Ordering.DELTA_CAUSAL) is None  # noqa: SLF001
+        assert host._order._group("more", Ordering.DELTA_CAUSAL, host.node) is None  # noqa: SLF001
         assert not host._order._touched  # noqa: SLF001
 
 

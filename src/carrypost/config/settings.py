@@ -90,7 +90,7 @@ class Limits:
     pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     share_author: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that one author may hold, and of what may wait for its predecessors."""
+    """Share of a full cache that one author may hold, of what may wait for its predecessors, and of order groups."""
     share_neighbour: float = number(0.5, 0.001, 1.0)
     """Share of a full cache that one giver may have filled."""
     share_queues: float = number(0.25, 0.001, 1.0)

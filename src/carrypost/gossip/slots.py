@@ -38,13 +38,30 @@ class Slots:
         heappush(self._free, slot)
 
 
+class Members:
+    """A bitset that is asked about many slots. To shift it for each of them would copy the whole of it each time."""
+
+    __slots__ = ("_octets",)
+
+    def __init__(self, mask: int) -> None:
+        self._octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+    def __contains__(self, slot: int) -> bool:
+        octets = self._octets
+        return slot >> 3 < len(octets) and octets[slot >> 3] >> (slot & 7) & 1 == 1
+
+
 def bits(mask: int) -> Iterator[int]:
     """The slots in a bitset, ascending. The bitset must not be negative."""
-    if mask.bit_count() <= _FEW:
-        while mask:
+    count = mask.bit_count()
+    if count <= _FEW:
+        while count > 1:
             low = mask & -mask
             yield low.bit_length() - 1
             mask ^= low
+            count -= 1
+        if count:
+            yield mask.bit_length() - 1
         return
     octets = mask.to_bytes(-(-mask.bit_length() // _WORD_BITS) * 8, "little")
     base = -1
@@ -55,6 +72,17 @@ def bits(mask: int) -> Iterator[int]:
             yield base + low.bit_length()
             rest ^= low
         base += _WORD_BITS
+
+
+def among(slots: Collection[int], mask: int) -> list[int]:
+    """Return those of the slots that are in a bitset, in their order; costs their number plus the width."""
+    octets = mask.to_bytes(max(mask.bit_length(), max(slots, default=0) + 1) // 8 + 1, "little")
+    return [slot for slot in slots if octets[slot >> 3] >> (slot & 7) & 1]
+
+
+def without(mask: int, others: int) -> int:
+    """Return the slots of a bitset that are not in another; costs the narrower of them, where `& ~` costs the wider."""
+    return mask ^ (mask & others)
 
 
 def mask_of(slots: Collection[int]) -> int:

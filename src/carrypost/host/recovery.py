@@ -103,7 +103,7 @@ class Recovery:
             self._holdings.keep_hashes(copy, hashes)
         confirmed = seen.pop(descriptor.id, None) is not None
         if stored.claimed:
-            self._holdings.mark_claimed(1 << copy.slot)
+            self._holdings.mark_claimed(copy)
         self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:

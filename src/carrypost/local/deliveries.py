@@ -15,7 +15,7 @@ from carrypost.gossip.holdings.destinations import CachedDestinations
 from carrypost.gossip.holdings.owners import DELIVERIES
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.layer import Layer
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.slots import bits
 from carrypost.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ class Wishes:
     def __bool__(self) -> bool:
         return bool(self.entries or self.found)
 
-    def pass_over(self, slots: int) -> None:
-        """Leave out of what was found the messages of these slots."""
-        self.found = [copy for copy in self.found if not slots >> copy.slot & 1]
+    def pass_over(self, copies: Iterable[Copy]) -> None:
+        """Leave these messages out of what was found."""
+        left_out = {copy.slot for copy in copies}
+        self.found = [copy for copy in self.found if copy.slot not in left_out]
 
     def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
         """All of them, each once: several may ask for the same."""
@@ -84,9 +85,9 @@ class Deliveries(Layer):
         self._unconfirmed_bytes = 0
         self._claimed: dict[int, None] = {}
         """Slots that messaging has a claim to, for the first time, and that are on their way here."""
-        self._passed_over = 0
+        self._passed_over: set[int] = set()
         """Slots of what has an order, was let pass by it, and was wanted by nobody."""
-        self._taken_back = 0
+        self._taken_back: set[int] = set()
         """Those of them that somebody wanted later, and that this could not be noted of."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which somebody was given something; all of them, once there are many."""
@@ -187,7 +188,7 @@ class Deliveries(Layer):
         of their group was given to anybody.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
-        awaited, told = self._again, holdings.claimed
+        awaited = self._again
         claimed, self._claimed = self._claimed, {}
         new: list[Copy] = []
         done: list[Copy] = []
@@ -201,7 +202,7 @@ class Deliveries(Layer):
                     continue
             numbers = asking(descriptor)
             if numbers:
-                known = bool(told and told >> copy.slot & 1 and copy.slot not in claimed)
+                known = holdings.is_claimed(copy) and copy.slot not in claimed
                 burst.append(Delivery(descriptor, numbers, again, copy.hops, known))
                 (done if again else new).append(copy)
             elif claimed and copy.slot in claimed:
@@ -209,7 +210,7 @@ class Deliveries(Layer):
                 noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)
-                self._passed_over |= 1 << copy.slot
+                self._passed_over.add(copy.slot)
                 continue
             if descriptor.ordering and len(self._given) < _GIVEN_MAX:
                 self._given.add((descriptor.destination, descriptor.ordering))
@@ -218,7 +219,7 @@ class Deliveries(Layer):
             self._cache.mark_done(done)
         if not new:
             return noted
-        holdings.mark_delivered(mask_of([copy.slot for copy in new]))
+        holdings.mark_delivered(new)
         self._pin(new)
         self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
         return copies if len(new) == len(copies) else new + noted
@@ -230,9 +231,9 @@ class Deliveries(Layer):
     def is_open(self, copy: Copy) -> bool:
         """Whether its order let it pass and nobody wanted it, nor anything else of its group: somebody still may."""
         descriptor = copy.descriptor
-        if self._taken_back >> copy.slot & 1:
+        if copy.slot in self._taken_back:
             return True
-        if not self._passed_over >> copy.slot & 1 or len(self._given) >= _GIVEN_MAX:
+        if copy.slot not in self._passed_over or len(self._given) >= _GIVEN_MAX:
             return False
         return (descriptor.destination, descriptor.ordering) not in self._given
 
@@ -250,7 +251,8 @@ class Deliveries(Layer):
         """That it was delivered could not be noted: so it is not. What was confirmed stays so."""
         if self._holdings.is_confirmed(copy):
             return
-        self._taken_back |= self._passed_over & 1 << copy.slot
+        if copy.slot in self._passed_over:
+            self._taken_back.add(copy.slot)
         self._forget(copy)
         self._cache.unpin((copy,), DELIVERIES)
         self._holdings.unmark_delivered(copy)
@@ -261,9 +263,8 @@ class Deliveries(Layer):
         if reason is not None:
             for copy in copies:
                 self._forget(copy)
-                if self._passed_over:
-                    self._passed_over &= ~(1 << copy.slot)
-                    self._taken_back &= ~(1 << copy.slot)
+                self._passed_over.discard(copy.slot)
+                self._taken_back.discard(copy.slot)
 
     def _forget(self, copy: Copy) -> None:
         if self._unconfirmed.pop(copy.id, None) is not None:
@@ -323,7 +324,7 @@ class Deliveries(Layer):
         if confirmed:
             self._holdings.mark_confirmed(copy)
         elif delivered:
-            self._holdings.mark_delivered(1 << copy.slot)
+            self._holdings.mark_delivered((copy,))
             self._again.add(copy.id)
             self._pin((copy,))
 

@@ -111,7 +111,7 @@ class Claims:
         """Claim a message for these, unless they have it. Returns True if it was claimed for the first time."""
         claims = self._by_message.setdefault(copy.id, [])
         known = {claim.subscription for claim in claims}
-        first = not self._holdings.claimed >> copy.slot & 1
+        first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
         count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.subscription.ended)])
         due_us = _due_us(copy)
@@ -131,7 +131,7 @@ class Claims:
             return False
         if first:
             self._note_place(copy)
-        self._holdings.mark_claimed(1 << copy.slot)
+        self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
         return first
 
@@ -150,7 +150,7 @@ class Claims:
         subscription.backlog.add(claim)
         self.ready[subscription] = None
         self._note_place(copy)
-        self._holdings.mark_claimed(1 << copy.slot)
+        self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
 
     def reserve(self, place: int) -> None:
@@ -169,7 +169,7 @@ class Claims:
 
     def note_again(self, copy: Copy) -> None:
         """That somebody has a claim to it could not be written, and is noted again."""
-        self._holdings.mark_claimed(1 << copy.slot)
+        self._holdings.mark_claimed(copy)
         for claim in self.of(copy.id):
             self.ready[claim.subscription] = None
 
@@ -221,7 +221,7 @@ class Claims:
         self._pins.pin(claim)
         self._file(claim, _due_us(copy), now)
         if not self.claimable(copy):
-            self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
+            self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -263,7 +263,7 @@ class Claims:
 
         Where the note of that was lost it is made again, and what follows waits as well: it is not to overtake.
         """
-        return len(backlog) > 0 and bool(self._holdings.claimed >> backlog.first.copy.slot & 1)
+        return len(backlog) > 0 and self._holdings.is_claimed(backlog.first.copy)
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, subscription = claim.copy.descriptor, claim.subscription

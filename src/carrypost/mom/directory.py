@@ -343,7 +343,7 @@ class Directory:
             self._changes[number] = Change(found[0].name, found[0])
             return
         for each in found:
-            each.hidden = True
+            self.names.hide(each, hidden=True)
             self._write(each)
         self._changes[number] = Change(name, hidden=tuple(found))
 
@@ -382,7 +382,7 @@ class Directory:
             return
         for each in change.hidden:
             if self.names.entry(each.owner, each.name) is each:
-                each.hidden = False
+                self.names.hide(each, hidden=False)
                 self._write(each)
         if change.hidden:
             return

@@ -129,7 +129,7 @@ class Manager:
         self._place += 1
         entry = QueueEntry(self._ledger, queue_number, copy.id, self._place)
         entry.fill(copy)
-        self._holdings.mark_claimed(1 << copy.slot)
+        self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
         return entry
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
-from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -110,11 +109,12 @@ class Messaging(Layer):
             by_family.setdefault(name[:1], []).append((name, value))
         for name, value in by_family.get(topic_rows.FAMILY, ()):
             self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
-        self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
+        claimed = [copy for copy in self._holdings.known_copies() if self._holdings.is_claimed(copy)]
+        self._deliveries.wishes.pass_over(claimed)  # The claims to those are rows, or have ended.
         self._claims.confirmations.restore(
             [MessageId(name[1:]) for name, _ in by_family.get(confirmation_rows.FAMILY, ())]
         )
-        for copy in self._copies(self._holdings.claimed):
+        for copy in claimed:
             if self._claims.claimable(copy):
                 self._claims.inherit(copy)
         self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
@@ -134,10 +134,6 @@ class Messaging(Layer):
             else:
                 claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
         self._claims.restore(claims, now)
-
-    def _copies(self, slots: int) -> list[Copy]:
-        copies = self._cache.copies
-        return [copy for slot in bits(slots) if (copy := copies[slot]) is not None]
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""

@@ -11,7 +11,7 @@ Nothing here knows time, rows or messages: `mom.directory` does.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
+from carrypost.mom.hints import Hints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ SEPARATOR = "/"
 _AT = "@"
 _BY_KIND = (Kind.QUEUE, Kind.TOPIC)
 """Contexts that every device has: all that it knows of one kind, by their own names."""
-_NEAREST = 3
 _SHOWN_MAX = 10
 
 
@@ -132,13 +132,21 @@ class Namespace:
         self._owners: dict[NodeId, dict[str, Entry]] = {}
         self._destinations: dict[str, dict[Entry, None]] = {}
         """What others advertise, by what it stands for."""
+        self._bound_to: dict[str, dict[Entry, None]] = {}
+        """What was bound here, by what it stands for."""
+        self._sorted: tuple[str, ...] | None = None
+        """All names that can be seen, in order; made when asked for, until one comes, goes or is hidden."""
+        self._hints: Hints | None = None
+        """Likewise: all names as they are listed."""
 
     # --- changes -------------------------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
         """One more name; the same one of the same node was removed before."""
+        self._changed()
         if entry.owner == self._here:
             self._bound[entry.name] = entry
+            self._bound_to.setdefault(entry.destination, {})[entry] = None
             return
         self._heard.setdefault(entry.name, {})[entry.owner] = entry
         self._owners.setdefault(entry.owner, {})[entry.name] = entry
@@ -146,12 +154,22 @@ class Namespace:
 
     def remove(self, entry: Entry) -> None:
         """One name fewer."""
+        self._changed()
         if entry.owner == self._here:
             del self._bound[entry.name]
+            _take(self._bound_to, entry.destination, entry)
             return
         _take(self._heard, entry.name, entry.owner)
         _take(self._owners, entry.owner, entry.name)
         _take(self._destinations, entry.destination, entry)
+
+    def hide(self, entry: Entry, *, hidden: bool) -> None:
+        """Hide a name of another node, or show it again."""
+        self._changed()
+        entry.hidden = hidden
+
+    def _changed(self) -> None:
+        self._sorted = self._hints = None
 
     # --- asking --------------------------------------------------------------------------------------------
 
@@ -169,7 +187,7 @@ class Namespace:
 
     def bound_to(self, destination: str) -> list[Entry]:
         """Return the names that are bound to a destination here."""
-        return [each for each in self._bound.values() if each.destination == destination]
+        return list(self._bound_to.get(destination, ()))
 
     def find(self, name: str, kind: Kind | None = None) -> list[Entry]:
         """Everything that a bare name may stand for, what is bound here first; of one kind, or of any."""
@@ -234,9 +252,11 @@ class Namespace:
 
     def _has_below(self, name: str) -> bool:
         """Whether it is a context because of the names that stand in it."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted({*self._bound, *(each.name for each in self._all())}))
         begin = name + SEPARATOR
-        own = any(each.startswith(begin) for each in self._bound)
-        return own or any(each.name.startswith(begin) for each in self._all())
+        at = bisect_left(self._sorted, begin)
+        return at < len(self._sorted) and self._sorted[at].startswith(begin)
 
     # --- listing -------------------------------------------------------------------------------------------
 
@@ -332,9 +352,10 @@ class Namespace:
 
     def missing(self, name: str, what: str = "name") -> NameNotFoundException:
         """That nothing is called so, with what is there."""
-        known = sorted({each.name for each in self._shown()})
-        near = get_close_matches(name, known, n=_NEAREST)
-        if near:
+        if self._hints is None:
+            self._hints = Hints({each.name for each in self._shown()})
+        known = self._hints.names
+        if near := self._hints.near(name):
             hint = f"near it: {_some(near)}"
         else:
             hint = f"there are {_some(known)}" if known else "nothing is bound, and nothing was advertised so far"

@@ -12,6 +12,8 @@ as long as much gathers meanwhile. A note to this node itself is handed back by 
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.events import Reason
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId, NodeId
 
-_LOST = NEVER
-"""The batch that a note waits for was lost, and is not made again yet."""
 _SHORTEST = 32
 """The shortest moment is this part of the longest."""
 _MANY = 4
@@ -75,8 +75,6 @@ class Note(NamedTuple):
 
     subject: Subject
     matter: int
-    serial: int
-    """The batch that has to be durable first."""
     after_us: int
     """Not before this time, but sooner in the company of others."""
     until_us: int
@@ -89,85 +87,165 @@ class Note(NamedTuple):
 class _Target:
     """One node, or all nodes."""
 
-    __slots__ = ("free_us", "moment_us", "notes")
+    __slots__ = ("after_us", "due_us", "free_us", "moment_us", "number", "ready", "waiting")
 
-    def __init__(self) -> None:
-        self.notes: list[Note] = []
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Its place among all that ever were."""
+        self.ready: list[Note] = []
+        """What may be said: all that changed with it is durable."""
+        self.after_us = NEVER
+        """When the first of that has to be said."""
+        self.waiting = 0
+        """How many notes wait for batches."""
         self.free_us = 0
         """When a control message may leave for it again."""
         self.moment_us = 0
         """How long after the last one that is."""
+        self.due_us = NEVER
+        """When it is looked at: it has an entry in the heap for that time."""
+
+    def add(self, note: Note) -> None:
+        """One more note may be said."""
+        self.ready.append(note)
+        self.after_us = min(self.after_us, note.after_us)
+
+    def take(self, now: int) -> list[Note]:
+        """Take all notes that may be said, if one of them has to be by now."""
+        if self.after_us > now:
+            return []
+        ready, self.ready, self.after_us = self.ready, [], NEVER
+        return ready
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to say, now or later."""
+        return not (self.ready or self.waiting)
 
 
 class Post:
-    """What one node has to say."""
+    """What one node has to say.
+
+    Nodes are many, and what is owed to them waits for disks: so no step looks at all of it. A note waits with the batch
+    that it depends on, and a target for the time when something may leave for it.
+    """
 
     def __init__(self, ground: Ground) -> None:
         self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
         self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId | None, _Target] = {}
-        self._open: set[int] = set()
-        """Batches that were not answered."""
+        self._made = 0
+        """How many targets there ever were."""
+        self._dues: list[tuple[int, int, NodeId | None]] = []
+        """Heap of targets, as due time, number and node; those that changed since have another entry, or none."""
+        self._open: OrderedDict[int, None] = OrderedDict()
+        """Batches that were not answered, in the order of their serials."""
+        self._waiting: dict[int, list[tuple[NodeId | None, Note]]] = {}
+        """Notes by the batch that has to be durable first."""
+        self._serials: list[int] = []
+        """Heap of those batches."""
+        self._lost: list[tuple[NodeId | None, Note]] = []
+        """Notes whose batch was lost, and is not made again yet."""
         self._leaving: dict[tuple[str, bytes], tuple[NodeId | None, list[Note]]] = {}
         """What was given to the host to publish, by its destination and its content."""
         self._sent: dict[MessageId, tuple[NodeId | None, list[Note]]] = {}
         """What was published and is not durable yet."""
+        self._unwritten: dict[int, list[MessageId]] = {}
+        """The same, by batch."""
         self.due_us = NEVER
 
     def add(
         self, to: NodeId | None, subject: Subject, matter: int, *, after_us: int = 0, until_us: int | None = None
     ) -> None:
         """Something is to be said to a node, or (None) to all, once all that changed up to now is durable."""
-        note = Note(subject, matter, self._serial(), after_us, NEVER if until_us is None else until_us)
-        self._targets.setdefault(to, _Target()).notes.append(note)
+        self._put(to, Note(subject, matter, after_us, NEVER if until_us is None else until_us))
         self.due_us = 0
 
-    def _serial(self) -> int:
+    def _put(self, to: NodeId | None, note: Note) -> None:
+        target = self._targets.get(to)
+        if target is None:
+            self._made += 1
+            target = self._targets[to] = _Target(self._made)
+        target.waiting += 1
+        self._schedule(to, target)
+        self._wait(to, note)
+        self._settle()
+
+    def _wait(self, to: NodeId | None, note: Note) -> None:
+        """Let a note wait for the latest batch that is being made or written."""
         journal = self._journal
-        if journal.puts or journal.deletes:
-            return journal.serial
-        return max(self._open, default=0)
+        serial = journal.serial if journal.puts or journal.deletes else next(reversed(self._open), 0)
+        if serial not in self._waiting:
+            self._waiting[serial] = []
+            heappush(self._serials, serial)
+        self._waiting[serial].append((to, note))
+
+    def _settle(self) -> None:
+        """Let be said what waited for batches that are durable by now."""
+        first = next(iter(self._open), self._journal.serial)
+        while self._serials and self._serials[0] < first:
+            for to, note in self._waiting.pop(heappop(self._serials), ()):
+                target = self._targets[to]
+                target.waiting -= 1
+                target.add(note)
+                self._schedule(to, target)
+
+    def _schedule(self, to: NodeId | None, target: _Target) -> None:
+        """Note when to look at a target: when something may leave for it, or when it may be forgotten."""
+        due_us = NEVER
+        if target.ready:
+            due_us = max(target.after_us, target.free_us if to != self._node else 0)
+        elif not target.waiting:
+            due_us = target.free_us
+        if due_us != target.due_us:
+            target.due_us = due_us
+            if due_us < NEVER:
+                heappush(self._dues, (due_us, target.number, to))
 
     # --- batches -------------------------------------------------------------------------------------------
 
     def batched(self, serial: int) -> None:
         """A batch was made."""
-        self._open.add(serial)
+        self._open[serial] = None
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
-        self._open.discard(serial)
-        self._sent = {message: each for message, each in self._sent.items() if each[1][0].serial != serial}
+        self._open.pop(serial, None)
+        for message in self._unwritten.pop(serial, ()):
+            self._sent.pop(message, None)
         if self._targets:
             self.due_us = 0
 
     def lost(self, serial: int) -> None:
         """A batch could not be written: what waits for it waits until it is written again."""
-        self._open.discard(serial)
-        for target in self._targets.values():
-            target.notes = [note._replace(serial=_LOST) if note.serial == serial else note for note in target.notes]
+        self._open.pop(serial, None)
+        self._unwritten.pop(serial, None)
+        self._lost += self._waiting.pop(serial, ())
 
     def rewritten(self) -> None:
         """What was lost is in the batch that is being made."""
-        serial = self._serial()
-        for target in self._targets.values():
-            target.notes = [note._replace(serial=serial) if note.serial == _LOST else note for note in target.notes]
+        lost, self._lost = self._lost, []
+        for to, note in lost:
+            self._wait(to, note)
         self.due_us = 0
 
     # --- sending -------------------------------------------------------------------------------------------
 
     def take_own(self, now: int) -> list[Item]:
         """What this node has to say to itself."""
+        self._settle()
         target = self._targets.get(self._node)
         if target is None:
             return []
         items: list[Item] = []
-        for note in self._take_ready(target, now):
+        for note in target.take(now):
             if (item := note.subject.item(note.matter, self._node)) is not None:
                 items.append(item)
                 note.subject.said(note.matter)
-        if not target.notes:
+        if target.empty:
             del self._targets[self._node]
+        else:
+            self._schedule(self._node, target)
         return items
 
     def drafts(self, now: int) -> list[Draft]:
@@ -177,18 +255,43 @@ class Post:
         for to, notes in self._leaving.values():
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
-        made = [
-            draft for to, target in list(self._targets.items())
-            if to != self._node and target.free_us <= now
-            for draft in self._drafts_to(to, target, now)
-        ]  # fmt: skip
-        for to in [to for to, target in self._targets.items() if not target.notes and target.free_us <= now]:
-            del self._targets[to]
-        self._look_ahead(now)
+        self._settle()
+        due = sorted(self._take_due(now))
+        made: list[Draft] = []
+        for _, to in due:
+            if to != self._node:
+                made += self._drafts_to(to, self._targets[to], now)
+        for _, to in due:
+            target = self._targets[to]
+            if target.empty and target.free_us <= now:
+                del self._targets[to]
+            else:
+                self._schedule(to, target)
+        self.due_us = max(self._next_us(), now)
         return made
 
+    def _take_due(self, now: int) -> list[tuple[int, NodeId | None]]:
+        """Take the targets that are to be looked at now, by number and node."""
+        found: list[tuple[int, NodeId | None]] = []
+        while self._next_us() <= now:
+            _, number, to = heappop(self._dues)
+            self._targets[to].due_us = NEVER
+            found.append((number, to))
+        return found
+
+    def _next_us(self) -> int:
+        """Return when the next target is due; entries that do not count any more are dropped."""
+        dues = self._dues
+        while dues:
+            due_us, number, to = dues[0]
+            target = self._targets.get(to)
+            if target is not None and (target.number, target.due_us) == (number, due_us):
+                return due_us
+            heappop(dues)
+        return NEVER
+
     def _drafts_to(self, to: NodeId | None, target: _Target, now: int) -> list[Draft]:
-        ready = self._take_ready(target, now)
+        ready = target.take(now)
         pages: list[tuple[list[Item], list[Note]]] = []
         room = 0
         for note in ready:
@@ -217,26 +320,6 @@ class Post:
             drafts.append(draft)
         return drafts
 
-    def _take_ready(self, target: _Target, now: int) -> list[Note]:
-        """The notes that may be said, if there is any that has to be; they are not here any more."""
-        first = min(self._open, default=self._journal.serial)
-        ready = [note for note in target.notes if note.serial < first]
-        if not any(note.after_us <= now for note in ready):
-            return []
-        target.notes = [note for note in target.notes if note.serial >= first]
-        return ready
-
-    def _look_ahead(self, now: int) -> None:
-        first = min(self._open, default=self._journal.serial)
-        dues = [NEVER]
-        for to, target in self._targets.items():
-            ready = [note.after_us for note in target.notes if note.serial < first]
-            if ready:
-                dues.append(max(min(ready), target.free_us if to != self._node else 0))
-            elif not target.notes:
-                dues.append(target.free_us)
-        self.due_us = max(min(dues), now)
-
     def published(self, copies: Sequence[Copy]) -> None:
         """Messages of this node were admitted."""
         for copy in copies if self._leaving else ():
@@ -246,7 +329,8 @@ class Post:
                 to, notes = found
                 for note in notes:
                     note.subject.said(note.matter)
-                self._sent[copy.id] = to, [note._replace(serial=self._journal.serial) for note in notes]
+                self._sent[copy.id] = to, notes
+                self._unwritten.setdefault(self._journal.serial, []).append(copy.id)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone; those that could not be written are sent again."""
@@ -258,6 +342,6 @@ class Post:
                 self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
-        target = self._targets.setdefault(to, _Target())
-        target.notes += [note._replace(after_us=after_us, serial=self._serial()) for note in notes]
+        for note in notes:
+            self._put(to, note._replace(after_us=after_us))
         self.due_us = 0

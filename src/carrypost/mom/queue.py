@@ -1,15 +1,17 @@
 """One queue at its manager: what waits, who asks for it, and who gets it next.
 
 What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
-group. Of each group is known what it selects of the messages up to some place; so an assignment looks at one message a
-group, and each message is held against each selector once, however long the queue is. The first of all these is
-assigned, to the one request that the policy chooses, of a node that has not too many unanswered already.
+group. Those that ask for one correlation id are in `mom.correlated`. Of each other group is known what it selects of
+the messages up to some place; so an assignment looks at one message a group, and each message is held against each
+selector once, however long the queue is. The first of all these is assigned, to the one request that the policy
+chooses, of a node that has not too many unanswered already.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from carrypost.model.selector import HEADER_PREFIX, Selector
 from carrypost.model.times import NEVER
 from carrypost.model.visible import Selectable
 from carrypost.mom.admission import HELD_MAX, HELD_MIN
+from carrypost.mom.correlated import Correlated, correlation_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,10 +102,7 @@ class Standing:
         self._note()
 
     def _note(self) -> None:
-        if self.taken < self.credit and not self.silent:
-            self.group.asking[self] = None
-        else:
-            self.group.asking.pop(self, None)
+        self.group.note(self, asks=self.taken < self.credit and not self.silent)
 
 
 Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
@@ -112,11 +112,16 @@ Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
 class Group:
     """Requests with the same selector."""
 
-    __slots__ = ("_fields", "_found", "_looked", "_selector", "asking", "requests", "selector")
+    __slots__ = (
+        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "requests", "selector",
+    )  # fmt: skip
 
-    def __init__(self, selector: str) -> None:
+    def __init__(self, selector: str, correlated: Correlated) -> None:
         self.selector = selector
         self._selector = Selector(selector) if selector else None
+        self._correlated = correlated
+        self.correlation = None if self._selector is None else correlation_asked(self._selector)
+        """The one correlation id that is asked for: what waits is then found by it, and not here."""
         self._fields = HEADER_PREFIX in selector
         """Whether it may name a header field: to offer them takes longer than most selectors do."""
         self.requests: dict[tuple[NodeId, int], Standing] = {}
@@ -126,6 +131,15 @@ class Group:
         """What waits and is selected, in order, as far as it was looked at."""
         self._looked: tuple[float, ...] = _FIRST
         """What waits was looked at up to this rank."""
+
+    def note(self, standing: Standing, *, asks: bool) -> None:
+        """One of the requests takes another message, or none for now."""
+        if not asks:
+            self.asking.pop(standing, None)
+        elif standing not in self.asking:
+            self.asking[standing] = None
+            if self.correlation is not None and len(self.asking) == 1:
+                self._correlated.asks(self.correlation)
 
     def _selects(self, descriptor: Descriptor) -> bool:
         return self._selector is None or self._selector.matches(
@@ -163,8 +177,8 @@ class Queue:
     """A queue that this node manages."""
 
     __slots__ = (
-        "_askers", "_groups", "_here", "_parties", "_policy", "_waiting", "asked", "bytes", "destination", "entries",
-        "number",
+        "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_requests", "_searching", "_waiting",
+        "asked", "bytes", "destination", "entries", "number",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:
@@ -180,7 +194,13 @@ class Queue:
         """All that are alive, by id: waiting, delayed, or assigned."""
         self.bytes = 0
         self._waiting: list[QueueEntry] = []
+        self._requests: dict[tuple[NodeId, int], Standing] = {}
         self._groups: dict[str, Group] = {}
+        """By selector."""
+        self._searching: dict[Group, None] = {}
+        """Those that messages are held against."""
+        self._correlated = Correlated()
+        """The others."""
 
     @property
     def waiting(self) -> list[QueueEntry]:
@@ -201,15 +221,15 @@ class Queue:
 
     def __iter__(self) -> Iterator[Standing]:
         """All requests."""
-        for group in self._groups.values():
-            yield from group.requests.values()
+        return iter(self._requests.values())
 
     # --- messages ------------------------------------------------------------------------------------------
 
     def let_wait(self, entry: QueueEntry) -> None:
         """One more waits."""
         insort(self._waiting, entry, key=_rank)
-        for group in self._groups.values():
+        self._correlated.came(entry)
+        for group in self._searching:
             group.came(entry)
 
     def remove(self, entry: QueueEntry) -> None:
@@ -217,39 +237,51 @@ class Queue:
         at = bisect_left(self._waiting, entry.rank, key=_rank)
         if at < len(self._waiting) and self._waiting[at] is entry:
             del self._waiting[at]
-            for group in self._groups.values():
+            self._correlated.went(entry)
+            for group in self._searching:
                 group.went(entry)
 
     # --- requests ------------------------------------------------------------------------------------------
 
     def request(self, node: NodeId, number: int, selector: str, began: int) -> Standing:
         """The request of this node and number, which begins now unless it stands already."""
+        found = self._requests.get((node, number))
+        if found is not None:
+            return found
         group = self._groups.get(selector)
         if group is None:
-            group = self._groups[selector] = Group(selector)
-        found = group.requests.get((node, number))
-        if found is None:
-            party = self._party(node, began)
-            self._askers += not party.requests
-            party.requests += 1
-            found = group.requests[node, number] = Standing(party, number, group, began)
+            group = self._groups[selector] = Group(selector, self._correlated)
+            if group.correlation is None:
+                self._searching[group] = None
+            else:
+                self._correlated.add(group.correlation, group)
+        party = self._party(node, began)
+        self._askers += not party.requests
+        party.requests += 1
+        found = self._requests[node, number] = group.requests[node, number] = Standing(party, number, group, began)
         return found
 
     def standing(self, node: NodeId, number: int) -> Standing | None:
         """The request of this node and number, if it stands."""
-        groups = self._groups.values()
-        return next((found for group in groups if (found := group.requests.get((node, number))) is not None), None)
+        return self._requests.get((node, number))
 
     def withdraw(self, standing: Standing) -> None:
         """A request stands no more."""
         group = standing.group
-        del group.requests[standing.node, standing.number]
-        group.asking.pop(standing, None)
+        del self._requests[standing.node, standing.number], group.requests[standing.node, standing.number]
+        group.note(standing, asks=False)
         if not group.requests:
-            del self._groups[group.selector]
+            self._end(group)
         standing.party.requests -= 1
         self._askers -= not standing.party.requests
         self._forget_idle(standing.party)
+
+    def _end(self, group: Group) -> None:
+        del self._groups[group.selector]
+        if group.correlation is None:
+            del self._searching[group]
+        else:
+            self._correlated.remove(group.correlation, group)
 
     def _party(self, node: NodeId, turn: int = 0) -> Party:
         found = self._parties.get(node)
@@ -279,6 +311,10 @@ class Queue:
             return HELD_MAX
         return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
+    def _is_able(self, standing: Standing, held_max: int) -> bool:
+        """Whether a request may be given another message: its node has not too many unanswered, or is this one."""
+        return standing.party.held < held_max or standing.party.node == self._here
+
     def next(self) -> tuple[QueueEntry, Standing] | None:
         """What is to be assigned next, and to whom; None if nobody asks for anything that waits."""
         if not self._waiting:
@@ -286,10 +322,10 @@ class Queue:
         best: QueueEntry | None = None
         asking: list[Standing] = []
         held_max = self._held_max()
-        for group in self._groups.values():
-            if not group.asking:
-                continue
-            able = [each for each in group.asking if each.party.held < held_max or each.party.node == self._here]
+        if (correlated := self._correlated.first(partial(self._is_able, held_max=held_max))) is not None:
+            best, asking = correlated
+        for group in self._searching:
+            able = [each for each in group.asking if self._is_able(each, held_max)]
             if not able or (found := group.first(self._waiting)) is None:
                 continue
             if found is best:

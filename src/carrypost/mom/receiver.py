@@ -283,8 +283,7 @@ class Receiver:
 
     def _is_consumed(self, copy: Copy) -> bool:
         """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
-        claimed = bool(self._holdings.claimed >> copy.slot & 1)
-        return not self._claims.claimable(copy) and (claimed or not copy.here)
+        return not self._claims.claimable(copy) and (self._holdings.is_claimed(copy) or not copy.here)
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""

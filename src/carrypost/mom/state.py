@@ -9,6 +9,8 @@ and consumers by `mom.session`.
 from __future__ import annotations
 
 import enum
+from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import StateError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "DLQ."
 """Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
+_STALE_SLACK = 64
+"""Places of claims that are gone are swept out when there are this many more than twice those that wait."""
 
 
 class ClaimState(enum.Enum):
@@ -178,43 +182,62 @@ class Claim:
 class Backlog:
     """The claims of one subscription that wait, in the order of their places."""
 
-    __slots__ = ("_fresh", "_returned")
+    __slots__ = ("_fresh", "_order", "_places", "_returned")
 
     def __init__(self) -> None:
         self._fresh: dict[int, Claim] = {}
+        self._order: deque[int] = deque()
+        """The places of those, and of some that are gone: the front of a dict is slow to find once many were deleted
+        there."""
         self._returned: dict[int, Claim] = {}
         """Those that come again: earlier than any that was never handed over."""
+        self._places: list[int] = []
+        """Heap of the places of those, and of some that are gone."""
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self._returned)
 
     def __iter__(self) -> Iterator[Claim]:
-        yield from self._returned.values()
+        for place in sorted(self._returned):
+            yield self._returned[place]
         yield from self._fresh.values()
 
     def add(self, claim: Claim) -> None:
         """One more, at the end."""
         self._fresh[claim.place] = claim
+        self._order.append(claim.place)
 
     def put_back(self, claims: Iterable[Claim]) -> None:
         """Some that were handed over wait again, where they were."""
-        self._returned |= {claim.place: claim for claim in claims}
-        self._returned = dict(sorted(self._returned.items()))
+        for claim in claims:
+            self._returned[claim.place] = claim
+            heappush(self._places, claim.place)
 
     def discard(self, claim: Claim) -> None:
         """One ended while it waited."""
         if self._fresh.pop(claim.place, None) is None:
             self._returned.pop(claim.place, None)
+        if len(self._order) > 2 * len(self._fresh) + _STALE_SLACK:
+            self._order = deque(self._fresh)
+        if len(self._places) > 2 * len(self._returned) + _STALE_SLACK:
+            self._places = sorted(self._returned)
 
     @property
     def first(self) -> Claim:
         """The one that is next."""
-        return next(iter(self))
+        if self._returned:
+            while self._places[0] not in self._returned:
+                heappop(self._places)
+            return self._returned[self._places[0]]
+        while self._order[0] not in self._fresh:
+            self._order.popleft()
+        return self._fresh[self._order[0]]
 
     def next(self) -> Claim:
         """The first one, which waits no more."""
-        waiting = self._returned or self._fresh
-        return waiting.pop(next(iter(waiting)))
+        claim = self.first
+        del (self._returned or self._fresh)[claim.place]
+        return claim
 
 
 class Connection:

@@ -62,11 +62,14 @@ class Group:
     """One order group on one host."""
 
     __slots__ = (
-        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_lost", "_newest_us", "_out", "_sweep_at",
-        "_tags", "_watch", "clock_us", "destination", "me", "ordering", "pending", "undo",
+        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_hopeless_us", "_lost", "_newest_us",
+        "_out", "_sweep_at", "_tags", "_watch", "clock_us", "destination", "me", "opener", "ordering", "pending",
+        "undo",
     )  # fmt: skip
 
-    def __init__(self, destination: str, ordering: Ordering, me: NodeId) -> None:
+    def __init__(self, destination: str, ordering: Ordering, me: NodeId, opener: str = "") -> None:
+        self.opener = opener
+        """The author of its first message; empty: not known."""
         self.destination = destination
         self.ordering = ordering
         self.me = me
@@ -84,6 +87,8 @@ class Group:
         self._watch = Watch()
         self._hopeless: dict[tuple[NodeId, int], int] = {}
         """Causal: by source and life, the first message that will never be delivered, and with it all that follow."""
+        self._hopeless_us = -1
+        """The latest deadline of a message that was given up."""
         self._lost: list[NodeId] = []
         """Of these sources something just became hopeless."""
         self._expired: list[Descriptor] = []
@@ -275,6 +280,7 @@ class Group:
     def _give_up(self, descriptor: Descriptor) -> None:
         """Give up a message that depends on one that died undelivered, and with it all that depends on it."""
         self._expired.append(descriptor)
+        self._hopeless_us = max(self._hopeless_us, descriptor.ends_us)
         tag, life = descriptor.tag, (descriptor.node, descriptor.incarnation)
         if tag < self._hopeless.get(life, _NO_TAG):
             if len(self._hopeless) >= _SOURCES_MAX:
@@ -376,6 +382,20 @@ class Group:
         self._tags[source], self._ends_us[source] = last
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is remembered that a new group would not know."""
-        return not (self.pending or self._tags or self._hopeless)
+    def ends_us(self) -> int:
+        """When all that was delivered or given up is dead; nobody who is told a later date delivers any of it then."""
+        return max(self._hopeless_us, max(self._ends_us.values(), default=-1))
+
+    @property
+    def sources(self) -> set[NodeId]:
+        """All sources that may have a row in the store."""
+        return {*self._tags, *(self.undo.co_delivered if self.undo else ())}
+
+    def is_over(self, now: int, *, margin_us: int = 0) -> bool:
+        """Return True if a new group in its place breaks no order: nothing waits, and all that it knows is dead.
+
+        So is whatever was before something that it delivered: that one was named, or was dead already. `margin_us`: it
+        has to be dead for so long.
+        """
+        unstored = self.undo is not None and self.undo.delivered
+        return not (self.pending or unstored) and self.clock_us <= now and self.ends_us <= now - margin_us

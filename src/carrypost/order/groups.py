@@ -11,6 +11,7 @@ groups are set back to what they were, and what was delivered since is delivered
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,8 @@ from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import ORDER
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
-from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering
+from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, PayloadCodec
+from carrypost.model.times import MICROSECONDS
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
 from carrypost.order.stamping import Stamping
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import MessageId
+    from carrypost.model.ids import MessageId, NodeId
 
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""
@@ -42,6 +44,8 @@ _REOPEN_US = 10_000_000
 """What was turned away because what it waits for is delivered, or dead, may come again at most so often."""
 _FORGET_US = 1_000_000
 """Groups of which nothing is alive are looked for at most so often."""
+_CAUSAL_PART = 64
+"""Of causal groups that somebody here subscribes to, one in so many of `groups_max` is forgotten at a time at most."""
 _RETRY_US = 1_000_000
 """What was taken back, because its batch was lost, is written after this."""
 
@@ -67,6 +71,11 @@ class Order(Layer):
         self._outputs = ground.outputs
         self._deliveries = deliveries
         self._groups: dict[tuple[str, Ordering], Group] = {}
+        self._opened: Counter[str] = Counter()
+        """How many of them each author opened."""
+        self._opened_max = max(1, int(ground.limits.groups_max * ground.limits.share_author))
+        self._skew_us = round(ground.settings.skew_s_max * MICROSECONDS)
+        self._own = ground.own
         self._waiting = _Room(ground)
         self._passing: list[Copy] = []
         """What may go on with the next `take`, in order."""
@@ -91,7 +100,7 @@ class Order(Layer):
 
     def opened(self, destination: str, ordering: Ordering) -> Group:
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
-        group = self._group(destination, ordering)
+        group = self._group(destination, ordering, self._node)
         if group is None:
             raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
         self._stamped.add(group)
@@ -118,7 +127,7 @@ class Order(Layer):
             some = list(found)
             if not ordering:
                 self._passing += some
-            elif not (self._deliveries.redelivers or self._holdings.claimed or any(map(_FINISHED, some))):
+            elif not (self._deliveries.redelivers or self._holdings.claims or any(map(_FINISHED, some))):
                 self._receive(destination, ordering, some)
             else:
                 for again, same in groupby(some, self._passed_before):
@@ -138,7 +147,9 @@ class Order(Layer):
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:
             return
-        group = self._group(destination, ordering)
+        openers = dict.fromkeys([copy.descriptor.node for copy in copies])
+        found = (self._group(destination, ordering, opener) for opener in openers)
+        group = next((each for each in found if each is not None), None)
         if group is None:
             for copy in copies:
                 self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
@@ -179,32 +190,68 @@ class Order(Layer):
             Registry(group.destination, group.ordering, *group.sizes(now)) for _, group in sorted(self._groups.items())
         ]
 
-    def _group(self, destination: str, ordering: Ordering) -> Group | None:
-        """The group, made if there is room for one more."""
-        key = (destination, ordering)
-        group = self._groups.get(key)
+    def _group(self, destination: str, ordering: Ordering, opener: NodeId) -> Group | None:
+        """The group, made if there is room for one more, and for one more of this author."""
+        group = self._groups.get((destination, ordering))
         if group is None:
-            if len(self._groups) >= self._limits.groups_max and self._holdings.now_us >= self._forgot_us + _FORGET_US:
-                self._forget_idle()
-            if len(self._groups) >= self._limits.groups_max:
+            if not self._room_for(opener) and self._holdings.now_us >= self._forgot_us + _FORGET_US:
+                self._forget_dead(opener)
+            if not self._room_for(opener):
                 return None
-            group = self._restored(destination, ordering)
+            group = self._restored(destination, ordering, opener)
         return group
 
-    def _forget_idle(self) -> None:
-        """Forget the groups of which nothing is alive, by the clock of anybody, and nothing may be taken back."""
+    def _room_for(self, opener: NodeId) -> bool:
+        """Whether one more group may be opened. Others have a share each, so that no author takes all there are."""
+        within = opener == self._node or self._opened[opener] < self._opened_max
+        return within and len(self._groups) < self._limits.groups_max
+
+    def _forget_dead(self, opener: NodeId) -> None:
+        """Forget groups of which nothing is alive, and nothing may be taken back, to make room for one of this author.
+
+        A Δ-causal one does without what it knew of the dead. In causal order whatever names one of them is not
+        delivered any more, as at a host that never had it: so those that somebody here subscribes to go only as far as
+        they have to, the one that ended first before others, and none before it is over by the clock of anybody.
+        """
         now = self._forgot_us = self._holdings.now_us
         busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
-        for key, group in list(self._groups.items()):
+        full = len(self._groups) >= self._limits.groups_max
+        spare: list[Group] = []
+        for group in list(self._groups.values()):
             group.forget_dead(now)
             if group.undo is not None:
                 self._touched[group] = None
-            if group.idle and group.clock_us <= now and group not in busy:
-                del self._groups[key]
-                self._touched.pop(group, None)
-                self._outputs.journal.delete(rows.head_key(group))
-                for source in group.undo.co_delivered if group.undo else ():
-                    self._outputs.journal.delete(rows.source_key(group, source))
+            causal = group.ordering is Ordering.CAUSAL
+            if group in busy or not group.is_over(now, margin_us=self._skew_us if causal else 0):
+                continue
+            if not causal or not self._is_wanted(group):
+                self._forget(group)
+            elif full or group.opener == opener:
+                spare.append(group)
+        spare.sort(key=attrgetter("ends_us"))
+        for group in spare[: max(1, self._limits.groups_max // _CAUSAL_PART)]:
+            if self._room_for(opener):
+                break
+            self._forget(group)
+        if self._cache.turned_away_by.get(ORDER) and self._room_for(opener):
+            self._look_outside(now)
+
+    def _is_wanted(self, group: Group) -> bool:
+        """Whether somebody here subscribes to a message of a group, one that has no attributes."""
+        return bool(self._own.which(_sample(group.destination)))
+
+    def _forget(self, group: Group) -> None:
+        del self._groups[group.destination, group.ordering]
+        self._count(group, -1)
+        self._touched.pop(group, None)
+        self._outputs.journal.delete(rows.head_key(group))
+        for source in group.sources:
+            self._outputs.journal.delete(rows.source_key(group, source))
+
+    def _count(self, group: Group, more: int) -> None:
+        self._opened[group.opener] += more
+        if not self._opened[group.opener]:
+            del self._opened[group.opener]
 
     def _let_wait(self, group: Group, copy: Copy) -> None:
         if not self._waiting.enter(copy):
@@ -292,12 +339,19 @@ class Order(Layer):
         for key, value in state:
             if isinstance(value, bytes):
                 rows.load(self._restored, key, value)
+        self._opened = Counter(group.opener for group in self._groups.values())
 
-    def _restored(self, destination: str, ordering: Ordering) -> Group:
+    def _restored(self, destination: str, ordering: Ordering, opener: str = "") -> Group:
         group = self._groups.get((destination, ordering))
         if group is None:
-            group = self._groups[destination, ordering] = Group(destination, ordering, self._node)
+            group = self._groups[destination, ordering] = Group(destination, ordering, self._node, opener)
+            self._count(group, 1)
         return group
+
+
+def _sample(destination: str) -> Descriptor:
+    """A message to a destination, to be held against subscriptions."""
+    return Descriptor("", 0, 0, 0, None, destination, 0, 0, PayloadCodec.BLANK, b"", 1)
 
 
 _FINISHED = attrgetter("finished")

@@ -40,6 +40,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     clock_us: int
     newest_us: int
     barrier: tuple[Predecessor, ...]
+    opener: str = ""
 
 
 _NAME = msgspec.msgpack.Decoder(Name)
@@ -60,7 +61,7 @@ def source_key(group: Group, source: NodeId) -> Key:
 def head_row(group: Group) -> bytes:
     """A group's head: a `Head`."""
     clock_us, newest_us, barrier = group.head
-    return _encode((clock_us, newest_us, [_entry(*each) for each in barrier]))
+    return _encode((clock_us, newest_us, [_entry(*each) for each in barrier], group.opener))
 
 
 def source_row(source: NodeId, last: Last) -> bytes:
@@ -86,6 +87,7 @@ def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> 
         raise StoreError(f"the store has a registry of an order group that cannot be read: {error}") from None
     barrier = tuple((NodeId(str(each.source)), *_numbers(each)) for each in head.barrier)
     group.load(head.clock_us, head.newest_us, barrier)
+    group.opener = head.opener
 
 
 def _numbers(each: Predecessor) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.ranking import CREATED_BITS, Demand, Room, best_rank, rank_of, sending_order
-from carrypost.gossip.slots import Slots, bits, mask_of
+from carrypost.gossip.slots import Members, Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
@@ -482,9 +482,9 @@ class Cache:
         self._ended += len(copies) if at_leisure else _ENDED_MAX
         if self._ended >= _ENDED_MAX:
             self.changed = True
-        remembered = self.done | self.declined
+        remembered = Members(self.done | self.declined)
         for copy in copies:
-            if remembered >> copy.slot & 1:
+            if copy.slot in remembered:
                 self._seen_bytes -= len(copy.descriptor.wire)
             self.copies[copy.slot] = None
             del self._by_id[copy.id]

@@ -13,13 +13,16 @@ from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
+DELIVERED, CLAIMED = 1, 2
+"""It was given to the application; a subscription of messaging has, or had, a claim to it."""
+
 
 class Copy(msgspec.Struct, eq=False):
     """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
 
-    `handle` and `entry` belong to the exchange. Of a copy that left (`here` is false) `held` and `held_bytes`
-    still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when it is
-    admitted, and known only then.
+    `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and
+    `held_bytes` still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when
+    it is admitted, and known only then.
     """
 
     slot: int
@@ -53,6 +56,9 @@ class Copy(msgspec.Struct, eq=False):
     """Who keeps it from being evicted (`holdings.owners`); of one that left, who did when it left."""
     handle: int = -1
     entry: OfferEntry | None = None
+    given: int = 0
+    """To whom it was given (`DELIVERED`, `CLAIMED`), in this life or, unconfirmed, in an earlier one. A field here and
+    no bitset of slots: to look at one bit copies a bitset, which has 125 kB once a million ids are remembered."""
 
     def __repr__(self) -> str:
         return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
 from carrypost.gossip.holdings.invitations import Invitations
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.purged import Purged
@@ -44,9 +45,9 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
-        "_needed", "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
-        "purged", "watched", "withheld",
+        "_carried", "_handle", "_handled", "_hashes", "_invitations", "_journal", "_needed", "_privilege", "_seen",
+        "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "purged", "watched",
+        "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -71,10 +72,8 @@ class Holdings:
         """Those of them that one has by now, until they are taken."""
         self.paused_until_us = 0
         """The disk is full or failing: nothing is asked for until then."""
-        self._delivered = 0
-        """Slots that were given to the application in this life or, unconfirmed, in an earlier one."""
-        self._claimed = 0
-        """Slots that messaging has, or had, a claim to in this life or, unconfirmed, in an earlier one."""
+        self.claims = False
+        """Whether messaging ever had a claim to anything in this life or, unconfirmed, in an earlier one."""
         self._seen: dict[int, MessageId] = {}
         """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
@@ -252,29 +251,29 @@ class Holdings:
 
     def is_delivered(self, copy: Copy) -> bool:
         """Whether the application was given it, in this life or, unconfirmed, in an earlier one."""
-        return bool(self._delivered >> copy.slot & 1)
+        return bool(copy.given & DELIVERED)
+
+    def is_claimed(self, copy: Copy) -> bool:
+        """Whether messaging has, or had, a claim to it."""
+        return bool(copy.given & CLAIMED)
 
     def is_given(self, copy: Copy) -> bool:
         """Whether the application was given it, or a subscription of messaging has or had a claim to it."""
-        return bool((self._delivered | self._claimed) >> copy.slot & 1)
+        return bool(copy.given)
 
-    def mark_delivered(self, mask: int) -> None:
-        """Note that the application is given these slots."""
-        self._delivered |= mask
+    def mark_delivered(self, copies: Iterable[Copy]) -> None:
+        """Note that the application is given these."""
+        for copy in copies:
+            copy.given |= DELIVERED
 
     def unmark_delivered(self, copy: Copy) -> None:
         """It was not handed over after all, to nobody."""
-        self._delivered &= ~(1 << copy.slot)
-        self._claimed &= ~(1 << copy.slot)
+        copy.given = 0
 
-    @property
-    def claimed(self) -> int:
-        """Slots to which messaging has, or had, a claim."""
-        return self._claimed
-
-    def mark_claimed(self, mask: int) -> None:
-        """Subscriptions have claims to these slots."""
-        self._claimed |= mask
+    def mark_claimed(self, copy: Copy) -> None:
+        """Note that subscriptions have claims to it."""
+        copy.given |= CLAIMED
+        self.claims = True
 
     def is_confirmed(self, copy: Copy) -> bool:
         """Whether somebody here confirmed it: then it is given to nobody who was not promised it before."""
@@ -282,12 +281,11 @@ class Holdings:
 
     def confirm(self, copies: Iterable[Copy]) -> None:
         """Journal that somebody here has these, as far as they were given to anybody, and that was not said before."""
-        seen, given = self._seen, self._delivered | self._claimed
+        seen = self._seen
         done: list[Copy] = []
         for copy in copies:
-            slot = copy.slot
-            if slot not in seen and given >> slot & 1:
-                seen[slot] = copy.id
+            if copy.slot not in seen and copy.given:
+                seen[copy.slot] = copy.id
                 done.append(copy)
         self.cache.mark_done(done)
         self.keep_confirmations(done)
@@ -299,7 +297,7 @@ class Holdings:
 
     def mark_confirmed(self, copy: Copy) -> None:
         """An earlier life knew that somebody here has it."""
-        self._delivered |= 1 << copy.slot
+        copy.given |= DELIVERED
         self._seen[copy.slot] = copy.id
         self.cache.mark_done((copy,))
 
@@ -307,11 +305,10 @@ class Holdings:
 
     def keep(self, copies: Iterable[Copy], durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
         """Journal what the store should know of copies; `again`: of such as it has already."""
-        delivered, claimed = self._delivered, self._claimed
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-                copy.interesting, bool(delivered >> copy.slot & 1), bool(claimed and claimed >> copy.slot & 1),
+                copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED),
             )
             for copy in copies
         }, durability, again=again)  # fmt: skip
@@ -374,8 +371,6 @@ class Holdings:
         if released:
             self.index.release(released)
             self._invitations.release(released)
-            self._delivered &= ~released
-            self._claimed &= ~released
             self.watched &= ~released
             if self.withheld & released:
                 self.withheld &= ~released

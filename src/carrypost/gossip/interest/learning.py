@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.slots import bits
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -46,6 +48,6 @@ class Learning:
 
     def release(self, mask: int) -> None:
         """These slots were freed."""
-        for slot in [slot for slot in self._left if mask >> slot & 1]:
-            del self._left[slot]
+        for slot in bits(mask):
+            self._left.pop(slot, None)
         self.view.clear(~mask)

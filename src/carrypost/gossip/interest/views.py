@@ -13,7 +13,7 @@ from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.gossip.interest.matcher import Matcher, Slotted
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.slots import Members, among, bits, mask_of
 from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
@@ -210,10 +210,10 @@ class View:
     def find(self, fingerprints: Iterable[int]) -> tuple[list[int], list[int]]:
         """The slots of those members that are in the set, and the fingerprints that are not."""
         index, found, missing = self._index, [], []
-        known, holders = self.known, index.holders
+        known, holders = Members(self.known), index.holders
         for fingerprint in fingerprints:
             slot = holders.get(fingerprint)
-            if slot is not None and known >> slot & 1 and not index.twins:
+            if slot is not None and slot in known and not index.twins:
                 found.append(slot)
             elif slots := self.slots(fingerprint) if index.twins else ():
                 found += slots
@@ -267,9 +267,11 @@ class View:
         index.apply()
         bucket = self._sorted[number]
         if bucket is None:
-            slots, matches = sorted(index.by_bucket.get(number, ())), self.matches
+            matches = self.matches
+            # Twins stand in the order of their slots; others have no need to be sorted by those first.
+            slots = (sorted if index.twins else list)(index.by_bucket.get(number, ()))
             if index.known & ~matches:
-                slots = [slot for slot in slots if matches >> slot & 1]
+                slots = among(slots, matches)
             slots.sort(key=index.fingerprints.__getitem__)
             bucket = _Sorted([index.fingerprints[slot] for slot in slots], slots, mask_of(slots))
             self._sorted[number] = bucket

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits
+from carrypost.gossip.strategy.candidates import Candidates
 from carrypost.gossip.strategy.states import Agreement
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW, Timers
 from carrypost.model.times import NEVER
@@ -35,11 +36,13 @@ class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
 
     __slots__ = (
-        "_timers", "offered", "offered_us", "open", "partials", "partials_us", "stalled",
+        "_timers", "candidates", "offered", "offered_us", "open", "partials", "partials_us", "stalled",
     )  # fmt: skip
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
+        self.candidates = Candidates()
+        """What may be offered next."""
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
         self.offered_us = -NEVER
@@ -97,6 +100,7 @@ class Offering:
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
         keep = ~mask
+        self.candidates.forget_slots(mask)
         self.offered &= keep
         for offer in self.open.values():
             offer.mask &= keep
@@ -124,6 +128,7 @@ class Contact:
     def learn(self, view: View) -> None:
         """It is known what the neighbour wants."""
         self.view = view
+        self.offering.candidates.clear()
         self.agreement.profile_known()
 
     def unlearn(self) -> None:

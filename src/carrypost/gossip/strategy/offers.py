@@ -8,11 +8,10 @@ job of the outbox. Where several neighbours were offered the same message, its f
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.slots import bits, mask_of, without
 from carrypost.gossip.strategy.beliefs import OpenOffer
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
@@ -107,7 +106,8 @@ class Offers:
         usable = self._contacts.all
         if len(lacking) == len(usable):
             return True
-        others = (contact for contact in usable if contact not in lacking)
+        lacks = set(lacking)
+        others = (contact for contact in usable if contact not in lacks)
         return not any(mask & ~contact.link.known for contact in others)
 
     def _new_for(self, contact: Contact) -> int:
@@ -115,8 +115,10 @@ class Offers:
         if view is None:
             return 0
         agreement, offering = contact.agreement, contact.offering
-        mask = view.matches & agreement.peer_lacks if agreement.state not in SYNCED else view.matches
-        return mask & cache.whole & ~(contact.link.known | offering.offered | self._holdings.withheld)
+        mask = without(view.matches & cache.whole, contact.link.known)
+        if mask and agreement.state not in SYNCED:
+            mask &= agreement.peer_lacks
+        return without(without(mask, offering.offered), self._holdings.withheld)
 
     def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:
         pages, most = self._room(links, mask)
@@ -159,21 +161,18 @@ class Offers:
 
     def _ranked(self, contact: Contact, mask: int, most: int) -> list[Copy]:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
-        view = contact.view
-        wanted = mask if view is None else view.wanted(mask, self._cache.copies, contact.link.node)
-        found = self._first(wanted, most)
-        if len(found) < most and (others := mask & ~wanted):
-            found += self._first(others, most - len(found))
-        return found
+        view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
+        fresh = candidates.unranked(mask)
+        wanted = fresh if view is None else view.wanted(fresh, copies, contact.link.node)
+        if not candidates and mask.bit_count() <= most:
+            return self._in_order(wanted) + self._in_order(fresh & ~wanted)  # As mostly: nothing is left for later.
+        candidates.rank(fresh, wanted, copies)
+        return candidates.first(mask, most, copies)
 
-    def _first(self, mask: int, most: int) -> list[Copy]:
-        """So many of these slots at most, in the order in which they are sent."""
+    def _in_order(self, mask: int) -> list[Copy]:
+        """Return the copies of these slots in the order in which they are sent."""
         copies = self._cache.copies
-        found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
-        if len(found) > most:
-            return nsmallest(most, found, key=_SENDING_ORDER)
-        found.sort(key=_SENDING_ORDER)
-        return found
+        return sorted([copy for slot in bits(mask) if (copy := copies[slot]) is not None], key=_SENDING_ORDER)
 
     def _pages(self, copies: list[Copy]) -> list[list[Copy]]:
         pages: list[list[Copy]] = []

@@ -166,7 +166,8 @@ class Link:
 
     def learn(self, mask: int) -> None:
         """Note that the other side has these, or does not want them."""
-        self.known |= mask
+        if mask:
+            self.known |= mask
 
     def unlearn(self, mask: int) -> None:
         """Note that the other side lacks these after all."""

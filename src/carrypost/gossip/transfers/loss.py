@@ -46,9 +46,9 @@ Why it differs from QUIC
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
-from itertools import count
+from itertools import count, takewhile
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -66,6 +66,8 @@ it hardly matters: 2 and 5 make as many kB/s as 3, within 4 %."""
 _LOST_MAX = 4096
 """So many lost frames may still be acknowledged: as many serials as a receiver looks back (`transfers.acks`)."""
 
+_STALE_SLACK = 64
+"""Serials that are in flight no more are swept out when there are this many more than twice those that are."""
 _NBYTES = attrgetter("nbytes")
 
 Content = TypeVar("Content")
@@ -74,6 +76,7 @@ Content = TypeVar("Content")
 class SentFrame(msgspec.Struct, Generic[Content], eq=False):
     """One transmission of something, which is hashable: equal contents are the same thing sent twice."""
 
+    serial: int
     content: Content
     nbytes: int
     sent_us: int
@@ -95,7 +98,9 @@ class Outcome(NamedTuple, Generic[Content]):
 class LossRecovery(Generic[Content]):
     """What is in flight to one neighbour. Serials rise from `sent` to `sent`."""
 
-    __slots__ = ("_lost", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window")
+    __slots__ = (
+        "_lost", "_order", "_serials", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window",
+    )  # fmt: skip
 
     def __init__(self, timers: Timers, datagram_bytes: int, window_bytes_max: int) -> None:
         self._timers = timers
@@ -105,6 +110,11 @@ class LossRecovery(Generic[Content]):
         """In a row, without an acknowledgement of anything (`pto_count` of RFC 9002)."""
         self.in_flight: dict[int, SentFrame[Content]] = {}
         """By serial, rising. The window bounds it."""
+        self._order: deque[int] = deque()
+        """The serials in flight, rising, and some that are so no more: to find the ends of a dict takes long once many
+        were deleted there."""
+        self._serials: dict[Content, set[int]] | None = None
+        """The serials in flight by their contents, from the first late acknowledgement until `forget_lost`."""
         self.bytes_in_flight = 0
         self._lost: OrderedDict[int, SentFrame[Content]] = OrderedDict()
         """By serial: lost frames, which may be acknowledged late; at most `_LOST_MAX`."""
@@ -140,7 +150,10 @@ class LossRecovery(Generic[Content]):
 
     def sent(self, serial: int, content: Content, nbytes: int, now: int) -> None:
         """Note a frame that went out."""
-        self.in_flight[serial] = SentFrame(content, nbytes, now)
+        self.in_flight[serial] = SentFrame(serial, content, nbytes, now)
+        self._order.append(serial)
+        if self._serials is not None:
+            self._serials.setdefault(content, set()).add(serial)
         self.bytes_in_flight += nbytes
         if self._timers.due[DECLARE_LOST] == NEVER:
             self._timers.arm(DECLARE_LOST, now + self._timeout.us)
@@ -152,6 +165,10 @@ class LossRecovery(Generic[Content]):
         cost 0.2 µs of the 1.6 µs that sending one takes.
         """
         self.in_flight.update(zip(count(serial), frames))
+        self._order.extend(range(serial, serial + len(frames)))
+        if self._serials is not None:
+            for frame in frames:
+                self._serials.setdefault(frame.content, set()).add(frame.serial)
         self.bytes_in_flight += sum(map(_NBYTES, frames))
         if frames and self._timers.due[DECLARE_LOST] == NEVER:
             self._timers.arm(DECLARE_LOST, now + self._timeout.us)
@@ -162,21 +179,7 @@ class LossRecovery(Generic[Content]):
 
     def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
         """Take an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
-        in_flight = self.in_flight
-        arrived: list[SentFrame[Content]] = []
-        overtaken: list[int] = []
-        nbytes = 0
-        # What speaks of nothing that is in flight is not held against every frame: anybody can send it.
-        if in_flight and next(iter(in_flight)) < base + bitmap.bit_length() and base <= next(reversed(in_flight)):
-            for serial in list(reversed(in_flight)):
-                offset = serial - base
-                if offset >= 0 and bitmap >> offset & 1:
-                    frame = in_flight.pop(serial)
-                    arrived.append(frame)
-                    nbytes += frame.nbytes
-                elif len(arrived) >= PACKET_THRESHOLD:
-                    overtaken.append(serial)
-            self.bytes_in_flight -= nbytes
+        arrived = [self._take(serial) for serial in self._named(base, bitmap)]
         late = self._take_late(base, bitmap) if self._lost else []
         spurious = self._take_spurious(late) if late else []
         if arrived or late:
@@ -185,14 +188,12 @@ class LossRecovery(Generic[Content]):
             newest = arrived[0] if arrived else late[-1]
             self.timeouts = 0
             self._timeout.measure(now - newest.sent_us)
-        if nbytes:
-            self.window.on_acknowledged(nbytes)
-        if spurious:
-            overtaken = [serial for serial in overtaken if serial in in_flight]
+        if arrived:
+            self.window.on_acknowledged(sum(map(_NBYTES, arrived)))
+        overtaken = self._overtaken(arrived)
         lost: list[SentFrame[Content]] = []
         if overtaken:
-            self.window.on_loss(overtaken[0], next(reversed(in_flight)))
-            overtaken.reverse()
+            self.window.on_loss(overtaken[-1], self._ends()[1])
             lost = self._declare_lost(overtaken)
         self.restart(now)
         return Outcome(arrived, late, spurious, lost)
@@ -201,7 +202,7 @@ class LossRecovery(Generic[Content]):
         """Declare everything in flight lost, since nothing was acknowledged for a whole timeout; the oldest first."""
         lost: list[SentFrame[Content]] = []
         if self.in_flight:
-            self.window.on_timeout(next(reversed(self.in_flight)))
+            self.window.on_timeout(self._ends()[1])
             self._timeout.back_off()
             self.timeouts += 1
             lost = self._declare_lost(list(self.in_flight))
@@ -219,10 +220,51 @@ class LossRecovery(Generic[Content]):
     def forget_lost(self) -> None:
         """Stop waiting for late acknowledgements: nobody needs to know any more."""
         self._lost.clear()
+        self._serials = None
+
+    def _ends(self) -> tuple[int, int]:
+        """Return the oldest and the newest serial in flight; something is."""
+        in_flight, order = self.in_flight, self._order
+        if len(order) > 2 * len(in_flight) + _STALE_SLACK:
+            self._order = order = deque(in_flight)
+        while order[0] not in in_flight:
+            order.popleft()
+        while order[-1] not in in_flight:
+            order.pop()
+        return order[0], order[-1]
+
+    def _named(self, base: int, bitmap: int) -> list[int]:
+        """Return the serials in flight that an acknowledgement names, the newest first."""
+        in_flight = self.in_flight
+        if not in_flight:
+            return []
+        # What speaks of nothing that is in flight is not held against every frame: anybody can send it.
+        oldest, newest = self._ends()
+        first = max(base, oldest)
+        named = bitmap >> first - base & (1 << max(0, newest - first + 1)) - 1
+        # By whichever is fewer, what is named or what is in flight.
+        if named.bit_count() <= len(in_flight):
+            serials = [serial for offset in bits(named) if (serial := first + offset) in in_flight]
+        else:
+            serials = _chosen(in_flight, first, named)
+        serials.reverse()
+        return serials
+
+    def _overtaken(self, arrived: list[SentFrame[Content]]) -> list[int]:
+        """Return the serials in flight that so many of these were sent after that they count as lost; rising."""
+        if len(arrived) < PACKET_THRESHOLD:
+            return []
+        in_flight, end = self.in_flight, arrived[PACKET_THRESHOLD - 1].serial
+        return [serial for serial in takewhile(end.__gt__, self._order) if serial in in_flight]
 
     def _take(self, serial: int) -> SentFrame[Content]:
         frame = self.in_flight.pop(serial)
         self.bytes_in_flight -= frame.nbytes
+        if self._serials is not None:
+            same = self._serials[frame.content]
+            same.discard(serial)
+            if not same:
+                del self._serials[frame.content]
         return frame
 
     def _declare_lost(self, serials: list[int]) -> list[SentFrame[Content]]:
@@ -241,15 +283,19 @@ class LossRecovery(Generic[Content]):
         if bitmap.bit_count() <= len(lost):
             serials = [base + offset for offset in bits(bitmap) if base + offset in lost]
         else:
-            serials = _named(lost, base, bitmap)
+            serials = _chosen(lost, base, bitmap)
         return [lost.pop(serial) for serial in serials]
 
     def _take_spurious(self, late: list[SentFrame[Content]]) -> list[SentFrame[Content]]:
-        contents = {frame.content for frame in late}
-        return [self._take(serial) for serial, frame in list(self.in_flight.items()) if frame.content in contents]
+        if self._serials is None:
+            self._serials = {}
+            for serial, frame in self.in_flight.items():
+                self._serials.setdefault(frame.content, set()).add(serial)
+        found = {serial for frame in late for serial in self._serials.get(frame.content, ())}
+        return [self._take(serial) for serial in sorted(found)]
 
 
-def _named(serials: Iterable[int], base: int, bitmap: int) -> list[int]:
+def _chosen(serials: Iterable[int], base: int, bitmap: int) -> list[int]:
     """Those of the serials that an acknowledgement names, rising."""
     # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
     octets = bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")

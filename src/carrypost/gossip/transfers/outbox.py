@@ -25,6 +25,7 @@ import msgspec
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.timers import DECLARE_LOST, SEND, Timers
 from carrypost.gossip.transfers.loss import LossRecovery, SentFrame
+from carrypost.gossip.transfers.retransmissions import Retransmissions
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.times import NEVER
 
@@ -83,8 +84,8 @@ class Job(msgspec.Struct, eq=False):
     """Descriptor and hash list of a message in fragments: without them the neighbour can make nothing of those."""
     preamble_skipped: bool = False
     """The preamble is left out because the neighbour was sent it a moment ago."""
-    in_flight: int = 0
-    """Frames of this job that are in flight."""
+    in_flight: set[int] = msgspec.field(default_factory=set)
+    """Serials of the frames of this job that are in flight."""
     followers: tuple[tuple[Outbox, Job], ...] = ()
     """The same message for other neighbours, served by the same broadcast frames."""
 
@@ -185,8 +186,7 @@ class Outbox:
         self.jobs = {}
         """By slot: what is not done. Whoever serves requests bounds it."""
         self._levels: dict[int, deque[Job]] = {}
-        self.retransmissions: deque[Content] = deque()
-        """Contents of lost frames, in the order in which they go out again."""
+        self.retransmissions = Retransmissions()
         self._unfinished: list[Job] = []
         """Jobs that are done, while more of their message was asked for."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()
@@ -245,12 +245,11 @@ class Outbox:
         if job is None:
             return
         job.exhausted = True
-        self.retransmissions = deque(entry for entry in self.retransmissions if entry[0] is not job)
-        in_flight = self.recovery.in_flight
-        self.recovery.discard([serial for serial, frame in in_flight.items() if frame.content[0] is job])
+        self.retransmissions.drop(job)
+        self.recovery.discard(job.in_flight)
         if job.in_flight:
             self.wait(self.not_before_us)  # Its frames kept others from being sent.
-        job.in_flight = 0
+        job.in_flight.clear()
 
     def take_unfinished(self) -> list[Job]:
         """Take the jobs that are done, while more of their message was asked for."""
@@ -272,7 +271,7 @@ class Outbox:
     def sent(self, serial: int, content: Content, nbytes: int, now: int, *, shared: bool = False) -> None:
         """Note a frame that went out; `shared`: by broadcast, to those who follow the job as well."""
         job, item = content
-        job.in_flight += 1
+        job.in_flight.add(serial)
         self.recovery.sent(serial, content, nbytes, now)
         for other, follower in job.followers if shared else ():
             if other.jobs.get(job.copy.slot) is follower:
@@ -295,9 +294,11 @@ class Outbox:
                 if not job.parcel:
                     break
                 job.begun = job.exhausted = True
-                job.left, job.in_flight = 0, job.in_flight + 1
+                job.left = 0
+                number = serial + len(frames)
+                job.in_flight.add(number)
                 room_bytes -= job.nbytes
-                frames.append(SentFrame((job, THE_PARCEL), job.nbytes, now))
+                frames.append(SentFrame(number, (job, THE_PARCEL), job.nbytes, now))
                 copies.append(copy)
             queue.popleft()
         self.recovery.sent_burst(serial, frames, now)
@@ -311,14 +312,14 @@ class Outbox:
         done: list[int] = []
         for frame in outcome.arrived:
             job = frame.content[0]
-            job.in_flight -= 1
+            job.in_flight.discard(frame.serial)
             if self._finish(job, now):
                 done.append(job.copy.slot)
         if outcome.late:
-            arrived = {frame.content for frame in outcome.late}
-            self.retransmissions = deque([entry for entry in self.retransmissions if entry not in arrived])
+            for frame in outcome.late:
+                self.retransmissions.discard(frame.content)
             for frame in outcome.spurious:
-                frame.content[0].in_flight -= 1
+                frame.content[0].in_flight.discard(frame.serial)
             done += [job.copy.slot for job, _ in [frame.content for frame in outcome.late] if self._finish(job, now)]
         if outcome.lost:
             self._send_again(outcome.lost)
@@ -344,7 +345,7 @@ class Outbox:
 
     def _send_again(self, frames: list[SentFrame[Content]]) -> None:
         for frame in frames:
-            frame.content[0].in_flight -= 1
+            frame.content[0].in_flight.discard(frame.serial)
             self.retransmissions.append(frame.content)
 
     def _repeat_preamble(self, job: Job) -> None:
@@ -354,8 +355,8 @@ class Outbox:
         of that was lost. Then nothing else ever comes through, since it asks for what counts as on its way.
         """
         doubtful = job.preamble_skipped or (job.begun and self.recovery.timeouts >= _TIMEOUTS_DOUBTFUL)
-        if doubtful and not any(each is job and kind in _PREAMBLE for each, (kind, _) in self.retransmissions):
-            self.retransmissions.extendleft((job, item) for item in reversed(job.preamble))
+        if doubtful and not any(kind in _PREAMBLE for kind, _ in self.retransmissions.of(job)):
+            self.retransmissions.put_first(job, job.preamble)
             job.preamble_skipped = False
 
     def knows_preamble(self, copy: Copy, now: int) -> bool:
@@ -364,8 +365,7 @@ class Outbox:
 
     def _finish(self, job: Job, now: int) -> bool:
         """Drop a job of which everything arrived. Returns True if the neighbour has the whole message now."""
-        retransmissions = self.retransmissions
-        if not job.exhausted or job.in_flight or (retransmissions and any(each is job for each, _ in retransmissions)):
+        if not job.exhausted or job.in_flight or self.retransmissions.of(job):
             return False
         slot = job.copy.slot
         if self.jobs.get(slot) is not job:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import mask_of
+from carrypost.gossip.slots import mask_of, without
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import ENTRY, FRAME
 from carrypost.gossip.transfers.link import Link
@@ -90,13 +90,13 @@ class Requests:
                 self._outputs.refuse("no-room", link.peer)
                 self._declined.declined(link, entry, now)
         mask = mask_of(known)
-        if len(known) < len(frame.entries) or mask & ~offered:
+        if len(known) < len(frame.entries) or without(mask, offered):
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
         noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
         if len(link.inbox.wants) >= self._limits.offers_open_max:
             noted = 0  # An honest neighbour offers the rest when the first are through.
-        news = (mask & ~link.known).bit_count() + max(0, noted)
+        news = without(mask, link.known).bit_count() + max(0, noted)
         if news:
             link.budgets.credit(FRAME + ENTRY * news)
         self._learn(link, mask)

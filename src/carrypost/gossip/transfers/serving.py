@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import mask_of
+from carrypost.gossip.slots import Members, mask_of
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire.pieces import from_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
@@ -44,7 +44,8 @@ class Serving:
         again_bytes = 0
         if repeated := asked & link.served:
             # What was sent in this contact already, and was lost, is sent again, but not as often as one likes.
-            again_bytes = sum(copy.descriptor.length for copy in queued if repeated >> copy.slot & 1)
+            served = Members(repeated)
+            again_bytes = sum(copy.descriptor.length for copy in queued if copy.slot in served)
         link.serve_whole(asked)
         unknown = len(frame.handles) - len(wanted)
         for some in frame.pieces:

@@ -7,6 +7,7 @@ whole. When a bound is reached the stalest gives way, and whoever fills most giv
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.ranking import best_rank
@@ -48,9 +49,13 @@ class Wants:
         """Who offers a message, and under which handle."""
         self._open: dict[str, dict[int, Want]] = {}
         """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
-        self._buffers: dict[tuple[str, int, int], int] = {}
+        self._buffers: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         """Bytes of the fragments by (link, handle, piece), stalest first; bounded by `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
+        self._stale: dict[str, OrderedDict[tuple[str, int, int], None]] = {}
+        """The keys of each link among them, stalest first."""
+        self._link_bytes: Counter[str] = Counter()
+        """Bytes of the fragments of each link."""
         self._blocked: dict[tuple[str, MessageId], int] = {}
         """What is not taken from whom, and until when."""
         self._asked: dict[MessageId, int] = {}
@@ -232,20 +237,17 @@ class Wants:
 
     def charge(self, link: Link, handle: int, piece: int, nbytes: int) -> None:
         """Charge one more fragment of a piece; the stalest pieces of this link, then of all links, make room for it."""
-        key = (link.peer, handle, piece)
+        peer = link.peer
+        key = (peer, handle, piece)
         nbytes += FRAGMENT_BYTES
         self._buffer_bytes += nbytes
+        self._link_bytes[peer] += nbytes
         self._buffers[key] = self._buffers.pop(key, 0) + nbytes
+        mine = self._stale.setdefault(peer, OrderedDict())
+        mine[key] = mine.pop(key, None)
         limit = self._limits.fragment_buffer_bytes_max
-        share = limit // LINK_SHARE
-        if self._buffer_bytes > share:
-            mine = [each for each in self._buffers if each[0] == link.peer]
-            used = sum(self._buffers[each] for each in mine)
-            for each in mine[:-1]:
-                if used <= share:
-                    break
-                used -= self._buffers[each]
-                self._discard(each)
+        while self._link_bytes[peer] > limit // LINK_SHARE and len(mine) > 1:
+            self._discard(next(iter(mine)))
         while self._buffer_bytes > limit and len(self._buffers) > 1:
             self._discard(next(iter(self._buffers)))
 
@@ -256,6 +258,13 @@ class Wants:
 
     def free(self, link: Link, handle: int, piece: int) -> dict[int, bytes] | None:
         """Take the fragments of a piece out."""
-        self._buffer_bytes -= self._buffers.pop((link.peer, handle, piece), 0)
+        peer = link.peer
+        key = (peer, handle, piece)
+        if nbytes := self._buffers.pop(key, 0):
+            self._buffer_bytes -= nbytes
+            self._link_bytes[peer] -= nbytes
+            del self._stale[peer][key]
+            if not self._stale[peer]:
+                del self._stale[peer], self._link_bytes[peer]
         want = link.inbox.wants.get(handle)
         return want.fragments.pop(piece, None) if want else None

@@ -8,7 +8,7 @@ from typing import Final
 from carrypost.model.selector import bounds, closures, printing
 from carrypost.model.selector.fault import BOUND, NAMES, TYPE, Fault, shortened
 from carrypost.model.selector.parser import parse
-from carrypost.model.selector.tokens import NAME, tokens
+from carrypost.model.selector.tokens import END, NAME, STRING, tokens
 from carrypost.model.selector.tree import Node
 from carrypost.model.selector.values import Properties
 
@@ -48,6 +48,12 @@ class Selector:
     def evaluate(self, properties: Properties) -> bool | None:
         """True, False, or None for unknown; never raises."""
         return self._condition(properties)
+
+    @property
+    def equality(self) -> tuple[str, str] | None:
+        """The identifier and the text of a selector that is ``IDENTIFIER = 'text'``; None for any other."""
+        kinds, values, _ = zip(*tokens(self.text), strict=True)
+        return (values[0], values[2]) if kinds == (NAME, "=", STRING, END) else None
 
     def refuse(self, refused: Callable[[str], bool], reason: str) -> None:
         """Raise `InvalidSelectorException` at the first identifier that is refused; `reason` follows its name."""

@@ -1,0 +1,166 @@
+"""Loads of messaging whose cost must grow with their size and no faster.
+
+Each function prepares one load of the given size and returns the work that is to be timed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from benchmarks._growth_core import copies
+
+from carrypost.config import Settings
+from carrypost.errors import NameNotFoundException
+from carrypost.events import Event, Handed
+from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.interest.own import Own
+from carrypost.gossip.layer import Draft
+from carrypost.gossip.outputs import Outputs
+from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.links import Links
+from carrypost.host import Host
+from carrypost.journal import META
+from carrypost.model.headers import Headers
+from carrypost.model.ids import NodeId
+from carrypost.model.pattern import entry
+from carrypost.model.privilege import privilege
+from carrypost.mom import commands
+from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
+from carrypost.mom.control import Withdraw
+from carrypost.mom.names import Entry, Namespace
+from carrypost.mom.post import Post, Said
+from carrypost.mom.requests import REPLIES
+from carrypost.mom.state import Backlog, Claim, Subscription
+from carrypost.security.identity import Identity
+
+Work = Callable[[], None]
+
+_STEP: Final = 100
+"""So many messages are sent in one work."""
+_PLENTY: Final = 2**40
+_HERE: Final = NodeId("here")
+_numbers = count(1)
+
+
+def backlog(size: int) -> Work:
+    """Claims are handed over one by one, come back one by one, and are handed over again."""
+    limits = Settings.emulated().limits
+    subscription = Subscription(1, Subscribe(entry("news")), 1, "", limits)
+    claims = [Claim(subscription, copy, place, 0) for place, copy in enumerate(copies(size))]
+    waiting = Backlog()
+    for claim in claims:
+        waiting.add(claim)
+
+    def work() -> None:
+        handed = [waiting.next() for _ in claims]
+        for claim in reversed(handed):
+            waiting.put_back((claim,))
+        assert [waiting.next() for _ in claims] == claims
+
+    return work
+
+
+def post(size: int) -> Work:
+    """As many nodes are owed a note each, while the disk is slow; then batches become durable one by one."""
+    settings = Settings.emulated()
+    outputs = Outputs(settings.limits)
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
+    made = Post(Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings), Links()))
+    journal = outputs.journal
+
+    def work() -> None:
+        serials = []
+        for number in range(size):
+            journal.put((META, b"row", number), b"")
+            made.add(NodeId(f"n{number}"), Said(Withdraw("queue", number)), 1)
+            batch = journal.take()
+            assert batch is not None
+            made.batched(batch.serial)
+            serials.append(batch.serial)
+            assert not made.drafts(0)
+        sent = 0
+        for serial in serials:
+            made.durable(serial)
+            sent += len(made.drafts(0))
+        assert sent == size
+
+    return work
+
+
+def names(size: int) -> Work:
+    """As many names are looked up in vain as there are."""
+    namespace = Namespace(_HERE)
+    for number in range(size):
+        name = f"{random.Random(number).getrandbits(32):x}"
+        namespace.add(Entry(NodeId("there"), name, f"topic/{name}"))
+
+    def work() -> None:
+        for number in range(size):
+            name = f"{random.Random(-number).getrandbits(32):x}z"
+            assert namespace.lookup(name) is None
+            assert isinstance(namespace.missing(name), NameNotFoundException)
+
+    return work
+
+
+# --- replies -----------------------------------------------------------------------------------------------
+
+
+def _host(messages: int) -> Host:
+    settings = Settings.emulated(
+        beacons=False, cache_messages_max=2 * messages + 1_000,
+        limits={"queue_messages_max": messages, "unconfirmed_max": 2 * messages},
+    )  # fmt: skip
+    host = Host(Identity.plain(_HERE), settings, random.Random(1))
+    host.start(0)
+    host.messaging.open(0)
+    _drain(host)
+    return host
+
+
+def _drain(host: Host, take: Callable[[Event], None] = lambda _: None) -> None:
+    while host.busy:
+        while (batch := host.changes()) is not None:
+            host.durable(batch.serial, 0)
+        host.outgoing()
+        for event in host.events():
+            take(event)
+
+
+def replies(size: int) -> Work:
+    """As many requests are open, each of which waits for its reply, and all replies come."""
+    host = _host(size)
+    messaging = host.messaging
+    queue = messaging.declare(next(_numbers), Declare(REPLIES), 0)
+    session = messaging.open_session(messaging.connect(0), 0)
+    taken: list[int] = []
+
+    def take(event: Event) -> None:
+        if isinstance(event, Handed):
+            taken.append(event.number)
+
+    def work() -> None:
+        consumers = []
+        for number in range(size):
+            messaging.remember_request(next(_numbers), f"c{number}", _PLENTY, 0)
+            asked = Receive(queue, f"JMSCorrelationID = 'c{number}'")
+            consumers.append(messaging.consume(next(_numbers), session, asked, 0))
+            messaging.credit(consumers[-1], 1, _PLENTY, 0)
+            _drain(host, take)
+        for first in range(0, size, _STEP):
+            drafts = tuple(
+                Draft(queue, b"", headers=Headers(correlation=f"c{number}"))
+                for number in range(first, min(first + _STEP, size))
+            )
+            host.perform(commands.Work(next(_numbers), sends=drafts), 0)
+            _drain(host, take)
+        assert len(taken) == size
+        for consumer, number in zip(consumers, taken, strict=True):
+            host.perform(commands.Work(next(_numbers), acks=(Ack(session, (number,)),)), 0)
+            messaging.close_consumer(consumer, 0)
+            _drain(host, take)
+
+    return work

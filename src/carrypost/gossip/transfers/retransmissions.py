@@ -1,0 +1,75 @@
+"""What has to be sent to one neighbour again, in the order in which it goes out.
+
+Each content is here once at most. To drop those of one job, or to ask whether there are any, costs what the job has
+here, and not what all jobs have: a neighbour that loses much decides how much that is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from carrypost.gossip.transfers.outbox import Content, Item, Job
+
+
+class Retransmissions:
+    """Contents of lost frames."""
+
+    __slots__ = ("_items", "_order")
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[Content, None] = OrderedDict()
+        self._items: dict[Job, dict[Item, None]] = {}
+        """The same, by job."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Content]:
+        return iter(self._order)
+
+    def of(self, job: Job) -> Collection[Item]:
+        """Return the items of a job."""
+        return self._items.get(job, ())
+
+    def append(self, content: Content) -> None:
+        """Add a content behind all others."""
+        self._order[content] = None
+        self._items.setdefault(content[0], {})[content[1]] = None
+
+    def put_first(self, job: Job, items: Sequence[Item]) -> None:
+        """Add items of a job before all others."""
+        for item in reversed(items):
+            self.append((job, item))
+            self._order.move_to_end((job, item), last=False)
+
+    def popleft(self) -> Content:
+        """Take the first."""
+        content, _ = self._order.popitem(last=False)
+        self._forget(*content)
+        return content
+
+    def discard(self, content: Content) -> None:
+        """Drop a content, if it is here."""
+        if content in self._order:
+            del self._order[content]
+            self._forget(*content)
+
+    def drop(self, job: Job) -> None:
+        """Drop all of a job."""
+        for item in self._items.pop(job, ()):
+            del self._order[job, item]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._order.clear()
+        self._items.clear()
+
+    def _forget(self, job: Job, item: Item) -> None:
+        items = self._items[job]
+        del items[item]
+        if not items:
+            del self._items[job]

@@ -1,0 +1,43 @@
+"""Names that somebody may have meant who looked up one that is not there.
+
+Strangers decide how many names there are, and how long they are: so a few are compared with the name that was asked
+for, and not all. Those are the ones next to it in the alphabet, by their beginnings and by their ends: a name with one
+wrong letter has one of these right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_NEAREST = 3
+"""So many are told."""
+_BESIDE = 16
+"""So many on either side are compared."""
+
+
+class Hints:
+    """All names, in order."""
+
+    __slots__ = ("_reversed", "names")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = sorted(names)
+        self._reversed = sorted(name[::-1] for name in self.names)
+
+    def near(self, name: str) -> list[str]:
+        """Return the names that are most like this one, if any is like it."""
+        known = self.names
+        if len(known) > 4 * _BESIDE:
+            ends = [each[::-1] for each in _beside(self._reversed, name[::-1])]
+            known = sorted({*_beside(known, name), *ends})
+        return get_close_matches(name, known, n=_NEAREST)
+
+
+def _beside(names: Sequence[str], name: str) -> Sequence[str]:
+    at = bisect_left(names, name)
+    return names[max(0, at - _BESIDE) : at + _BESIDE]
