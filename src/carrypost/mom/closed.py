@@ -35,11 +35,18 @@ class Closed:
         """Those that programs of this node sent and are to hear of."""
         self._sweep_us = 0
 
+    @property
+    def due_us(self) -> int:
+        """When `sweep` has something to do."""
+        return self._sweep_us if self._entries else NEVER
+
     def __contains__(self, message: MessageId) -> bool:
         return message in self._entries
 
     def add(self, entry: QueueEntry, now: int) -> None:
         """One more, whose author and whose carriers are to hear of it once that is durable."""
+        if not self._entries:
+            self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
         if entry.owed & PURGE:
             self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))

@@ -63,7 +63,7 @@ class Manager:
         self._requests = Requests(ground, ledger)
         self._reminders = Reminders(ground.node, post)
         self._place = 0
-        self._delays, self._leases = Terms(), Terms()
+        self._delays, self._leases = Terms(_is_delayed), Terms(_is_leased)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
         self._bounds = Bounds(ground)
@@ -71,7 +71,8 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us, self._reminders.due_us)
+        parts = self._delays, self._leases, self._requests, self._reminders, self._closed
+        return min(each.due_us for each in parts)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -228,11 +229,17 @@ class Manager:
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """An entry's receiver does not take it: it waits again, or is a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
+        self._end_lease(entry)
         if dead:
             self._move_to_dead_letters(entry)
         else:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
+
+    def _end_lease(self, entry: QueueEntry) -> None:
+        if entry.lease_us:
+            entry.lease_us = 0
+            self._leases.note_ended()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -253,11 +260,11 @@ class Manager:
         """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
         copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
         assert copy is not None
-        if queue is not None:
-            if entry.state is EntryState.WAITING:
-                queue.remove(entry)
-            self._leave(queue, entry)
+        if queue is not None and entry.state is EntryState.WAITING:
+            queue.remove(entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
+        if queue is not None:
+            self._leave(queue, entry)
         entry.owed = PURGE if entry.elsewhere and not letter else 0
         if self._owes_receipt(entry, here=True):
             entry.owed |= OUTCOME
@@ -281,6 +288,8 @@ class Manager:
         entry.write()
         if state is EntryState.WAITING:
             self._let_wait(entry, self._holdings.now_us)
+        elif entry.lease_us:
+            self._leases.add(entry, entry.lease_us)
 
     def discard(self, entry: QueueEntry) -> None:
         """The copy of a closed entry is of no use any more."""
@@ -344,6 +353,10 @@ class Manager:
             del self._entries[entry.message]
         queue.bytes -= entry.descriptor.length
         self._bounds.left(queue)
+        if entry.due_us > self._holdings.now_us:
+            self._delays.note_ended()
+        if entry.lease_us:
+            self._leases.note_ended()
 
     # --- what receivers say --------------------------------------------------------------------------------
 
@@ -407,19 +420,17 @@ class Manager:
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
         for entry in self._delays.take_due(now):
-            if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
-                self._let_wait(entry, now)
+            self._let_wait(entry, now)
         over: list[QueueEntry] = []
         for entry in self._leases.take_due(now):
-            if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
-                if entry.receiver == self._node:
-                    over.append(entry)
-                else:
-                    entry.count += 1  # It may have been handed over.
-                entry.lease_us = 0
-                if not self._requests.spare(self._queue_of(entry), entry):
-                    self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
-                self.take_back(entry)
+            if entry.receiver == self._node:
+                over.append(entry)
+            else:
+                entry.count += 1  # It may have been handed over.
+            entry.lease_us = 0
+            if not self._requests.spare(self._queue_of(entry), entry):
+                self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
+            self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)
         if self._reminders.due_us <= now:
@@ -491,3 +502,11 @@ class Manager:
             return entry
         self._reminders.expect(entry)
         return None
+
+
+def _is_delayed(entry: QueueEntry, due_us: int) -> bool:
+    return entry.state is EntryState.WAITING and entry.due_us == due_us
+
+
+def _is_leased(entry: QueueEntry, due_us: int) -> bool:
+    return entry.state is EntryState.ASSIGNED and entry.lease_us == due_us
