@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
@@ -140,6 +141,17 @@ class QueueEntry:
         """When it may be handed over."""
         headers = self.descriptor.headers
         return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
+
+    def is_addressed(self, node: NodeId) -> bool:
+        """Return True if the message was sent to a queue of this node: dead letters of topics were not."""
+        return address.addressee(self.descriptor.destination) == node
+
+    def owes_receipt(self, node: NodeId, *, here: bool = False) -> bool:
+        """Return True if its author is to hear of it; `here`: also if that is this node."""
+        if not self.is_addressed(node) or (self.author == node and not here):
+            return False
+        headers = self.descriptor.headers
+        return self.descriptor.persistent or (headers is not None and headers.receipt)
 
     # --- the row -------------------------------------------------------------------------------------------
 

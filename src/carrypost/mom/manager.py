@@ -23,6 +23,7 @@ from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
 from carrypost.mom.reminders import Reminders
 from carrypost.mom.standing import Requests
 from carrypost.mom.tenure import LocalTenure
@@ -34,15 +35,12 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
 
-DEAD_LETTERS = "DLQ."
-"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
 _HAND_OVER_US = 200_000
@@ -59,7 +57,7 @@ class Manager:
         self._declared = Declared(ground.node, ledger)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
-        self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
+        self._closed = Closed(ground, ledger, post)
         self._requests = Requests(ground, ledger)
         self._reminders = Reminders(ground.node, post)
         self._place = 0
@@ -71,7 +69,7 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        parts = self._delays, self._leases, self._requests, self._reminders, self._closed
+        parts = self._delays, self._leases, self._requests, self._reminders, self._closed, self._bounds
         return min(each.due_us for each in parts)
 
     def get(self, destination: str) -> Queue | None:
@@ -105,12 +103,11 @@ class Manager:
 
     def check(self, drafts: Iterable[Draft]) -> None:
         """Raise unless messages to queues of this node may be sent."""
-        sends: dict[str, list[Draft]] = {}
+        sends: dict[Queue, list[Draft]] = {}
         for draft in drafts:
             if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
-                sends.setdefault(draft.destination, []).append(draft)
-        for destination, some in sends.items():
-            self._bounds.check(self.managed(destination), some)
+                sends.setdefault(self.managed(draft.destination), []).append(draft)
+        self._bounds.check(sends)
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -123,6 +120,8 @@ class Manager:
             self._fail(copy, refusal or "there is no such queue")
         elif self._bounds.admits(queue, copy):
             self._add(queue, copy, now)
+        elif copy.own:  # It was published without a work, which would have raised (`check`).
+            self._fail(copy, "its queue is full")
         else:
             self._bounds.turn_away(queue, copy)
 
@@ -141,13 +140,13 @@ class Manager:
 
     def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
         entry = self._new(queue.number, copy)
-        if not self._is_addressed(copy.descriptor):
+        if not entry.is_addressed(self._node):
             entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
         elif copy.own:
             entry.elsewhere = False
             self._holdings.watch(copy)
         self._admit(queue, entry)
-        if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
+        if queue.destination == copy.descriptor.destination and entry.owes_receipt(self._node):
             entry.owed = HAND_OVER
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         entry.write()
@@ -158,8 +157,8 @@ class Manager:
         entry.queue = queue.asked.name
         queue.entries[entry.message] = entry
         self._entries.setdefault(entry.message, []).append(entry)
-        queue.bytes += entry.descriptor.length
         assert entry.copy is not None
+        self._bounds.entered(queue, entry.copy)
         self._cache.pin((entry.copy,), QUEUES)
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
@@ -182,16 +181,20 @@ class Manager:
         for entry in self._entries.get(copy.id, ()):
             entry.elsewhere = True
 
-    def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
-        """Put a message that nobody could consume into the queue of dead letters of this name.
+    def bury(self, copy: Copy, pattern: str, now: int, count: int) -> bool:
+        """Put what a subscription to topics could not consume into a queue of dead letters; return False if it is full.
 
-        It was assigned so many times before, and handed over so often: answers to those are none to what follows.
+        It was handed over so often: answers to those are none to what follows.
         """
-        queue, _ = self.declare(Declare(DEAD_LETTERS + name))
-        if copy.id not in queue.entries and self._bounds.admits(queue, copy):
-            entry = self._add(queue, copy, now)
-            entry.round, entry.count = rounds, count
-            entry.write()
+        letters, _ = self.declare(Declare(letters_of_topic(pattern, self._node)))
+        if copy.id in letters.entries:
+            return True
+        if not self._bounds.admits(letters, copy):
+            return False
+        letter = self._add(letters, copy, now)
+        letter.count = count
+        letter.write()
+        return True
 
     # --- assignment ----------------------------------------------------------------------------------------
 
@@ -247,7 +250,17 @@ class Manager:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
             return
+        copy = entry.copy
+        assert copy is not None
+        letters, _ = self.declare(Declare(DEAD_LETTERS + queue.asked.name))
+        if not self._bounds.admits(letters, copy, moved=True):
+            self.close(entry, control.FAILED, "nobody could consume it, and the queue of its dead letters is full")
+            self.discard(entry, Reason.DEAD_LETTER)
+            return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+        letter = self._add(letters, copy, self._holdings.now_us)
+        letter.round, letter.count = entry.round, entry.count  # Answers to this entry are none to the letter.
+        letter.write()
         self._closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -257,19 +270,19 @@ class Manager:
         self.close(entry, control.DELIVERED, "")
 
     def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
-        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
-        copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
-        assert copy is not None
+        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that.
+
+        `letter`: another queue of this node has the message from now on.
+        """
+        queue = self._declared.numbered(entry.queue_number)
         if queue is not None and entry.state is EntryState.WAITING:
             queue.remove(entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         if queue is not None:
             self._leave(queue, entry)
         entry.owed = PURGE if entry.elsewhere and not letter else 0
-        if self._owes_receipt(entry, here=True):
+        if entry.owes_receipt(self._node, here=True):
             entry.owed |= OUTCOME
-        if letter and queue is not None:  # Another queue has it from now on; what is to be said of this entry is said.
-            self.bury(copy, queue.asked.name, self._holdings.now_us, rounds=entry.round, count=entry.count)
         entry.write()
         if entry.owed:
             self._closed.add(entry, self._holdings.now_us)
@@ -291,38 +304,17 @@ class Manager:
         elif entry.lease_us:
             self._leases.add(entry, entry.lease_us)
 
-    def discard(self, entry: QueueEntry) -> None:
+    def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
         self._closed.seal(entry)
-        if copy.id in self._entries:
-            return  # Another queue has it.
-        self._cache.unpin((copy,), QUEUES)
-        if not copy.here:
-            return
-        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
-            self._ledger.confirmed_again(copy)
-        else:
-            self._holdings.confirm((copy,))
-            self._ledger.confirmed(copy)
-        if self._is_addressed(copy.descriptor):
-            self._holdings.discard(copy, Reason.PURGED, done=True)
+        if copy.id not in self._entries:  # Else another queue has it.
+            self._closed.let_go(copy, reason)
 
     def take_outcomes(self) -> list[Item]:
         """What became of messages of this node, once."""
         return self._closed.take_own()
-
-    def _is_addressed(self, descriptor: Descriptor) -> bool:
-        """Whether a message was sent to a queue of this node: dead letters of topics were not."""
-        return address.addressee(descriptor.destination) == self._node
-
-    def _owes_receipt(self, entry: QueueEntry, *, here: bool = False) -> bool:
-        """Whether its author is to hear of it, one that is `here` as well."""
-        descriptor = entry.descriptor
-        if not self._is_addressed(descriptor) or (entry.author == self._node and not here):
-            return False
-        return descriptor.persistent or (descriptor.headers is not None and descriptor.headers.receipt)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
@@ -351,8 +343,8 @@ class Manager:
         left.remove(entry)
         if not left:
             del self._entries[entry.message]
-        queue.bytes -= entry.descriptor.length
-        self._bounds.left(queue)
+        assert entry.copy is not None
+        self._bounds.left(queue, entry.copy)
         if entry.due_us > self._holdings.now_us:
             self._delays.note_ended()
         if entry.lease_us:
@@ -436,6 +428,8 @@ class Manager:
         if self._reminders.due_us <= now:
             self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
         self._closed.sweep(now)
+        if self._bounds.due_us <= now:
+            self._bounds.expire(now)
         return over
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
@@ -458,16 +452,8 @@ class Manager:
             self._place = max(self._place, row.place)
             if (entry := self._restore_entry(row, name, now)) is not None:
                 kept.append(LocalTenure(self, entry))
-        self._discard_consumed()
+        self._closed.let_go_consumed(self._entries)
         return kept
-
-    def _discard_consumed(self) -> None:
-        """Let go what an earlier life was done with, and had not let go when it ended (`mom.kept`)."""
-        here = [copy for copy in self._cache.copies if copy is not None and copy.here]
-        for copy in here:
-            done = self._holdings.is_confirmed(copy) and copy.id not in self._entries
-            if done and self._is_addressed(copy.descriptor):
-                self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
         number, message = int.from_bytes(name[1:9], "big"), name[9:]

@@ -23,7 +23,7 @@ from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US, Ledger
-from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
@@ -410,7 +410,9 @@ class Messaging(Layer):
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
-                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
+                pattern = destination_of(claim.subscription.asked.entry)
+                if not self.queues.manager.bury(claim.copy, pattern, now, claim.count):
+                    self._claims.lose(claim, Reason.DEAD_LETTER)
                 self._claims.acknowledge((claim,), undoable=False, consumed=False)
         self.queues.follow_up(now)
 

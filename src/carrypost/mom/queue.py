@@ -149,7 +149,6 @@ class Queue:
         self._policy = policy
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
-        self.bytes = 0
         self._waiting: list[QueueEntry] = []
         self._groups: dict[str, Group] = {}
 

@@ -22,7 +22,7 @@ from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignment
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.post import Said
 from carrypost.mom.standing import LIFE_BITS
 from carrypost.mom.state import ClaimState, Subscription
