@@ -63,6 +63,7 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     """Likewise: when there is nothing to be said of it any more."""
     assigned_us: int = 0
     reminders: int = 0
+    number: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -78,9 +79,9 @@ class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "assigned_us", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome",
-        "owed", "place", "queue", "queue_number", "rank", "reason", "receiver", "reminders", "request", "round",
-        "state", "until_us",
+        "_ledger", "assigned_us", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "number",
+        "outcome", "owed", "place", "queue", "queue_number", "rank", "reason", "receiver", "reminders", "request",
+        "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -98,7 +99,8 @@ class QueueEntry:
         self.state = EntryState.WAITING
         self.receiver = NodeId("")
         """The node that it is assigned to, or was the last time."""
-        self.request = 0
+        self.request = self.number = 0
+        """The request that it is assigned to, and its number among the assignments to that."""
         self.round = 0
         """How often it was assigned."""
         self.before = self.count = 0
@@ -128,7 +130,7 @@ class QueueEntry:
         self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
         self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
         self.author, self.until_us = NodeId(row.author), row.until_us
-        self.assigned_us, self.reminders = row.assigned_us, row.reminders
+        self.assigned_us, self.reminders, self.number = row.assigned_us, row.reminders, row.number
 
     @property
     def descriptor(self) -> Descriptor:
@@ -165,7 +167,7 @@ class QueueEntry:
         row = EntryRow(
             self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
             self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
-            self.assigned_us, self.reminders,
+            self.assigned_us, self.reminders, self.number,
         )  # fmt: skip
         self._ledger.put(name, _encode(row))
 
@@ -185,7 +187,7 @@ class QueueEntry:
             until_us = 0 if self.until_us == NEVER else self.until_us
             return control.Assign(
                 self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us,
-                again=matter == REMIND,
+                again=matter == REMIND, number=self.number,
             )  # fmt: skip
         closed = self.state is EntryState.CLOSED
         if matter == HAND_OVER:

@@ -13,21 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Assigned, Reason
-from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
-from carrypost.mom.bounds import Bounds
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.gaps import Gaps
 from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
 from carrypost.mom.reminders import Reminders
 from carrypost.mom.standing import Requests
+from carrypost.mom.stock import Stock
 from carrypost.mom.tenure import LocalTenure
-from carrypost.mom.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,21 +54,20 @@ class Manager:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
-        self._entries: dict[MessageId, list[QueueEntry]] = {}
-        """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
+        self._stock = Stock(ground, ledger)
         self._closed = Closed(ground, ledger, post)
-        self._requests = Requests(ground, ledger)
+        self._gaps = Gaps(post)
+        self._requests = Requests(ground, ledger, self._gaps)
         self._reminders = Reminders(ground.node, post)
-        self._place = 0
-        self._delays, self._leases = Terms(_is_delayed), Terms(_is_leased)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
-        self._bounds = Bounds(ground)
+        self._bounds = self._stock.bounds
 
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        parts = self._delays, self._leases, self._requests, self._reminders, self._closed, self._bounds
+        stock = self._stock
+        parts = stock.delays, stock.leases, stock.bounds, self._requests, self._reminders, self._gaps, self._closed
         return min(each.due_us for each in parts)
 
     def get(self, destination: str) -> Queue | None:
@@ -113,7 +111,7 @@ class Manager:
 
     def arrived(self, copy: Copy, now: int, refusal: str) -> None:
         """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
-        if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
+        if copy.id in self._stock or copy.id in self._closed or self._holdings.is_confirmed(copy):
             return
         queue = self._declared.get(copy.descriptor.destination)
         if queue is None or refusal:
@@ -125,41 +123,25 @@ class Manager:
         else:
             self._bounds.turn_away(queue, copy)
 
-    def _new(self, queue_number: int, copy: Copy) -> QueueEntry:
-        self._place += 1
-        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place)
-        entry.fill(copy)
-        self._holdings.mark_claimed(1 << copy.slot)
-        self._cache.mark_done((copy,))
-        return entry
-
     def _fail(self, copy: Copy, reason: str) -> None:
-        entry = self._new(0, copy)
+        entry = self._stock.make(0, copy)
         self.close(entry, control.FAILED, reason)
         self.discard(entry)
 
     def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
-        entry = self._new(queue.number, copy)
+        entry = self._stock.make(queue.number, copy)
         if not entry.is_addressed(self._node):
             entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
         elif copy.own:
             entry.elsewhere = False
             self._holdings.watch(copy)
-        self._admit(queue, entry)
+        self._stock.enter(queue, entry)
         if queue.destination == copy.descriptor.destination and entry.owes_receipt(self._node):
             entry.owed = HAND_OVER
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         entry.write()
         self._let_wait(entry, now)
         return entry
-
-    def _admit(self, queue: Queue, entry: QueueEntry) -> None:
-        entry.queue = queue.asked.name
-        queue.entries[entry.message] = entry
-        self._entries.setdefault(entry.message, []).append(entry)
-        assert entry.copy is not None
-        self._bounds.entered(queue, entry.copy)
-        self._cache.pin((entry.copy,), QUEUES)
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
         """The queue of an entry that is alive."""
@@ -171,14 +153,14 @@ class Manager:
         entry.state = EntryState.WAITING
         queue = self._queue_of(entry)
         if entry.due_us > now:
-            self._delays.add(entry, entry.due_us)
+            self._stock.delays.add(entry, entry.due_us)
         else:
             queue.let_wait(entry)
             self._ready[queue] = None
 
     def carried(self, copy: Copy) -> None:
         """A neighbour has a copy by now."""
-        for entry in self._entries.get(copy.id, ()):
+        for entry in self._stock.of(copy.id):
             entry.elsewhere = True
 
     def bury(self, copy: Copy, pattern: str, now: int, count: int) -> bool:
@@ -218,11 +200,11 @@ class Manager:
         entry.before, entry.lease_us = entry.count, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
-            self._leases.add(entry, entry.lease_us)
+            self._stock.leases.add(entry, entry.lease_us)
         request.take(self._requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
-            entry.assigned_us, entry.reminders = now, 0
+            entry.assigned_us, entry.reminders, entry.number = now, 0, request.taken
             self._reminders.expect(entry)
             self._requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
@@ -232,17 +214,12 @@ class Manager:
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """An entry's receiver does not take it: it waits again, or is a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
-        self._end_lease(entry)
+        self._stock.end_lease(entry)
         if dead:
             self._move_to_dead_letters(entry)
         else:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
-
-    def _end_lease(self, entry: QueueEntry) -> None:
-        if entry.lease_us:
-            entry.lease_us = 0
-            self._leases.note_ended()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -279,7 +256,7 @@ class Manager:
             queue.remove(entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         if queue is not None:
-            self._leave(queue, entry)
+            self._stock.leave(queue, entry)
         entry.owed = PURGE if entry.elsewhere and not letter else 0
         if entry.owes_receipt(self._node, here=True):
             entry.owed |= OUTCOME
@@ -296,20 +273,20 @@ class Manager:
             entry.delete()
             return
         entry.owed = 0
-        self._admit(queue, entry)
+        self._stock.enter(queue, entry)
         entry.state = state
         entry.write()
         if state is EntryState.WAITING:
             self._let_wait(entry, self._holdings.now_us)
         elif entry.lease_us:
-            self._leases.add(entry, entry.lease_us)
+            self._stock.leases.add(entry, entry.lease_us)
 
     def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
         self._closed.seal(entry)
-        if copy.id not in self._entries:  # Else another queue has it.
+        if copy.id not in self._stock:  # Else another queue has it.
             self._closed.let_go(copy, reason)
 
     def take_outcomes(self) -> list[Item]:
@@ -319,7 +296,8 @@ class Manager:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
-            for entry in list(self._entries.get(copy.id, ())):
+            for entry in self._stock.of(copy.id):
+                self._spare(entry)
                 if reason is Reason.EXPIRED or reason is Reason.STORE:
                     self._remove(entry)
                 else:
@@ -330,25 +308,17 @@ class Manager:
         queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
-        if self._requests.spare(queue, entry):
-            self._ready[queue] = None
         entry.state, entry.owed = EntryState.CLOSED, 0
-        self._leave(queue, entry)
+        self._stock.leave(queue, entry)
         entry.write()
 
-    def _leave(self, queue: Queue, entry: QueueEntry) -> None:
-        """It is no entry any more."""
-        del queue.entries[entry.message]
-        left = self._entries[entry.message]
-        left.remove(entry)
-        if not left:
-            del self._entries[entry.message]
-        assert entry.copy is not None
-        self._bounds.left(queue, entry.copy)
-        if entry.due_us > self._holdings.now_us:
-            self._delays.note_ended()
-        if entry.lease_us:
-            self._leases.note_ended()
+    def _spare(self, entry: QueueEntry) -> bool:
+        """See to the receiver of an entry that ends without an answer; return True if it is given another at once."""
+        queue = self._queue_of(entry)
+        spared = self._requests.spare(queue, entry, self._holdings.now_us)
+        if spared:
+            self._ready[queue] = None
+        return spared
 
     # --- what receivers say --------------------------------------------------------------------------------
 
@@ -366,9 +336,15 @@ class Manager:
         if queue is not None:
             self._requests.withdraw(queue, node, item.number, now, until_us)
 
+    def known(self, item: control.Gone, node: NodeId) -> None:
+        """A node had heard of assignments that ended without an answer."""
+        queue = self._declared.get(address.queue(item.queue, self._node))
+        if queue is not None:
+            self._requests.heard(queue, node, item)
+
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
-        alive = self._entries.get(MessageId(item.message), ())
+        alive = self._stock.of(MessageId(item.message))
         if not alive:
             return  # It is closed, or expired.
         entry = next((each for each in alive if each.receiver == node and each.round == item.round), None)
@@ -411,22 +387,25 @@ class Manager:
 
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
-        for entry in self._delays.take_due(now):
+        for entry in self._stock.delays.take_due(now):
             self._let_wait(entry, now)
         over: list[QueueEntry] = []
-        for entry in self._leases.take_due(now):
+        for entry in self._stock.leases.take_due(now):
             if entry.receiver == self._node:
                 over.append(entry)
             else:
                 entry.count += 1  # It may have been handed over.
             entry.lease_us = 0
-            if not self._requests.spare(self._queue_of(entry), entry):
-                self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
+            told = not entry.owed & ASSIGN
+            if not self._spare(entry) and told:
+                self._heard(entry, silent=True)
             self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)
         if self._reminders.due_us <= now:
             self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
+        if self._gaps.due_us <= now:
+            self._gaps.remind(now)
         self._closed.sweep(now)
         if self._bounds.due_us <= now:
             self._bounds.expire(now)
@@ -449,10 +428,10 @@ class Manager:
         found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
-            self._place = max(self._place, row.place)
+            self._stock.note_place(row.place)
             if (entry := self._restore_entry(row, name, now)) is not None:
                 kept.append(LocalTenure(self, entry))
-        self._closed.let_go_consumed(self._entries)
+        self._closed.let_go_consumed(self._stock)
         return kept
 
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
@@ -466,7 +445,7 @@ class Manager:
             return None
         if copy is None or not copy.whole:
             if queue is not None:
-                self._requests.spare(queue, entry)
+                self._requests.spare(queue, entry, now)
             entry.delete()
             return None
         entry.fill(copy)
@@ -474,7 +453,7 @@ class Manager:
             self.close(entry, control.FAILED, "its queue ended")
             self.discard(entry)
             return None
-        self._admit(queue, entry)
+        self._stock.enter(queue, entry)
         if entry.owed & HAND_OVER:
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
@@ -483,16 +462,8 @@ class Manager:
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
-            self._leases.add(entry, entry.lease_us)
+            self._stock.leases.add(entry, entry.lease_us)
         if entry.receiver == self._node:
             return entry
         self._reminders.expect(entry)
         return None
-
-
-def _is_delayed(entry: QueueEntry, due_us: int) -> bool:
-    return entry.state is EntryState.WAITING and entry.due_us == due_us
-
-
-def _is_leased(entry: QueueEntry, due_us: int) -> bool:
-    return entry.state is EntryState.ASSIGNED and entry.lease_us == due_us

@@ -34,7 +34,7 @@ _FIRST, _LAST = (-inf,), (inf,)
 class Standing:
     """A request that stands at the manager."""
 
-    __slots__ = ("began", "credit", "deadline_us", "group", "node", "number", "silent", "taken", "turn")
+    __slots__ = ("began", "credit", "deadline_us", "group", "heard", "node", "number", "silent", "taken", "turn")
 
     def __init__(self, node: NodeId, number: int, group: Group, began: int) -> None:
         self.node = node
@@ -48,7 +48,9 @@ class Standing:
         self.credit = 0
         """How many it takes in all."""
         self.taken = 0
-        """How many it was given."""
+        """How many it was given. Of another node's request, this is the number of its latest assignment."""
+        self.heard = 0
+        """Up to which number its node knows its assignments."""
         self.deadline_us = NEVER
         self.silent = False
         """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
@@ -65,7 +67,7 @@ class Standing:
         self._note()
 
     def give_back(self) -> None:
-        """One that it was given did not come to it, and never will: it takes another one instead."""
+        """One that a consumer of this node was given did not come to it, and never will: it takes another instead."""
         self.taken -= 1
         self._note()
 

@@ -16,13 +16,14 @@ from carrypost.errors import CarrypostError
 from carrypost.model.ids import NodeId
 from carrypost.model.selector import STEPS_MAX, Selector
 from carrypost.model.times import NEVER
-from carrypost.mom.entries import ASSIGN, EntryState
+from carrypost.mom.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.control import Request
+    from carrypost.mom.control import Gone, Request
     from carrypost.mom.declared import Declared
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.gaps import Gaps
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queue import Queue, Standing
 
@@ -48,6 +49,8 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True):
     deadline_us: int
     selector: str
     withdrawn: bool = False
+    gone: tuple[int, ...] = ()
+    """Numbers of assignments that ended without an answer (`mom.gaps`)."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,8 +60,9 @@ _decode = msgspec.msgpack.Decoder(RequestRow).decode
 class Requests:
     """The requests of other nodes."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+    def __init__(self, ground: Ground, ledger: Ledger, gaps: Gaps) -> None:
         self._node, self._outputs, self._ledger = ground.node, ground.outputs, ledger
+        self._gaps = gaps
         self._standing: dict[Key, tuple[Queue, Standing]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
@@ -92,6 +96,8 @@ class Requests:
             known = self._enter(key, queue, asked.selector)
         standing = known[1]
         standing.grant(asked.credit)
+        standing.heard = max(standing.heard, min(asked.heard, standing.taken))
+        self._gaps.heard(standing, (1, standing.heard))
         standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, asked.deadline_us)
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)
@@ -130,31 +136,41 @@ class Requests:
             self._by_node.setdefault(node, set()).add(key)
         else:
             until_us = known[1].deadline_us
-            queue.withdraw(known[1])
+            self._end(queue, known[1])
         self._withdrawn[key] = until_us
         self.due_us = min(self.due_us, max(until_us, now))
         self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
 
-    def spare(self, queue: Queue, entry: QueueEntry) -> bool:
-        """An entry ends, or its lease: if it did not come to its receiver, the receiver takes another one instead.
+    def spare(self, queue: Queue, entry: QueueEntry, now: int) -> bool:
+        """See to a receiver whose entry ends, or its lease, without an answer: if it never came, another is due.
 
-        Other nodes see that for themselves, once they were told that it is theirs. Returns True if another one is due.
+        Another node is told, as only it knows whether it heard of the assignment. Return True for a consumer of this
+        node to which another one is due.
         """
         request = queue.standing(entry.receiver, entry.request)
         if request is None or entry.state is not EntryState.ASSIGNED:
             return False
-        here = request.node == self._node
-        came = entry.count > entry.before if here else not entry.owed & ASSIGN
-        if came:
+        if request.node != self._node:
+            self._gaps.add(queue.asked.name, request, entry.number, now)
+            self.write(queue, request)
+            return False
+        if entry.count > entry.before:
             return False
         request.give_back()
-        if not here:
-            self.write(queue, request)
         return True
+
+    def heard(self, queue: Queue, node: NodeId, answer: Gone) -> None:
+        """Note that a receiver knew the numbers of assignments that ended without an answer."""
+        if (known := self._standing.get((queue.number, node, answer.request))) is not None:
+            self._gaps.heard(known[1], answer.numbers)
+            self.write(*known)
 
     def write(self, queue: Queue, standing: Standing) -> None:
         """Keep a request as it is."""
-        row = RequestRow(standing.credit, standing.taken, standing.deadline_us, standing.group.selector)
+        row = RequestRow(
+            standing.credit, standing.taken, standing.deadline_us, standing.group.selector,
+            gone=self._gaps.numbers(standing),
+        )  # fmt: skip
         self._ledger.put(_row_name((queue.number, standing.node, standing.number)), _encode(row))
 
     def expire(self, now: int) -> None:
@@ -174,14 +190,17 @@ class Requests:
     def _forget(self, key: Key) -> None:
         known = self._standing.pop(key, None)
         if known is not None:
-            queue, standing = known
-            queue.withdraw(standing)
+            self._end(*known)
         self._withdrawn.pop(key, None)
         mine = self._by_node[key[1]]
         mine.discard(key)
         if not mine:
             del self._by_node[key[1]]
         self._ledger.delete(_row_name(key))
+
+    def _end(self, queue: Queue, standing: Standing) -> None:
+        queue.withdraw(standing)
+        self._gaps.forget(standing)
 
     def restore(self, name: bytes, value: bytes, queues: Declared, now: int) -> None:
         """A row of an earlier life."""
@@ -198,6 +217,7 @@ class Requests:
         standing = self._enter(key, queue, row.selector)[1]
         standing.grant(row.credit, row.taken)
         standing.deadline_us = row.deadline_us
+        self._gaps.restore(queue.asked.name, standing, row.gone, now)
 
 
 @functools.lru_cache(maxsize=_ALL_MAX)
