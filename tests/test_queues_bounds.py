@@ -60,7 +60,7 @@ def test_one_author_fills_neither_the_cache_nor_the_queues_of_a_node() -> None:
 
 
 def test_programs_of_the_node_have_all_of_its_queues_and_are_told_which_bound_they_met() -> None:
-    with network("m", **SMALL) as net:
+    with network("m", **SMALL) as net:  # type: ignore[arg-type]
         one, two = (declare(net, "m", name) for name in ("one", "two"))
         perform(net, "m", *[Draft(one, b"x")] * 12)
         with pytest.raises(
