@@ -172,10 +172,13 @@ class Gaps:
         gap = self._all.get(request)
         return () if gap is None else gap.numbers.flat
 
-    def add(self, queue: str, request: Standing, number: int, now: int) -> None:
-        """Note that an assignment ended without an answer, unless its receiver is known to have heard of it."""
+    def add(self, queue: str, request: Standing, number: int, now: int) -> bool:
+        """Note that an assignment ended without an answer; return False if its receiver is known to have heard of it.
+
+        One without a number was made by an earlier version.
+        """
         if not number or number <= request.heard:
-            return
+            return False
         gap = self._all.get(request)
         known = gap is not None
         if gap is None:
@@ -183,6 +186,7 @@ class Gaps:
         gap.numbers.add(number, number)
         gap.say(self._post, after_us=now + _PAUSE_US if known else 0)
         self.due_us = min(self.due_us, gap.due_us)
+        return True
 
     def restore(self, queue: str, request: Standing, numbers: Sequence[int], now: int) -> None:
         """Take in what the row of a request kept."""

@@ -151,8 +151,8 @@ class Requests:
         if request is None or entry.state is not EntryState.ASSIGNED:
             return False
         if request.node != self._node:
-            self._gaps.add(queue.asked.name, request, entry.number, now)
-            self.write(queue, request)
+            if self._gaps.add(queue.asked.name, request, entry.number, now):
+                self.write(queue, request)
             return False
         if entry.count > entry.before:
             return False
