@@ -74,7 +74,7 @@ def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
     """A node that nobody hears, with room for so many messages."""
     return ConnectionFactory(
         data=str(folder), security=security, cache_messages_max=2 * messages + 1_000, udp={"interfaces": ["lo"]},
-        limits={"unconfirmed_max": 2 * messages},
+        limits={"unconfirmed_max": 2 * messages, "share_queues": 1.0},
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ class Assigning:
 def _host(messages: int) -> Host:
     settings = Settings.emulated(
         beacons=False, cache_messages_max=2 * messages + 1_000,
-        limits={"queue_messages_max": messages, "unconfirmed_max": 2 * messages},
+        limits={"queue_messages_max": messages, "share_queues": 1.0, "unconfirmed_max": 2 * messages},
     )  # fmt: skip
     host = Host(Identity.plain("bench"), settings, random.Random(1))
     host.start(0)

@@ -41,8 +41,9 @@ LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
 SETTLED_S = 240.0
 """So long all contacts are good before everything must have come: nodes give back after 60 s what nobody asks for, and
 ask again for what there was no room for about as late."""
-REMINDED_S = 6 * 3_600.0 + 120.0
-"""After so long the manager has told again what was not answered, if that was lost."""
+REMINDED_S = 12 * 3_600.0 + 120.0
+"""After so long everything that was lost was said again: by the manager, which reminds within six hours, and by
+receivers, which renew their requests after twelve."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
 FAULTS = {"control", "assignee", "assignment", "looks", "queue", "receiver", "requests", "selector"}
@@ -643,8 +644,7 @@ class QueueWorld:
                 if seat.open and seat.credit and seat.queue == letter.queue and letter.k in SELECTORS[seat.selector]
                 and not (letter.queue.lease_s and seat.served) and not seat.waits
             ]  # fmt: skip
-            excused = self.recovered or self.evicted
-            assert excused or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
+            assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 
     def _may_wait_on(self, letter: Letter, assigned_us: int, name: str) -> bool:
         """Whether a node may keep what was assigned to it.

@@ -7,10 +7,11 @@ import logging
 import pytest
 from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
 
-from carrypost import Context, JMSException, ListenerException, Message, Queue, SessionMode, testing
+from carrypost import Context, JMSException, ListenerException, Message, Queue, SessionMode, Topic, testing
+from carrypost.model.address import has_wildcard
 
 INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
-BOX, DEAD, DEAD_MAIL = Queue("box@a"), Queue("DLQ.box@a"), Queue("DLQ.mail@a")
+BOX, DEAD, DEAD_MAIL = Queue("box@a"), Queue("DLQ.box@a"), Queue("DLQ.topic/news@a")
 on_both_nodes = pytest.mark.parametrize("node", ["a", "b"])
 
 
@@ -77,6 +78,21 @@ async def test_dead_letters_are_received_by_other_nodes_and_expire_as_they_would
         assert await browsed(here, DEAD) == ["long"]
         assert await texts(await there.create_consumer(DEAD)) == ["long"]
         assert await browsed(here, DEAD) == []
+
+
+@pytest.mark.parametrize("name", ["shop.orders", "shop.*", ">", "a/b@c (d)", "x" * 240])
+@scene("a", messaging={"tries": 1})
+async def test_the_queue_of_dead_letters_is_named_as_the_program_names_the_topic(
+    net: testing.Network, name: str
+) -> None:
+    async with net.context("a") as context:
+        context.set_exception_listener(lambda _: None)
+        (await context.create_consumer(Topic(name))).set_message_listener(Failing())
+        topic = Topic("shop.orders") if has_wildcard(name) else Topic(name)
+        await context.create_producer().send(topic, "x")
+        await net.run(5)
+        letters = f"DLQ.topic/{name}"[: 256 - len("queue/a/")]
+        assert await browsed(context, Queue(f"{letters}@a")) == ["x"]
 
 
 @scene("a")

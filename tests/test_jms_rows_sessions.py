@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 
 import pytest
@@ -550,6 +550,24 @@ async def test_row_74_a_session_is_heard_in_its_order_here_and_flagged_where_it_
         flagged = [message.property_exists("JMS_carrypost_OutOfOrder") for message in found]
         assert flagged == [number < max(numbers[: place + 1]) for place, number in enumerate(numbers)]
         assert any(flagged)  # What matters most comes first.
+
+
+@scene("a", "b")
+async def test_a_session_that_answers_many_destinations_remembers_none_of_them(net: testing.Network) -> None:
+    async with pair(net, AUTO) as both:
+        far = await both.there.create_consumer(NEWS)
+        await net.run(5)
+        producer = both.here.create_producer()
+        for number in range(40):
+            await producer.send(Topic(f"reply.{number}"), "an answer", delivery_mode=DeliveryMode.NON_PERSISTENT)
+            if number % 10 == 0:
+                await producer.send(NEWS, str(number))
+                await net.run(5)
+        found = [message async for message in far.messages(timeout=SOON_S)]
+        assert [message.get_body(str) for message in found] == ["0", "10", "20", "30"]
+        assert not any(message.property_exists("JMS_carrypost_OutOfOrder") for message in found)
+        kept = vars(both.here._session).values()  # noqa: SLF001 - what it keeps is seen nowhere else
+        assert max(len(each) for each in kept if isinstance(each, Sized)) < 40
 
 
 @scene("a", "b", "c", altruistic=True)

@@ -77,7 +77,7 @@ def test_what_lets_messages_be_consumed_overtakes_those_that_wait_for_a_slow_lin
 class Node:
     """A host that manages a queue, and has a program on it."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: object) -> None:
         self.numbers = count(1)
         self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False, **settings), random.Random(1))
         self.host.start(0)
@@ -158,7 +158,7 @@ def test_what_commits_acknowledged_does_not_fill_the_cache_where_messages_are_la
 def test_what_commits_acknowledged_does_not_take_the_room_of_what_they_send(
     settings: dict[str, int], size: int
 ) -> None:
-    node, chance = Node(**settings), random.Random(1)
+    node, chance = Node(**settings, limits={"share_queues": 1.0}), random.Random(1)
     numbers = node.handed(2, chance.randbytes(size))
     for now in range(1, 100):
         sends = (Draft(node.queue, chance.randbytes(size), persistent=True),)

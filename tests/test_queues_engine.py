@@ -16,7 +16,7 @@ from carrypost.errors import (
     JMSException,
     ResourceAllocationException,
 )
-from carrypost.events import Assigned, Browsed, Dropped, Event
+from carrypost.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.journal import MOM
 from carrypost.mom.commands import Declare, Receive, Redelivery, Work
@@ -227,29 +227,79 @@ def test_dead_letters_wait_at_the_manager_and_can_be_received() -> None:
         net.kill("m")
         net.restart("m")
         net.advance(5)
-        dead = Program(net, "r", "queue/m/DLQ.jobs"), Program(net, "m", "queue/m/DLQ.mail")
+        dead = Program(net, "r", "queue/m/DLQ.jobs"), Program(net, "m", "queue/m/DLQ.topic/news")
         net.advance(20)
         assert [each.texts for each in dead] == [["a letter"], ["a word"]]
         assert net.host("m").messaging.overview().claims == 0  # type: ignore[union-attr]
 
 
-def test_dead_letters_of_several_subscriptions_are_apart() -> None:
+def test_dead_letters_of_several_patterns_are_apart_and_those_of_one_are_together() -> None:
     with network("m") as net:
         asked = {"client": "me", "durable": True, "acknowledges": False}
-        programs = [Program(net, "m", "topic/news", name=name, **asked | {"client": name}) for name in ("one", "two")]  # type: ignore[arg-type]
+        patterns = {"one": "topic/news", "two": "topic/.*", "three": "topic/news"}
+        programs = [
+            Program(net, "m", pattern, name=name, **asked | {"client": name})  # type: ignore[arg-type]
+            for name, pattern in patterns.items()
+        ]
         send(net, "m", "topic/news", "a word")
         net.advance(1)
-        for number, program in enumerate(programs, 1):
-            program.messaging.release(next(_numbers), program.session, (number,), program.now, dead=True)
+        for program in programs:
+            program.messaging.release(next(_numbers), program.session, program.numbers, program.now, dead=True)
         net.advance(1)
-        dead = [Program(net, "m", f"queue/m/DLQ.{name}") for name in ("one", "two")]
+        dead = [Program(net, "m", f"queue/m/DLQ.topic/{name}") for name in ("news", ">")]
         net.advance(1)
         assert [each.texts for each in dead] == [["a word"], ["a word"]]
         assert rows(net, "m") == {"S", "Q"}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_dead_letter_that_finds_no_room_is_dropped_and_failed(restarted: bool) -> None:
+    with network("m", "s", "r", limits={"queue_messages_max": 2}) as net:
+        told: list[tuple[str, str]] = []
+
+        def hear(_: float, node: str, event: Event) -> None:
+            if isinstance(event, Receipt) and event.state is SendState.FAILED:
+                told.append((node, event.reason))
+
+        net.watch(hear)
+        queue = declare(net, "m", "jobs")
+        program = Program(net, "r", queue, acknowledges=False)
+        net.advance(5)
+        for number, author in enumerate(("s", "m", "s", "m"), 1):
+            net.host(author).perform(Work(next(_numbers), (Draft(queue, b"x", persistent=True),)), now_us(net))
+            net.advance(10)
+            program.messaging.release(next(_numbers), program.session, (number,), program.now, dead=True)
+            net.advance(10)
+        full = "nobody could consume it, and the queue of its dead letters is full"
+        kept = "nobody could consume it: it is a dead letter"
+        assert told == [("s", kept), ("m", kept), ("s", full), ("m", full)]
+        assert net.host("m").overview().dropped["dead-letter"] == 2
+        if restarted:
+            net.kill("m")
+            net.restart("m")
+            net.advance(10)
+        again, dead = Program(net, "m", queue), Program(net, "m", "queue/m/DLQ.jobs", acknowledges=False)
+        net.advance(10)
+        assert (len(again.got), len(dead.got), here(net, "m")) == (0, 2, 2)
+
+
+def test_a_dead_letter_of_a_topic_that_finds_no_room_is_counted_as_lost() -> None:
+    with network("m", limits={"queue_messages_max": 2}) as net:
+        lost: list[str] = []
+        net.watch(lambda _, __, event: lost.append(event.reason) if isinstance(event, ClaimLost) else None)
+        program = Program(net, "m", "topic/news", acknowledges=False, client="me", name="mail", durable=True)
+        send(net, "m", "topic/news", "one", "two", "three")
+        net.advance(1)
+        program.messaging.release(next(_numbers), program.session, (1, 2, 3), program.now, dead=True)
+        net.advance(1)
+        assert lost == ["dead-letter"]
+        dead = Program(net, "m", "queue/m/DLQ.topic/news")
+        net.advance(1)
+        assert dead.texts == ["one", "two"]
+
+
 def test_a_queue_beyond_its_bounds_declines_newcomers_and_asks_for_them_when_there_is_room() -> None:
-    with network("m", "s", limits={"queue_messages_max": 10}) as net:
+    with network("m", "s", limits={"queue_messages_max": 10, "share_author": 1.0}) as net:
         queue = declare(net, "m", "jobs")
         send(net, "s", queue, *map(str, range(30)))
         net.advance(20)

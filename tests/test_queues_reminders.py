@@ -110,6 +110,7 @@ def scene(
     disk_delay_s: float = 0.0, security: str = "off", lease_s: float = 0.0, *, confirm: bool = True
 ) -> Iterator[Scene]:
     settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM, "security": security}
+    settings["limits"] = {"share_queues": 0.5}  # So the queue has room for four messages.
     network = testing.network("m", "r", "s", seed=1, disk_delay_s=disk_delay_s, confirm=confirm, **settings)  # type: ignore[arg-type]
     with network as net:
         options = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(lease_s * 1e6)} if lease_s else {}

@@ -189,7 +189,7 @@ def test_a_thousand_messages_of_one_sender_by_a_carrier_that_has_room_for_fifty(
 
 def test_messages_beyond_the_room_of_a_queue_are_declined_and_come_when_there_is_room() -> None:
     with network("sender", "carrier") as net:
-        net.add("manager", limits={"queue_messages_max": 10})
+        net.add("manager", limits={"queue_messages_max": 10, "share_author": 1.0})
         queue = declare(net, "manager", "jobs")
         texts = [f"{number:02}" for number in range(35)]
         send(net, "sender", queue, *texts)

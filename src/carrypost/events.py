@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     is full."""
     PURGED = "purged"
     """It has reached whom it was for, and is of no use to others."""
+    DEAD_LETTER = "dead-letter"
+    """Nobody could consume it, and the queue of its dead letters is full."""
 
 
 class SendState(enum.IntEnum):

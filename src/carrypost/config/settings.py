@@ -90,13 +90,15 @@ class Limits:
     pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     share_author: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that one author may hold, of what may wait for its predecessors, and of order groups."""
+    """Share of a full cache that one author may hold, of what may wait for its predecessors, of order groups, and of
+    the queues of this node that are more than half full."""
     share_neighbour: float = number(0.5, 0.001, 1.0)
     """Share of a full cache that one giver may have filled."""
     share_queues: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that messages to others' queues, and what nodes tell each other of them, may hold."""
+    """Share of a full cache that messages to others' queues, and what nodes tell each other of them, may hold; and of
+    any cache that the messages in all queues of this node may hold."""
     queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
-    """Messages in the queues of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
+    """Messages in a queue of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
     queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)

@@ -16,7 +16,6 @@ from carrypost.model.descriptor import Ordering
 
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
-DEAD_LETTERS = "DLQ."
 
 
 def named(name: object, what: str) -> str:

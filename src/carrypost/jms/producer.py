@@ -84,7 +84,7 @@ class Producer:
         await works.ready()
         await works.provider.room()
         session.connection.used = True
-        sending = self._sending(session, mode, priority, time_to_live, session.next_number(destination.address))
+        sending = self._sending(session, mode, priority, time_to_live, session.next_number())
         if headers.flag("request_receipt", request_receipt) and persistent:
             sending = msgspec.structs.replace(sending, receipt=True)
         draft = to_draft(made, destination, sending, works.provider.place.limits)

@@ -17,16 +17,16 @@ from carrypost.errors import (
 )
 from carrypost.jms.asking import queue_selector
 from carrypost.jms.browsing import QueueBrowser
-from carrypost.jms.destinations import DEAD_LETTERS, RESERVED, Destination, Queue, named
+from carrypost.jms.destinations import RESERVED, Destination, Queue, named
 from carrypost.jms.durations import Duration, microseconds
 from carrypost.jms.producer import Producer
 from carrypost.jms.requests import Request, Requests, remaining_s, reply_place
 from carrypost.jms.resolving import resolved
 from carrypost.model import address
-from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId, is_node_id
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.letters import DEAD_LETTERS, room_for
 from carrypost.mom.names import Bind
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _declared(name: object, redelivery: object, lease_s: Duration | None, policy
         raise InvalidDestinationException(
             f"names that begin with {RESERVED!r} or {DEAD_LETTERS!r} are given by nodes themselves, not to {found!r}"
         )
-    room = DESTINATION_MAX - len(address.queue(DEAD_LETTERS, node))
+    room = room_for(node)
     if len(found) > room:
         raise InvalidDestinationException(f"the name of a queue has at most {room} characters here, not {len(found)}")
     try:

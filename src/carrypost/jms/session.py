@@ -97,16 +97,20 @@ class Session:
         self.listens = False
         """Whether it has listeners."""
         self._listening: Listening | None = None
-        self._sent: dict[str, int] = {}
+        self._sent = 0
         self._in_a_row = 0
         self._draining = False
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def next_number(self, destination: str) -> int:
-        """The place of the next message among those of this session to a destination."""
-        number = self._sent[destination] = self._sent.get(destination, 0) + 1
-        return number
+    def next_number(self) -> int:
+        """Return the place of the next message among all that this session sends.
+
+        Receivers compare the places of messages to one destination, and only ask which is later. One count for all
+        destinations answers that, and needs no memory of each reply queue that a program ever answered.
+        """
+        self._sent += 1
+        return self._sent
 
     async def place(self, destination: object) -> Destination:
         """Where a message is to be sent; callers are not all checked."""

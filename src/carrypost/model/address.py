@@ -170,6 +170,8 @@ _ONE, _REST = "*", ">"
 _FOREIGN = re.compile(r"(?<![^./])[#+](?![^./])|(?<=/)[*>](?![^./])|(?<![^./])[*>](?=/)")
 """A level that is a wildcard elsewhere (MQTT, AMQP), or ours beside a slash, where no levels are parted."""
 _LEVELS = re.compile("[./]")
+_FORMS = {_ONE: "[^.]*", _REST: ".*"}
+_WRITTEN = re.compile(r"\[\^\.\]\*|\.\*|\\(.)")
 
 
 def exactly(text: str) -> str:
@@ -212,5 +214,14 @@ def topic_pattern(name: str) -> str:
     check_levels(name)
     if _REST in levels[:-1]:
         raise InvalidDestinationException(f"'>' stands for the rest of a name, so nothing follows it: {name!r}")
-    forms = {_ONE: "[^.]*", _REST: ".*"}
-    return _TOPIC + r"\.".join(forms.get(level) or exactly(level) for level in levels)
+    return _TOPIC + r"\.".join(_FORMS.get(level) or exactly(level) for level in levels)
+
+
+def topic_written(pattern: str) -> str | None:
+    """Return the name that `topic_pattern` makes this pattern of; None if there is none."""
+    words = {form: word for word, form in _FORMS.items()}
+    name = _WRITTEN.sub(lambda found: found[1] or words[found[0]], pattern.removeprefix(_TOPIC))
+    try:
+        return name if topic_pattern(name) == pattern else None
+    except InvalidDestinationException:
+        return None

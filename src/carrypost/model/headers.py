@@ -83,7 +83,7 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     session: _Count = 0
     """Number of the session in its author's life, from 1."""
     number: _Count = 0
-    """Its place among the messages of that session to this destination, from 1."""
+    """Its place among the messages of that session, from 1; it rises from one to the next of a destination."""
     receipt: bool = False
     """Whether its author wants to hear of its delivery."""
     control: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)] = b""

@@ -1,71 +1,264 @@
-"""How much the queues of a node hold: what is beyond is turned away, and let come again when there is room."""
+"""The bounds of a node's queues: what does not fit is turned away, and invited again when there is room.
+
+Entries are pinned, so they have to leave room for everything else: all of them together have `share_queues` of the
+cache, and each queue has bounds of its own. As anybody may send to a queue, an author may not fill one: once a queue,
+or the room of all queues, is more than half full, an author has at most `share_author` of it. A lone author gets half.
+Programs of this node are exempt from that share; beyond the bounds their sends raise.
+
+What was turned away stays with its carriers, and they ask nobody whether there is room by now. So it is invited:
+when a tenth of the room was freed, or after a minute, as many messages as fit, one of each author in turn. If
+everything were invited, nearly all of it would travel in vain, each time. What was invited and does not come keeps its
+place for a minute after the last one that came; then others are invited in its place.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.ids import MessageId
     from carrypost.mom.queue import Queue
 
-_PLENTY = 9, 10
-"""What was turned away is let come again when no more than this part of a queue's room is used."""
+_INVITE_US = 60_000_000
+"""Others are invited this often at least, as long as any are turned away."""
+_STALE_SLACK = 64
+"""The memory of messages that were turned away is swept when it has grown to twice what it was, and this many more."""
+
+Author = str | bytes
+
+
+class Room(Usage):
+    """The room of one queue, or of all, with what each author uses of it."""
+
+    __slots__ = ("_authors", "_bytes_max", "_messages_max", "_share")
+
+    def __init__(self, messages_max: float, bytes_max: float, share: float) -> None:
+        super().__init__()
+        self._messages_max, self._bytes_max, self._share = messages_max, bytes_max, share
+        self._authors: dict[Author, Usage] = {}
+
+    def copy(self) -> Room:
+        """Return a room that is used as this one is, to plan with."""
+        made = Room(self._messages_max, self._bytes_max, self._share)
+        made.add(self.messages, self.bytes)
+        for author, usage in self._authors.items():
+            made._authors[author] = mine = Usage()
+            mine.add(usage.messages, usage.bytes)
+        return made
+
+    def enter(self, author: Author, nbytes: int) -> None:
+        """Count a message of this author."""
+        self.add(1, nbytes)
+        self._authors.setdefault(author, Usage()).add(1, nbytes)
+
+    def leave(self, author: Author, nbytes: int) -> None:
+        """Count a message of this author less."""
+        self.add(-1, -nbytes)
+        mine = self._authors[author]
+        mine.add(-1, -nbytes)
+        if not mine.messages:
+            del self._authors[author]
+
+    def holds(self, messages: int, nbytes: int) -> bool:
+        """Return True if so much in all is within the bounds; one message alone always is."""
+        return messages <= 1 or (messages <= self._messages_max and nbytes <= self._bytes_max)
+
+    def admits(self, author: Author, nbytes: int, *, own: bool) -> bool:
+        """Return True if another message of this author fits; `own`: that is this node, whatever its share."""
+        messages, total = self.messages + 1, self.bytes + nbytes
+        mine = self._authors.get(author)
+        if not self.holds(messages, total):
+            return False
+        if own or mine is None or (messages * 2 <= self._messages_max and total * 2 <= self._bytes_max):
+            return True
+        return (
+            mine.messages + 1 <= self._messages_max * self._share
+            and mine.bytes + nbytes <= self._bytes_max * self._share
+        )
+
+    @property
+    def has_place(self) -> bool:
+        """Return True if a message fits, be it an empty one."""
+        return self.holds(self.messages + 1, self.bytes)
+
+    def is_tenth(self, freed: Usage) -> bool:
+        """Return True if so much is a tenth of this room."""
+        return freed.messages * 10 >= self._messages_max or freed.bytes * 10 >= self._bytes_max
 
 
 class Bounds:
-    """The bounds of each queue, and who was turned away for them."""
+    """The bounds of one node's queues, and the messages that were turned away for them."""
 
     def __init__(self, ground: Ground) -> None:
+        limits, settings = ground.limits, ground.settings
         self._holdings = ground.holdings
-        self._messages_max, self._bytes_max = ground.limits.queue_messages_max, ground.limits.queue_bytes_max
-        self._turning_away: set[Queue] = set()
-
-    def admits(self, queue: Queue, copy: Copy) -> bool:
-        """Whether there is room for a message. What a program of this node sends was looked at before."""
-        if copy.own or not queue.entries:
-            return True
-        return (
-            len(queue.entries) < self._messages_max and queue.bytes + copy.descriptor.length <= self._bytes_max
+        self._limits = limits
+        self._all = Room(
+            settings.cache_messages_max * limits.share_queues, settings.cache_bytes_max * limits.share_queues,
+            limits.share_author,
         )  # fmt: skip
+        self._rooms: dict[Queue, Room] = {}
+        """Of queues with entries."""
+        self._away: dict[Queue, dict[Author, deque[tuple[MessageId, int]]]] = {}
+        """What was turned away and not invited since, with its bytes. What the cache remembers bounds it."""
+        self._away_count, self._sweep_at = 0, _STALE_SLACK
+        self._invited: dict[MessageId, tuple[Queue, Author, int]] = {}
+        """What was invited and has not come yet."""
+        self._came = False
+        """Whether any of it came since the last look at the clock."""
+        self._freed = Usage()
+        """What left queues since others were invited."""
+        self.due_us = NEVER
+
+    # --- entries -------------------------------------------------------------------------------------------
+
+    def admits(self, queue: Queue, copy: Copy, *, moved: bool = False) -> bool:
+        """Return True if a message fits; `moved`: it is in another queue of this node, and leaves that."""
+        self._came |= self._invited.pop(copy.id, None) is not None
+        author, nbytes = copy.descriptor.author, copy.descriptor.length
+        rooms = (self._room(queue),) if moved else (self._room(queue), self._all)
+        return all(room.admits(author, nbytes, own=copy.own) for room in rooms)
+
+    def entered(self, queue: Queue, copy: Copy) -> None:
+        """Count a message that is an entry from now on."""
+        room = self._rooms[queue] = self._room(queue)
+        for each in (room, self._all):
+            each.enter(copy.descriptor.author, copy.descriptor.length)
+
+    def left(self, queue: Queue, copy: Copy) -> None:
+        """Count an entry less; invite others if that makes room for many."""
+        author, nbytes = copy.descriptor.author, copy.descriptor.length
+        room = self._rooms[queue]
+        for each in (room, self._all):
+            each.leave(author, nbytes)
+        if not room.messages:
+            del self._rooms[queue]
+        self._freed.add(1, nbytes)
+        if self._away and (room.is_tenth(self._freed) or self._all.is_tenth(self._freed)):
+            self._invite()
+
+    def _room(self, queue: Queue) -> Room:
+        limits = self._limits
+        return self._rooms.get(queue) or Room(limits.queue_messages_max, limits.queue_bytes_max, limits.share_author)
+
+    def check(self, sends: Mapping[Queue, Sequence[Draft]]) -> None:
+        """Raise unless all of these, which programs of this node are to send together, fit."""
+        limits, sums = self._limits, Usage()
+        for queue, drafts in sends.items():
+            room, nbytes = self._room(queue), sum(map(_length, drafts))
+            sums.add(len(drafts), nbytes)
+            if not room.holds(room.messages + len(drafts), room.bytes + nbytes):
+                bound = "messages" if room.messages + len(drafts) > limits.queue_messages_max else "bytes"
+                raise _full(f"the queue {queue.asked.name!r} has", room, f"queue_{bound}_max")
+        if sends and not self._all.holds(self._all.messages + sums.messages, self._all.bytes + sums.bytes):
+            raise _full("all queues of this node together have", self._all, "share_queues")
+
+    # --- messages that were turned away --------------------------------------------------------------------
 
     def turn_away(self, queue: Queue, copy: Copy) -> None:
-        """There is none: it comes again when there is, and those who carry it keep it until then."""
-        self._turning_away.add(queue)
+        """Drop a message that does not fit; whoever carries it keeps it until it is invited."""
+        away = self._away.setdefault(queue, {}).setdefault(copy.descriptor.author, deque())
+        away.append((copy.id, copy.descriptor.length))
         self._holdings.discard(copy, Reason.PENDING, owner=QUEUES)
+        self.due_us = min(self.due_us, self._holdings.now_us + _INVITE_US)
+        self._away_count += 1
+        if self._away_count > self._sweep_at:
+            self._sweep()
 
-    def left(self, queue: Queue) -> None:
-        """A queue has an entry less."""
-        part, whole = _PLENTY
-        if (
-            queue in self._turning_away
-            and len(queue.entries) * whole <= self._messages_max * part
-            and queue.bytes * whole <= self._bytes_max * part
-        ):
-            self.ended(queue)
-            self._holdings.cache.reopen(QUEUES)
+    def _sweep(self) -> None:
+        """Forget what the cache does not remember any more."""
+        kept: dict[Queue, dict[Author, deque[tuple[MessageId, int]]]] = {}
+        self._away_count = 0
+        for queue, authors in self._away.items():
+            for author, away in authors.items():
+                left = deque(dict.fromkeys(each for each in away if self._remembered(each[0]) is not None))
+                if left:
+                    kept.setdefault(queue, {})[author] = left
+                    self._away_count += len(left)
+        self._away, self._sweep_at = kept, 2 * self._away_count + _STALE_SLACK
+
+    def _remembered(self, message: MessageId) -> Copy | None:
+        """Return what the cache remembers of a message that was turned away, unless it came again since."""
+        copy = self._holdings.cache.get(message)
+        return None if copy is None or copy.here or copy.finished else copy
+
+    def expire(self, now: int) -> None:
+        """Invite others, also in the place of those that were invited and do not come."""
+        if not self._came:
+            self._invited = {}
+        self._came = False
+        self._invite()
+        self.due_us = now + _INVITE_US if self._away else NEVER
 
     def ended(self, queue: Queue) -> None:
-        """A queue is no more, or has room."""
-        self._turning_away.discard(queue)
+        """Invite everything that was for a queue that is no more: its senders are to hear that it failed."""
+        self._reopen([message for away in self._away.pop(queue, {}).values() for message, _ in away])
 
-    def check(self, queue: Queue, drafts: Iterable[Draft]) -> None:
-        """Raise unless all of these, which programs of this node are to send together, have room."""
-        messages, nbytes = len(queue.entries), queue.bytes
-        for draft in drafts:
-            messages += 1
-            nbytes += draft.payload.size if isinstance(draft.payload, Blank) else len(draft.payload)
-        if messages > self._messages_max or (nbytes > self._bytes_max and messages > 1):
-            bound = "messages" if messages > self._messages_max else "bytes"
-            raise ResourceAllocationException(
-                f"the queue {queue.asked.name!r} has {len(queue.entries):,} messages of {queue.bytes:,} bytes, and no "
-                f"more fit (limits.queue_{bound}_max): let them be consumed first"
-            )
+    def _invite(self) -> None:
+        """Let come again as much as there is room for, beside what was invited before; one of each author in turn."""
+        self._freed = Usage()
+        everything = self._all.copy()
+        rooms = {queue: self._room(queue).copy() for queue in self._away}
+        for queue, author, nbytes in self._invited.values():
+            everything.enter(author, nbytes)
+            if queue in rooms:
+                rooms[queue].enter(author, nbytes)
+        found: list[MessageId] = []
+        turns = deque((queue, deque(authors)) for queue, authors in self._away.items())
+        while turns and everything.has_place:
+            queue, authors = turns.popleft()
+            room, author = rooms[queue], authors.popleft()
+            message, nbytes = self._away[queue][author][0]
+            if everything.admits(author, nbytes, own=False) and room.admits(author, nbytes, own=False):
+                if self._take(queue, author):
+                    authors.append(author)
+                if message not in self._invited and self._remembered(message) is not None:
+                    found.append(message)
+                    self._invited[message] = queue, author, nbytes
+                    for each in (everything, room):
+                        each.enter(author, nbytes)
+            if authors and room.has_place:
+                turns.append((queue, authors))
+        self._reopen(found)
+
+    def _take(self, queue: Queue, author: Author) -> bool:
+        """Forget the first that was turned away of an author; return True if there are more."""
+        authors = self._away[queue]
+        authors[author].popleft()
+        self._away_count -= 1
+        if authors[author]:
+            return True
+        del authors[author]
+        if not authors:
+            del self._away[queue]
+        return False
+
+    def _reopen(self, messages: Sequence[MessageId]) -> None:
+        slots = [copy.slot for each in messages if (copy := self._remembered(each)) is not None]
+        if slots:
+            self._holdings.cache.reopen(QUEUES, mask_of(slots))
+
+
+def _length(draft: Draft) -> int:
+    return draft.payload.size if isinstance(draft.payload, Blank) else len(draft.payload)
+
+
+def _full(whose: str, room: Room, limit: str) -> ResourceAllocationException:
+    return ResourceAllocationException(
+        f"{whose} {room.messages:,} messages of {room.bytes:,} bytes, and no more fit (limits.{limit}): "
+        "let them be consumed first"
+    )

@@ -394,7 +394,7 @@ class Claims:
             if not copy.here:
                 self._pins.unpin(claim)
                 if copy.descriptor.alive(self._holdings.now_us):
-                    self._lose(claim, Reason.EVICTED)
+                    self.lose(claim, Reason.EVICTED)
                 continue
             claim.move(Move.UNDO)
             self._by_message.setdefault(copy.id, []).append(claim)
@@ -447,9 +447,10 @@ class Claims:
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:
-                self._lose(claim, reason)
+                self.lose(claim, reason)
 
-    def _lose(self, claim: Claim, reason: Reason) -> None:
+    def lose(self, claim: Claim, reason: Reason) -> None:
+        """Count and report that a subscription does not get a message after all."""
         self.lost += 1
         of = claim.subscription
         self._tell(ClaimLost(of.name, claim.copy.descriptor, reason, of.client, of.durable))

@@ -1,4 +1,4 @@
-"""Closed entries of queues, of which something is still to be said.
+"""Closed entries of queues, of which something is still to be said, and the copies that they leave behind.
 
 Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more. Authors on
 this node hear it without a control message, in the batch that makes it final.
@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.events import Reason
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.model import address
 from carrypost.model.times import NEVER
 from carrypost.mom.entries import OUTCOME, PURGE
 
 if TYPE_CHECKING:
-    from carrypost.model.ids import MessageId, NodeId
+    from collections.abc import Container
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
 
 _SWEEP_US = 60_000_000
@@ -26,20 +34,28 @@ NOTICE_US = 86_400_000_000
 class Closed:
     """The closed entries of one node, by the ids of their messages."""
 
-    def __init__(self, node: NodeId, post: Post, receipt_us: int) -> None:
-        self._node, self._post = node, post
-        self._receipt_us = receipt_us
+    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
+        self._node, self._holdings = ground.node, ground.holdings
+        self._ledger, self._post = ledger, post
+        self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
         """An author may hear of a message for so long after its end."""
         self._entries: dict[MessageId, QueueEntry] = {}
         self._sealed: list[QueueEntry] = []
         """Those that programs of this node sent and are to hear of."""
         self._sweep_us = 0
 
+    @property
+    def due_us(self) -> int:
+        """When `sweep` has something to do."""
+        return self._sweep_us if self._entries else NEVER
+
     def __contains__(self, message: MessageId) -> bool:
         return message in self._entries
 
     def add(self, entry: QueueEntry, now: int) -> None:
         """One more, whose author and whose carriers are to hear of it once that is durable."""
+        if not self._entries:
+            self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
         if entry.owed & PURGE:
             self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))
@@ -62,6 +78,28 @@ class Closed:
     def discard(self, entry: QueueEntry) -> None:
         """It is an entry again."""
         self._entries.pop(entry.message, None)
+
+    def let_go(self, copy: Copy, reason: Reason) -> None:
+        """Drop a copy that no queue needs any more, and never take its message again."""
+        self._holdings.cache.unpin((copy,), QUEUES)
+        if not copy.here:
+            return
+        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
+            self._ledger.confirmed_again(copy)
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
+        self._drop(copy, reason)
+
+    def let_go_consumed(self, alive: Container[MessageId]) -> None:
+        """Drop the copies that an earlier life was done with, and had not dropped when it ended (`mom.kept`)."""
+        for copy in [each for each in self._holdings.cache.copies if each is not None and each.here]:
+            if self._holdings.is_confirmed(copy) and copy.id not in alive:
+                self._drop(copy, Reason.PURGED)
+
+    def _drop(self, copy: Copy, reason: Reason) -> None:
+        if address.addressee(copy.descriptor.destination) == self._node:  # Others want what was sent to a topic.
+            self._holdings.discard(copy, reason, done=True)
 
     def sweep(self, now: int) -> None:
         """Forget those of which everything was said, or nothing needs to be."""

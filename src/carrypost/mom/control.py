@@ -30,6 +30,8 @@ _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+STRETCHES_MAX = 256
+"""Numbers are told as stretches of them, so many at most. With the longest name they fit into a control message."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
@@ -43,6 +45,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     deadline_us: _Count
     """Until when it stands, unless it is renewed."""
     selector: _Selector = ""
+    heard: _Count = 0
+    """It knows the numbers of all its assignments up to this one."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
@@ -70,6 +74,20 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """The message's own deadline; 0: it has none."""
     again: bool = False
     """It was said before, and not answered: a receiver that answered does so again."""
+    number: _Count = 0
+    """Its place among the assignments of that request, from 1; 0: unsaid."""
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
+    """Assignments of a request that ended without an answer: their messages expired, or their leases ended."""
+
+    queue: _Name
+    request: _Count
+    """The number of the request."""
+    numbers: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=2 * STRETCHES_MAX)] = ()
+    """Of the assignments: first and last of each stretch of them, in turn."""
+    known: bool = False
+    """This is the receiver's answer: it had heard of all of them."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
@@ -136,8 +154,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Their ids."""
 
 
-KINDS = (Request, Withdraw, Assign, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
-Item = Request | Withdraw | Assign | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
+KINDS = (Request, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
+Item = Request | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

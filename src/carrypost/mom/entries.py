@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
@@ -63,6 +64,7 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     assigned_us: int = 0
     reminders: int = 0
     claim_place: int = 0
+    number: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -79,8 +81,8 @@ class QueueEntry:
 
     __slots__ = (
         "_ledger", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
-        "lease_us", "message", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason", "receiver",
-        "reminders", "request", "round", "state", "until_us",
+        "lease_us", "message", "number", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason",
+        "receiver", "reminders", "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -98,7 +100,8 @@ class QueueEntry:
         self.state = EntryState.WAITING
         self.receiver = NodeId("")
         """The node that it is assigned to, or was the last time."""
-        self.request = 0
+        self.request = self.number = 0
+        """The request that it is assigned to, and its number among the assignments to that."""
         self.round = 0
         """How often it was assigned."""
         self.before = self.count = 0
@@ -133,6 +136,7 @@ class QueueEntry:
         self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
         self.author, self.until_us = NodeId(row.author), row.until_us
         self.assigned_us, self.reminders, self.claim_place = row.assigned_us, row.reminders, row.claim_place
+        self.number = row.number
 
     @property
     def descriptor(self) -> Descriptor:
@@ -146,6 +150,17 @@ class QueueEntry:
         headers = self.descriptor.headers
         return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
 
+    def is_addressed(self, node: NodeId) -> bool:
+        """Return True if the message was sent to a queue of this node: dead letters of topics were not."""
+        return address.addressee(self.descriptor.destination) == node
+
+    def owes_receipt(self, node: NodeId, *, here: bool = False) -> bool:
+        """Return True if its author is to hear of it; `here`: also if that is this node."""
+        if not self.is_addressed(node) or (self.author == node and not here):
+            return False
+        headers = self.descriptor.headers
+        return self.descriptor.persistent or (headers is not None and headers.receipt)
+
     # --- the row -------------------------------------------------------------------------------------------
 
     def write(self) -> None:
@@ -158,7 +173,7 @@ class QueueEntry:
         row = EntryRow(
             self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
             self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
-            self.assigned_us, self.reminders, self.claim_place,
+            self.assigned_us, self.reminders, self.claim_place, self.number,
         )  # fmt: skip
         self._ledger.put(name, _encode(row))
 
@@ -178,7 +193,7 @@ class QueueEntry:
             until_us = 0 if self.until_us == NEVER else self.until_us
             return control.Assign(
                 self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us,
-                again=matter == REMIND,
+                again=matter == REMIND, number=self.number,
             )  # fmt: skip
         closed = self.state is EntryState.CLOSED
         if matter == HAND_OVER:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import GivenUp
+from carrypost.events import GivenUp, Reason
+from carrypost.mom.state import destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +41,9 @@ class Handing:
     def _give_up(self, claim: Claim, now: int) -> None:
         """Make a dead letter of a message; its manager does, where it is of a queue."""
         if claim.tenure is None:
-            self._queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
+            pattern = destination_of(claim.subscription.asked.entry)
+            if not self._queues.manager.bury(claim.copy, pattern, now, claim.count):
+                self._claims.lose(claim, Reason.DEAD_LETTER)
         self._claims.give_up(claim)
 
     def release(self, session: Session, numbers: Collection[int], now: int, *, dead: bool) -> None:

@@ -13,21 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Assigned, Reason
-from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
-from carrypost.mom.bounds import Bounds
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.gaps import Gaps
+from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
 from carrypost.mom.reminders import Reminders
 from carrypost.mom.standing import Requests
-from carrypost.mom.state import DEAD_LETTERS
+from carrypost.mom.stock import Stock
 from carrypost.mom.tenure import LocalTenure
-from carrypost.mom.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
@@ -56,22 +54,22 @@ class Manager:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
-        self._entries: dict[MessageId, list[QueueEntry]] = {}
-        """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
-        self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
-        self.requests = Requests(ground, ledger, self._declared)
+        self._stock = Stock(ground, ledger)
+        self._closed = Closed(ground, ledger, post)
+        self._gaps = Gaps(post)
+        self.requests = Requests(ground, ledger, self._declared, self._gaps)
         """Who asks for what is in the queues."""
         self._reminders = Reminders(ground.node, post)
-        self._place = 0
-        self._delays, self._leases = Terms(), Terms()
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
-        self._bounds = Bounds(ground)
+        self._bounds = self._stock.bounds
 
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self._delays.due_us, self._leases.due_us, self.requests.due_us, self._reminders.due_us)
+        stock = self._stock
+        parts = stock.delays, stock.leases, stock.bounds, self.requests, self._reminders, self._gaps, self._closed
+        return min(each.due_us for each in parts)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -104,64 +102,47 @@ class Manager:
 
     def check(self, drafts: Iterable[Draft]) -> None:
         """Raise unless messages to queues of this node may be sent."""
-        sends: dict[str, list[Draft]] = {}
+        sends: dict[Queue, list[Draft]] = {}
         for draft in drafts:
             if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
-                sends.setdefault(draft.destination, []).append(draft)
-        for destination, some in sends.items():
-            self._bounds.check(self.managed(destination), some)
+                sends.setdefault(self.managed(draft.destination), []).append(draft)
+        self._bounds.check(sends)
 
     # --- messages ------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, now: int, refusal: str) -> None:
         """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
-        if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
+        if copy.id in self._stock or copy.id in self._closed or self._holdings.is_confirmed(copy):
             return
         queue = self._declared.get(copy.descriptor.destination)
         if queue is None or refusal:
             self._fail(copy, refusal or "there is no such queue")
         elif self._bounds.admits(queue, copy):
             self._add(queue, copy, now)
+        elif copy.own:  # It was published without a work, which would have raised (`check`).
+            self._fail(copy, "its queue is full")
         else:
             self._bounds.turn_away(queue, copy)
 
-    def _new(self, queue_number: int, copy: Copy) -> QueueEntry:
-        self._place += 1
-        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place)
-        entry.fill(copy)
-        self._holdings.mark_claimed(copy)
-        self._cache.mark_done((copy,))
-        return entry
-
     def _fail(self, copy: Copy, reason: str) -> None:
-        entry = self._new(0, copy)
+        entry = self._stock.make(0, copy)
         self.close(entry, control.FAILED, reason)
         self.discard(entry)
 
     def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
-        entry = self._new(queue.number, copy)
-        if not self._is_addressed(copy.descriptor):
+        entry = self._stock.make(queue.number, copy)
+        if not entry.is_addressed(self._node):
             entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
         elif copy.own:
             entry.elsewhere = False
             self._holdings.watch(copy)
-        self._admit(queue, entry)
-        if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
+        self._stock.enter(queue, entry)
+        if queue.destination == copy.descriptor.destination and entry.owes_receipt(self._node):
             entry.owed = HAND_OVER
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         entry.write()
         self._let_wait(entry, now)
         return entry
-
-    def _admit(self, queue: Queue, entry: QueueEntry) -> None:
-        entry.queue = queue.asked.name
-        queue.entries[entry.message] = entry
-        self._entries.setdefault(entry.message, []).append(entry)
-        queue.bytes += entry.descriptor.length
-        if entry.state is EntryState.ASSIGNED:
-            queue.hold(entry.receiver)
-        assert entry.copy is not None  # It was filled, or is reopened with its copy.
-        self._cache.pin((entry.copy,), QUEUES)
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
         """The queue of an entry that is alive."""
@@ -175,30 +156,30 @@ class Manager:
             queue.let_go(entry.receiver)
         entry.state = EntryState.WAITING
         if entry.due_us > now:
-            self._delays.add(entry, entry.due_us)
+            self._stock.delays.add(entry, entry.due_us)
         else:
             queue.let_wait(entry)
             self._ready[queue] = None
 
     def carried(self, copy: Copy) -> None:
         """A neighbour has a copy by now."""
-        for entry in self._entries.get(copy.id, ()):
+        for entry in self._stock.of(copy.id):
             entry.elsewhere = True
 
-    def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
-        """Put a message that nobody could consume into the queue of dead letters of this name.
+    def bury(self, copy: Copy, pattern: str, now: int, count: int) -> bool:
+        """Put what a subscription to topics could not consume into a queue of dead letters; return False if it is full.
 
-        It was assigned so many times before, and handed over so often: answers to those are none to what follows.
+        It was handed over so often: answers to those are none to what follows.
         """
-        queue = self.get(address.queue(DEAD_LETTERS + name, self._node))
-        if queue is None:
-            source = self.get(address.queue(name, self._node))
-            receivers = None if source is None else source.asked.receivers
-            queue, _ = self.declare(Declare(DEAD_LETTERS + name, receivers=receivers))
-        if copy.id not in queue.entries and self._bounds.admits(queue, copy):
-            entry = self._add(queue, copy, now)
-            entry.round, entry.count = rounds, count
-            entry.write()
+        letters, _ = self.declare(Declare(letters_of_topic(pattern, self._node)))
+        if copy.id in letters.entries:
+            return True
+        if not self._bounds.admits(letters, copy):
+            return False
+        letter = self._add(letters, copy, now)
+        letter.count = count
+        letter.write()
+        return True
 
     # --- assignment ----------------------------------------------------------------------------------------
 
@@ -223,11 +204,11 @@ class Manager:
         entry.before, entry.lease_us = entry.count, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
-            self._leases.add(entry, entry.lease_us)
+            self._stock.leases.add(entry, entry.lease_us)
         request.take(self.requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
-            entry.assigned_us, entry.reminders = now, 0
+            entry.assigned_us, entry.reminders, entry.number = now, 0, request.taken
             self._reminders.expect(entry)
             self.requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
@@ -237,11 +218,18 @@ class Manager:
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """An entry's receiver does not take it: it waits again, or is a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
+        self._stock.end_lease(entry)
         if dead:
             self._move_to_dead_letters(entry)
         else:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
+
+    def _letters_of(self, queue: Queue) -> Queue:
+        """Return the queue of dead letters of a queue, which those may receive from who may from the queue itself."""
+        name = DEAD_LETTERS + queue.asked.name
+        known = self.get(address.queue(name, self._node))
+        return known or self.declare(Declare(name, receivers=queue.asked.receivers))[0]
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -249,7 +237,17 @@ class Manager:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
             return
+        copy = entry.copy
+        assert copy is not None
+        letters = self._letters_of(queue)
+        if not self._bounds.admits(letters, copy, moved=True):
+            self.close(entry, control.FAILED, "nobody could consume it, and the queue of its dead letters is full")
+            self.discard(entry, Reason.DEAD_LETTER)
+            return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+        letter = self._add(letters, copy, self._holdings.now_us)
+        letter.round, letter.count = entry.round, entry.count  # Answers to this entry are none to the letter.
+        letter.write()
         self._closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -259,19 +257,19 @@ class Manager:
         self.close(entry, control.DELIVERED, "")
 
     def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
-        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
-        copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
-        assert copy is not None  # It is alive; only closed entries of earlier lives have none.
+        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that.
+
+        `letter`: another queue of this node has the message from now on.
+        """
+        queue = self._declared.numbered(entry.queue_number)
         if queue is not None:
-            if entry.state is EntryState.WAITING:
-                queue.remove(entry)
-            self._leave(queue, entry)
+            self._part(queue, entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
+        if queue is not None:
+            self._stock.leave(queue, entry)
         entry.owed = PURGE if entry.elsewhere and not letter else 0
-        if self._owes_receipt(entry, here=True):
+        if entry.owes_receipt(self._node, here=True):
             entry.owed |= OUTCOME
-        if letter and queue is not None:  # Another queue has it from now on; what is to be said of this entry is said.
-            self.bury(copy, queue.asked.name, self._holdings.now_us, rounds=entry.round, count=entry.count)
         entry.write()
         if entry.owed:
             self._closed.add(entry, self._holdings.now_us)
@@ -286,48 +284,30 @@ class Manager:
             return
         entry.owed = 0
         entry.state = state
-        self._admit(queue, entry)
+        self._stock.enter(queue, entry)
         entry.write()
         if state is EntryState.WAITING:
             self._let_wait(entry, self._holdings.now_us)
+        elif entry.lease_us:
+            self._stock.leases.add(entry, entry.lease_us)
 
-    def discard(self, entry: QueueEntry) -> None:
+    def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None  # This life closed it.
         self._closed.seal(entry)
-        if copy.id in self._entries:
-            return  # Another queue has it.
-        self._cache.unpin((copy,), QUEUES)
-        if not copy.here:
-            return
-        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
-            self._ledger.confirmed_again(copy)
-        else:
-            self._holdings.confirm((copy,))
-            self._ledger.confirmed(copy)
-        if self._is_addressed(copy.descriptor):
-            self._holdings.discard(copy, Reason.PURGED, done=True)
+        if copy.id not in self._stock:  # Else another queue has it.
+            self._closed.let_go(copy, reason)
 
     def take_outcomes(self) -> list[Item]:
         """What became of messages of this node, once."""
         return self._closed.take_own()
 
-    def _is_addressed(self, descriptor: Descriptor) -> bool:
-        """Whether a message was sent to a queue of this node: dead letters of topics were not."""
-        return address.addressee(descriptor.destination) == self._node
-
-    def _owes_receipt(self, entry: QueueEntry, *, here: bool = False) -> bool:
-        """Whether its author is to hear of it, one that is `here` as well."""
-        descriptor = entry.descriptor
-        if not self._is_addressed(descriptor) or (entry.author == self._node and not here):
-            return False
-        return descriptor.persistent or (descriptor.headers is not None and descriptor.headers.receipt)
-
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
-            for entry in list(self._entries.get(copy.id, ())):
+            for entry in self._stock.of(copy.id):
+                self._spare(entry)
                 if reason is Reason.EXPIRED or reason is Reason.STORE:
                     self._remove(entry)
                 else:
@@ -336,33 +316,39 @@ class Manager:
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
-        if entry.state is EntryState.WAITING:
-            queue.remove(entry)
-        if self.requests.spare(queue, entry):
-            self._ready[queue] = None
-        self._leave(queue, entry)
+        self._part(queue, entry)
         entry.state, entry.owed = EntryState.CLOSED, 0
+        self._stock.leave(queue, entry)
         entry.write()
 
-    def _leave(self, queue: Queue, entry: QueueEntry) -> None:
-        """It is no entry any more."""
-        del queue.entries[entry.message]
-        left = self._entries[entry.message]
-        left.remove(entry)
-        if not left:
-            del self._entries[entry.message]
-        queue.bytes -= entry.descriptor.length
-        if entry.state is EntryState.ASSIGNED:
+    def _part(self, queue: Queue, entry: QueueEntry) -> None:
+        """Take an entry from whoever has it, or waits for it: it is about to be closed."""
+        if entry.state is EntryState.WAITING:
+            queue.remove(entry)
+        elif entry.state is EntryState.ASSIGNED:
             queue.let_go(entry.receiver)
             if entry.receiver != self._node:
                 self._ready[queue] = None  # It may have had as many as it may.
-        self._bounds.left(queue)
+
+    def _spare(self, entry: QueueEntry) -> bool:
+        """See to the receiver of an entry that ends without an answer; return True if it is given another at once."""
+        queue = self._queue_of(entry)
+        spared = self.requests.spare(queue, entry, self._holdings.now_us)
+        if spared:
+            self._ready[queue] = None
+        return spared
 
     # --- what receivers say --------------------------------------------------------------------------------
 
+    def known(self, item: control.Gone, node: NodeId) -> None:
+        """Forget assignments that ended without an answer, as their receiver had heard of them."""
+        queue = self._declared.get(address.queue(item.queue, self._node))
+        if queue is not None:
+            self.requests.heard(queue, node, item)
+
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
-        alive = self._entries.get(MessageId(item.message), ())
+        alive = self._stock.of(MessageId(item.message))
         if not alive:
             return  # It is closed, or expired.
         entry = next((each for each in alive if each.receiver == node and each.round == item.round), None)
@@ -389,25 +375,28 @@ class Manager:
 
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
-        for entry in self._delays.take_due(now):
-            if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
-                self._let_wait(entry, now)
+        for entry in self._stock.delays.take_due(now):
+            self._let_wait(entry, now)
         over: list[QueueEntry] = []
-        for entry in self._leases.take_due(now):
-            if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
-                if entry.receiver == self._node:
-                    over.append(entry)
-                else:
-                    entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
-                entry.lease_us = 0
-                if not self.requests.spare(self._queue_of(entry), entry):
-                    self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
-                self.take_back(entry)
+        for entry in self._stock.leases.take_due(now):
+            if entry.receiver == self._node:
+                over.append(entry)
+            else:
+                entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
+            entry.lease_us = 0
+            told = not entry.owed & ASSIGN
+            if not self._spare(entry) and told:
+                self._heard(entry, silent=True)
+            self.take_back(entry)
         if self.requests.due_us <= now:
             self.requests.expire(now)
         if self._reminders.due_us <= now:
             self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
+        if self._gaps.due_us <= now:
+            self._gaps.remind(now)
         self._closed.sweep(now)
+        if self._bounds.due_us <= now:
+            self._bounds.expire(now)
         return over
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
@@ -427,19 +416,11 @@ class Manager:
         found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
-            self._place = max(self._place, row.place)
+            self._stock.note_place(row.place)
             if (entry := self._restore_entry(row, name, now)) is not None:
                 kept.append(LocalTenure(self, entry))
-        self._discard_consumed()
+        self._closed.let_go_consumed(self._stock)
         return kept
-
-    def _discard_consumed(self) -> None:
-        """Let go what an earlier life was done with, and had not let go when it ended (`mom.kept`)."""
-        here = [copy for copy in self._cache.copies if copy is not None and copy.here]
-        for copy in here:
-            done = self._holdings.is_confirmed(copy) and copy.id not in self._entries
-            if done and self._is_addressed(copy.descriptor):
-                self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
         number, message = int.from_bytes(name[1:9], "big"), MessageId(name[9:])
@@ -453,7 +434,7 @@ class Manager:
             return None
         if copy is None or not copy.whole:
             if queue is not None:
-                self.requests.spare(queue, entry)
+                self.requests.spare(queue, entry, now)
             entry.delete()
             return None
         entry.fill(copy)
@@ -461,7 +442,7 @@ class Manager:
             self.close(entry, control.FAILED, "its queue ended")
             self.discard(entry)
             return None
-        self._admit(queue, entry)
+        self._stock.enter(queue, entry)
         if entry.owed & HAND_OVER:
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
@@ -470,7 +451,7 @@ class Manager:
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
-            self._leases.add(entry, entry.lease_us)
+            self._stock.leases.add(entry, entry.lease_us)
         if entry.receiver == self._node:
             return entry
         self._reminders.expect(entry)

@@ -29,7 +29,7 @@ from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
-from carrypost.mom.receiver import Receiving
+from carrypost.mom.receiving import Receiving
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics

@@ -56,7 +56,7 @@ class Party:
 class Standing:
     """A request that stands at the manager."""
 
-    __slots__ = ("began", "credit", "deadline_us", "group", "number", "party", "silent", "taken", "turn")
+    __slots__ = ("began", "credit", "deadline_us", "group", "heard", "number", "party", "silent", "taken", "turn")
 
     def __init__(self, party: Party, number: int, group: Group, began: int) -> None:
         self.party = party
@@ -70,7 +70,9 @@ class Standing:
         self.credit = 0
         """How many it takes in all."""
         self.taken = 0
-        """How many it was given."""
+        """How many it was given. Of another node's request, this is the number of its latest assignment."""
+        self.heard = 0
+        """Up to which number its node knows its assignments."""
         self.deadline_us = NEVER
         self.silent = False
         """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
@@ -92,7 +94,7 @@ class Standing:
         self._note()
 
     def give_back(self) -> None:
-        """One that it was given did not come to it, and never will: it takes another one instead."""
+        """One that a consumer of this node was given did not come to it, and never will: it takes another instead."""
         self.taken -= 1
         self._note()
 
@@ -192,7 +194,6 @@ class Queue:
         """Those of them that have requests."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
-        self.bytes = 0
         self._waiting: list[QueueEntry] = []
         self._requests: dict[tuple[NodeId, int], Standing] = {}
         self._groups: dict[str, Group] = {}

@@ -26,7 +26,8 @@ from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
 from carrypost.mom.post import Said
-from carrypost.mom.receiver import Receiver, Receiving
+from carrypost.mom.receiver import Receiver
+from carrypost.mom.receiving import Receiving
 from carrypost.mom.requests import OpenRequests
 from carrypost.mom.showing import Showing, visible
 
@@ -172,6 +173,11 @@ class Queues:
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
             self.receiver.assigned(item, node, now)
+        elif isinstance(item, control.Gone):
+            if item.known:
+                self.manager.known(item, node)
+            else:
+                self.receiver.gone(item, node, now)
         elif isinstance(item, control.Outcome):
             self._receipts.heard(item, node)
         elif isinstance(item, control.Browse):

@@ -11,10 +11,9 @@ is given back when its consumer closes; after a restart, when nobody asked for i
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
-from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -23,86 +22,33 @@ from carrypost.mom import control
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.asked import Asked
 from carrypost.mom.assignments import Assignment
-from carrypost.mom.commands import Subscribe
+from carrypost.mom.gaps import Stretches
+from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.post import Said
+from carrypost.mom.receiving import ASK, WITHDRAW, Receiving
 from carrypost.mom.standing import LIFE_BITS
-from carrypost.mom.state import DEAD_LETTERS, ClaimState, Subscription
+from carrypost.mom.state import ClaimState
 from carrypost.mom.tenure import LocalTenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.assignments import Assignments
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
-    from carrypost.mom.control import Item
     from carrypost.mom.entries import QueueEntry
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.manager import Manager
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue, Standing
+    from carrypost.mom.queue import Standing
     from carrypost.mom.state import Tenure
 
 _IDLE_US = 60_000_000
 """After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
-_ASK: Final = 1
-_WITHDRAW: Final = 2
-
-
-class Receiving(Subscription):
-    """What one consumer of a queue asks for, and what waits for it."""
-
-    __slots__ = ("asking", "closed", "credit", "deadline_us", "destination", "local", "manager", "request", "selector")
-
-    def __init__(self, number: int, asked: Receive, connection: int, manager: NodeId, limits: Limits) -> None:
-        entry = pattern.entry(address.exactly(asked.destination), asked.selector, limits=limits)
-        super().__init__(0, Subscribe(entry), connection, "", limits)
-        self.destination = asked.destination
-        self.manager = manager
-        self.request = number
-        self.selector = asked.selector or ""
-        self._narrower = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
-        self.credit = 0
-        """How many it takes in all."""
-        self.deadline_us = 0
-        """Until when its manager was asked."""
-        self.asking = False
-        """Whether a note to the manager is on its way to the post."""
-        self.local: tuple[Queue, Standing] | None = None
-        """Its request, if this node is the manager."""
-        self.closed = False
-
-    @property
-    def name(self) -> str:
-        """The name of its queue."""
-        return address.name_of(self.destination) or self.destination
-
-    def selects(self, descriptor: Descriptor) -> bool:
-        """Whether it takes a message of its queue."""
-        return not self.selector or self._narrower is None or self._narrower.matches(descriptor)
-
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the manager is told anything
-        """What the manager is told."""
-        found = address.address(self.destination)
-        assert found is not None  # A program named it, and it was found to be a queue.
-        if matter == _WITHDRAW:
-            return control.Withdraw(found.name, self.request)
-        self.asking = False
-        if self.closed:
-            return None
-        return control.Request(found.name, self.request, self.credit, self.deadline_us, self.selector)
-
-    def said(self, matter: int) -> None:
-        """It is on its way."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
 
 
 class Receiver:
@@ -168,7 +114,7 @@ class Receiver:
         self._asked.add(receiving.destination, now)
         if not receiving.asking:
             receiving.asking = True
-            self._post.add(receiving.manager, receiving, _ASK, until_us=receiving.deadline_us)
+            self._post.add(receiving.manager, receiving, ASK, until_us=receiving.deadline_us)
         self.due_us = min(self.due_us, receiving.deadline_us - REQUEST_US // 2)
 
     def close(self, receiving: Receiving) -> None:
@@ -178,7 +124,7 @@ class Receiver:
         if receiving.local is not None:
             self._manager.requests.leave(*receiving.local)
         else:
-            self._post.add(receiving.manager, receiving, _WITHDRAW, until_us=receiving.deadline_us)
+            self._post.add(receiving.manager, receiving, WITHDRAW, until_us=receiving.deadline_us)
         for claim in list(receiving.backlog):
             tenure = claim.tenure
             assert tenure is not None  # Claims to messages of queues have one each.
@@ -260,13 +206,14 @@ class Receiver:
         if not self._may_assign(item.request, destination, known):
             self._outputs.refuse("assignment", node)
             return
+        repeated = known is not None and known.round >= item.round
+        new = self._is_new(item, repeated=repeated)
         if 0 < item.lease_us <= now or 0 < item.until_us <= now:
-            if not item.again:  # It came too late; what was said before was seen to then.
+            if new:  # It came too late; what was said before was seen to then.
                 self._ask_instead(item.request, now)
             return
         copy = self._holdings.cache.get(message)
         consumed = copy is not None and self._is_consumed(copy)
-        repeated = known is not None and known.round >= item.round
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
@@ -278,8 +225,36 @@ class Receiver:
             self._show_up(item.request, now)  # What else was said meanwhile may be lost as well.
         if not repeated:  # A session has it, or is done with it.
             self._claims.recount(message)
-            if not (consumed and item.again):  # That was what the consumer asked for, and had.
-                self._ask_instead(item.request, now)
+        if new:
+            self._ask_instead(item.request, now)
+
+    def _is_new(self, item: control.Assign, *, repeated: bool) -> bool:
+        """Note an assignment's number; return True if its request has not heard of it before."""
+        receiving = self._open.get(item.request)
+        if receiving is None or not 0 < item.number <= receiving.credit:  # An earlier version says no number.
+            return not (repeated or item.again)
+        return receiving.heard.note(item.number, item.number) > 0
+
+    def gone(self, item: control.Gone, node: NodeId, now: int) -> None:
+        """Another node's queue had assignments to this one that ended: those that never came are asked for instead."""
+        destination = address.queue(item.queue, node)
+        receiving = self._open.get(item.request)
+        if receiving is not None and receiving.destination == destination:
+            credit, heard = receiving.credit, receiving.heard
+            stretches = [(first, last) for first, last in Stretches(item.numbers) if 0 < first <= last <= credit]
+            if new := sum(heard.note(*each) for each in stretches):
+                self.grant(receiving, new, now)
+            else:
+                known = control.Gone(item.queue, item.request, item.numbers, known=True)
+                self._post.add(node, Said(known), 1, until_us=now + REQUEST_US)
+        elif self._requests.get(item.request) == destination or item.request <= self._forgotten:
+            self._withdraw(node, item.queue, item.request, now)
+        else:
+            self._outputs.refuse("assignment", node)
+
+    def _withdraw(self, manager: NodeId, queue: str, request: int, now: int) -> None:
+        """Say again that nobody waits for a request's messages any more."""
+        self._post.add(manager, Said(control.Withdraw(queue, request)), WITHDRAW, until_us=now + REQUEST_US)
 
     def _is_consumed(self, copy: Copy) -> bool:
         """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
@@ -290,8 +265,7 @@ class Receiver:
         self._want(made.destination)
         if made.request >> LIFE_BITS != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
-            withdraw = Said(control.Withdraw(queue, made.request))
-            self._post.add(made.manager, withdraw, _WITHDRAW, until_us=now + REQUEST_US)
+            self._withdraw(made.manager, queue, made.request, now)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:

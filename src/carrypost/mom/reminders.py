@@ -48,32 +48,36 @@ class Reminders:
 
     def expect(self, entry: QueueEntry) -> None:
         """An entry was assigned to another node, in this life or an earlier one, and an answer is expected."""
-        self.due_us = min(self.due_us, _due_us(entry))
+        self.due_us = min(self.due_us, _entry_due_us(entry))
         if entry.owed & REMIND:
             self._say(entry)
 
     def remind(self, entries: Iterable[QueueEntry], now: int) -> None:
         """Tell receivers again what is theirs and was not answered, as far as that is due."""
         expected = [
-            (_due_us(entry), entry) for entry in entries
+            (_entry_due_us(entry), entry) for entry in entries
             if entry.state is EntryState.ASSIGNED and entry.receiver != self._node
         ]  # fmt: skip
         # What has still to be said, perhaps as there is no room for it, need not be said twice.
         due = [each for each in expected if each[0] <= now and not each[1].owed & (ASSIGN | REMIND)]
         for _, entry in sorted(due, key=itemgetter(0))[:_AT_ONCE]:
-            while _due_us(entry) <= now:
+            while _entry_due_us(entry) <= now:
                 entry.reminders += 1
             entry.owed |= REMIND
             entry.write()
             self._say(entry)
-        self.due_us = max(min((_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
+        self.due_us = max(min((_entry_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
 
     def _say(self, entry: QueueEntry) -> None:
-        self._post.add(entry.receiver, entry, REMIND, until_us=min(_due_us(entry), entry.until_us))
+        self._post.add(entry.receiver, entry, REMIND, until_us=min(_entry_due_us(entry), entry.until_us))
 
 
-def _due_us(entry: QueueEntry) -> int:
-    """When the receiver of an entry is to be told the next time."""
-    left_us = min(entry.until_us, entry.lease_us or NEVER) - entry.assigned_us
+def due_us(began_us: int, left_us: int, reminders: int) -> int:
+    """Return when a receiver is to be reminded next of something that it was told, and that lasted so long then."""
     first_us = min(max(left_us // _PART, _FIRST_US_MIN), _FIRST_US_MAX)
-    return entry.assigned_us + (first_us << entry.reminders)
+    return began_us + (first_us << reminders)
+
+
+def _entry_due_us(entry: QueueEntry) -> int:
+    left_us = min(entry.until_us, entry.lease_us or NEVER) - entry.assigned_us
+    return due_us(entry.assigned_us, left_us, entry.reminders)

@@ -31,13 +31,14 @@ from carrypost.mom.admission import (
     deadline_us,
     greediest,
 )
-from carrypost.mom.entries import ASSIGN, EntryState
+from carrypost.mom.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.control import Request, Withdraw
+    from carrypost.mom.control import Gone, Request, Withdraw
     from carrypost.mom.declared import Declared
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.gaps import Gaps
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queue import Queue, Standing
 
@@ -58,6 +59,8 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True):
     deadline_us: int
     selector: str
     withdrawn: bool = False
+    gone: tuple[int, ...] = ()
+    """Numbers of assignments that ended without an answer (`mom.gaps`)."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -67,8 +70,9 @@ _decode = msgspec.msgpack.Decoder(RequestRow).decode
 class Requests:
     """All that is asked of the queues of one node."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, queues: Declared) -> None:
+    def __init__(self, ground: Ground, ledger: Ledger, queues: Declared, gaps: Gaps) -> None:
         self._node, self._outputs, self._ledger, self._queues = ground.node, ground.outputs, ledger, queues
+        self._gaps = gaps
         self._skew_us = round(ground.settings.skew_s_max * 1e6)
         self._accounts = Accounts()
         self._standing: dict[Key, tuple[Queue, Standing]] = {}
@@ -138,6 +142,8 @@ class Requests:
             return
         standing = known[1]
         standing.grant(asked.credit)
+        standing.heard = max(standing.heard, min(asked.heard, standing.taken))
+        self._gaps.heard(standing, (1, standing.heard))
         until_us = deadline_us(asked.deadline_us, now, self._skew_us)
         standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, until_us)
         self.due_us = min(self.due_us, standing.deadline_us)
@@ -242,31 +248,42 @@ class Requests:
 
     def _end(self, queue: Queue, standing: Standing) -> None:
         queue.withdraw(standing)
+        self._gaps.forget(standing)
         self._ready[queue] = None
         self._weights[standing.node] -= _weight_of(standing.group.selector) or 0
         if not self._weights[standing.node]:
             del self._weights[standing.node]
 
-    def spare(self, queue: Queue, entry: QueueEntry) -> bool:
-        """An entry ends, or its lease: if it did not come to its receiver, the receiver takes another one instead.
+    def spare(self, queue: Queue, entry: QueueEntry, now: int) -> bool:
+        """See to a receiver whose entry ends, or its lease, without an answer: if it never came, another is due.
 
-        Other nodes see that for themselves, once they were told that it is theirs. Returns True if another one is due.
+        Another node is told, as only it knows whether it heard of the assignment. Return True for a consumer of this
+        node to which another one is due.
         """
         request = queue.standing(entry.receiver, entry.request)
         if request is None or entry.state is not EntryState.ASSIGNED:
             return False
-        here = request.node == self._node
-        came = entry.count > entry.before if here else not entry.owed & ASSIGN
-        if came:
+        if request.node != self._node:
+            if self._gaps.add(queue.asked.name, request, entry.number, now):
+                self.write(queue, request)
+            return False
+        if entry.count > entry.before:
             return False
         request.give_back()
-        if not here:
-            self.write(queue, request)
         return True
+
+    def heard(self, queue: Queue, node: NodeId, answer: Gone) -> None:
+        """Note that a receiver knew the numbers of assignments that ended without an answer."""
+        if (known := self._standing.get((queue.number, node, answer.request))) is not None:
+            self._gaps.heard(known[1], answer.numbers)
+            self.write(*known)
 
     def write(self, queue: Queue, standing: Standing) -> None:
         """Keep a request as it is."""
-        row = RequestRow(standing.credit, standing.taken, standing.deadline_us, standing.group.selector)
+        row = RequestRow(
+            standing.credit, standing.taken, standing.deadline_us, standing.group.selector,
+            gone=self._gaps.numbers(standing),
+        )  # fmt: skip
         self._ledger.put(_row_name((queue.number, standing.node, standing.number)), _encode(row))
 
     def expire(self, now: int) -> None:
@@ -311,6 +328,7 @@ class Requests:
         standing = self._enter(key, queue, row.selector)[1]
         standing.grant(row.credit, row.taken)
         standing.deadline_us = until_us
+        self._gaps.restore(queue.asked.name, standing, row.gone, now)
 
 
 @functools.lru_cache(maxsize=REQUESTS_MAX)

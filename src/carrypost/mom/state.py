@@ -17,6 +17,7 @@ from carrypost.errors import StateError
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.pattern import DESTINATION, Entry
 from carrypost.model.times import NEVER
+from carrypost.mom.letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Ack, Subscribe
 
 
-DEAD_LETTERS = "DLQ."
-"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
 _STALE_SLACK = 64
 """Places of claims that are gone are swept out when there are this many more than twice those that wait."""
 

@@ -257,12 +257,13 @@ class Cache:
         self.loosen()
         self._reconsider()
 
-    def reopen(self, owner: int = QUEUES, *, at_once: bool = True) -> None:
-        """Let come again what this owner turned away (`holdings.owners`), and nothing that another did.
+    def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
+        """Let come again what this owner turned away (`holdings.owners`), all or these `slots`, and nothing else.
 
         `at_once`: neighbours in reach are asked for it. Else, and of others, it comes after the next review.
         """
-        mask = self.turned_away_by.pop(owner, 0)
+        mask = self.turned_away_by.get(owner, 0) & slots
+        self.turned_away_by[owner] = self.turned_away_by.get(owner, 0) & ~mask
         self.turned_away &= ~mask
         if at_once:
             self.reopened.update([copy.id for slot in bits(mask) if (copy := self.copies[slot]) and not copy.here])

@@ -1,0 +1,219 @@
+"""Assignments that ended without an answer: their receivers are told, as they may never have heard of them.
+
+A receiver grants credit, and each assignment uses some of it; both are counted in all, so that words may come twice,
+late, and in any order. A lost `Assign` upsets that. As long as its message lives, a reminder mends it: `mom.reminders`.
+When the message expires, or its lease ends, the manager cannot tell two cases apart. If the receiver had heard of the
+assignment, it has asked for another message by itself, or a program had this one. If it had not, that credit is lost,
+and a consumer that takes one message at a time gets nothing any more.
+
+So a request's assignments are numbered from 1, and its receiver notes which numbers it has heard of (`Heard`). When an
+assignment ends without an answer, the manager says its number (`control.Gone`), also if it had not come to say the
+assignment itself. A receiver to which that number is new grants one more, by its request, which also says up to which
+number it knows all of them. A receiver that knew the number says just that: it is no sign that a program is alive
+which let its lease end. The manager forgets what is known; the rest it says again, as reminders are: after a quarter of
+the time that the request has left, then after twice as long.
+
+Only the receiver raises its credit, and once for each number, whichever word brings it first. A `Gone` that comes twice
+or late does nothing. One that overtakes its `Assign` leaves a message that is dead already; a receiver whose clock is
+behind may still hand it out, and has one more than it asked for. The manager keeps the numbers in the row of the
+request. A receiver that crashes ends its requests, and their numbers with them. A manager that lies about numbers gets
+no farther than the credit that it was granted, and is granted more only of its own queue. A receiver that lies gets
+what it could have asked for, or loses credit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import NEVER
+from carrypost.mom import control
+from carrypost.mom.control import STRETCHES_MAX
+from carrypost.mom.reminders import due_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.control import Item
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Standing
+
+_PAUSE_US = 60_000_000
+"""Numbers that are added while others wait for an answer are said this long after those."""
+
+
+class Stretches:
+    """A set of numbers, as stretches from a first to a last one, in order.
+
+    There are `STRETCHES_MAX` of them; beyond that the lowest are forgotten, and the credit that they stand for.
+    """
+
+    __slots__ = ("_all",)
+
+    def __init__(self, flat: Sequence[int] = ()) -> None:
+        self._all = list(zip(flat[::2], flat[1::2], strict=False))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """First and last of each stretch, in turn."""
+        return tuple(each for stretch in self._all for each in stretch)
+
+    @property
+    def first(self) -> int:
+        """The lowest number; there is one."""
+        return self._all[0][0]
+
+    def add(self, first: int, last: int) -> None:
+        """Add a stretch of numbers."""
+        apart = []
+        for each in self._all:
+            if each[1] < first - 1 or each[0] > last + 1:
+                apart.append(each)
+            else:
+                first, last = min(first, each[0]), max(last, each[1])
+        self._all = sorted([*apart, (first, last)])[-STRETCHES_MAX:]
+
+    def remove(self, first: int, last: int) -> int:
+        """Remove the numbers of a stretch; return how many there were."""
+        left: list[tuple[int, int]] = []
+        removed = 0
+        for begin, end in self._all:
+            common = min(end, last) - max(begin, first) + 1
+            if common <= 0:
+                left.append((begin, end))
+                continue
+            removed += common
+            if begin < first:
+                left.append((begin, first - 1))
+            if end > last:
+                left.append((last + 1, end))
+        self._all = left[-STRETCHES_MAX:]
+        return removed
+
+
+class Heard:
+    """The numbers of one request's assignments that its receiver has heard of."""
+
+    __slots__ = ("_highest", "_missing")
+
+    def __init__(self) -> None:
+        self._highest = 0
+        self._missing = Stretches()
+        """Lower ones that were not heard of."""
+
+    @property
+    def through(self) -> int:
+        """The number up to which all are known."""
+        return self._missing.first - 1 if self._missing else self._highest
+
+    def note(self, first: int, last: int) -> int:
+        """Note that these numbers were heard of; return how many of them are new."""
+        new = self._missing.remove(first, last)
+        if last > self._highest:
+            if first > self._highest + 1:
+                self._missing.add(self._highest + 1, first - 1)
+            new += last - max(self._highest, first - 1)
+            self._highest = last
+        return new
+
+
+class Gap:
+    """The numbers of one request's assignments that ended without an answer, and that its receiver may not know."""
+
+    __slots__ = ("_queue", "_said", "began_us", "numbers", "reminders", "request")
+
+    def __init__(self, queue: str, request: Standing, began_us: int, numbers: Sequence[int] = ()) -> None:
+        self._queue, self.request = queue, request
+        self.began_us, self.reminders = began_us, 0
+        """When the first of them was said, and how often all were said again."""
+        self.numbers = Stretches(numbers)
+        self._said = True
+        """Whether the post has no note of it."""
+
+    @property
+    def due_us(self) -> int:
+        """When they are to be said again."""
+        return due_us(self.began_us, self.request.deadline_us - self.began_us, self.reminders)
+
+    def say(self, post: Post, *, after_us: int = 0) -> None:
+        """Tell the receiver, unless that is about to be done."""
+        if self._said:
+            self._said = False
+            post.add(self.request.node, self, 0, after_us=after_us, until_us=min(self.due_us, self.request.deadline_us))
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the receiver is told anything
+        """What is to be said; None if the receiver knows by now."""
+        self._said = True
+        return control.Gone(self._queue, self.request.number, self.numbers.flat) if self.numbers else None
+
+    def said(self, matter: int) -> None:
+        """Nothing is noted: what is not answered is said again."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """Say it again, as it could not be written."""
+
+
+class Gaps:
+    """The gaps of all requests at one manager."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._all: dict[Standing, Gap] = {}
+        self.due_us = NEVER
+
+    def numbers(self, request: Standing) -> tuple[int, ...]:
+        """Return what the row of a request keeps."""
+        gap = self._all.get(request)
+        return () if gap is None else gap.numbers.flat
+
+    def add(self, queue: str, request: Standing, number: int, now: int) -> bool:
+        """Note that an assignment ended without an answer; return False if its receiver is known to have heard of it.
+
+        One without a number was made by an earlier version.
+        """
+        if not number or number <= request.heard:
+            return False
+        gap = self._all.get(request)
+        known = gap is not None
+        if gap is None:
+            gap = self._all[request] = Gap(queue, request, now)
+        gap.numbers.add(number, number)
+        gap.say(self._post, after_us=now + _PAUSE_US if known else 0)
+        self.due_us = min(self.due_us, gap.due_us)
+        return True
+
+    def restore(self, queue: str, request: Standing, numbers: Sequence[int], now: int) -> None:
+        """Take in what the row of a request kept."""
+        if numbers:
+            gap = self._all[request] = Gap(queue, request, now, numbers)
+            gap.say(self._post)
+            self.due_us = min(self.due_us, gap.due_us)
+
+    def heard(self, request: Standing, numbers: Sequence[int]) -> None:
+        """Forget the numbers that a receiver knows: stretches of them."""
+        if (gap := self._all.get(request)) is not None:
+            for first, last in Stretches(numbers):
+                gap.numbers.remove(first, last)
+            if not gap.numbers:
+                self.forget(request)
+
+    def forget(self, request: Standing) -> None:
+        """Forget the numbers of a request that stands no more."""
+        gap = self._all.pop(request, None)
+        if gap is not None:
+            gap.numbers = Stretches()
+
+    def remind(self, now: int) -> None:
+        """Tell receivers again, as far as that is due."""
+        for gap in self._all.values():
+            if gap.due_us <= now:
+                while gap.due_us <= now:
+                    gap.reminders += 1
+                gap.say(self._post)
+        self.due_us = min((gap.due_us for gap in self._all.values()), default=NEVER)

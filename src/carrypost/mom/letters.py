@@ -1,0 +1,29 @@
+"""The names of the queues that dead letters go to: ``DLQ.`` and the name of the queue, or ``DLQ.topic/`` and the topic.
+
+A topic is named as the subscription names it, wildcards included, not as each message does: strangers choose the topics
+of their messages, and would have a node declare as many queues as they like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model import address
+from carrypost.model.headers import DESTINATION_MAX
+
+if TYPE_CHECKING:
+    from carrypost.model.ids import NodeId
+
+DEAD_LETTERS = "DLQ."
+"""Names of queues with dead letters begin so; nodes give them, not programs."""
+
+
+def room_for(node: NodeId) -> int:
+    """Return how many characters may follow `DEAD_LETTERS`, so that the address of the queue is not too long."""
+    return DESTINATION_MAX - len(address.queue(DEAD_LETTERS, node))
+
+
+def letters_of_topic(pattern: str, node: NodeId) -> str:
+    """Return the name of the queue for dead letters of a subscription to this pattern; too long a name is cut."""
+    name = address.topic_written(pattern)
+    return DEAD_LETTERS + (pattern if name is None else address.topic(name))[: room_for(node)]

@@ -1,0 +1,90 @@
+"""The entries of one node's queues that are alive: pinned, within their bounds, with the times that they wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.mom.bounds import Bounds
+from carrypost.mom.entries import EntryState, QueueEntry
+from carrypost.mom.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.queue import Queue
+
+
+class Stock:
+    """The entries of one node, by the ids of their messages."""
+
+    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+        self._holdings, self._ledger = ground.holdings, ledger
+        self._entries: dict[MessageId, list[QueueEntry]] = {}
+        """One of a message, but for dead letters of several subscriptions to topics."""
+        self._place = 0
+        self.bounds = Bounds(ground)
+        self.delays, self.leases = Terms(_is_delayed), Terms(_is_leased)
+
+    def __contains__(self, message: object) -> bool:
+        return message in self._entries
+
+    def of(self, message: MessageId) -> Sequence[QueueEntry]:
+        """Return the entries of a message."""
+        return tuple(self._entries.get(message, ()))
+
+    def make(self, queue_number: int, copy: Copy) -> QueueEntry:
+        """Make an entry of a message, the latest of all."""
+        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place + 1)
+        self.note_place(self._place + 1)
+        entry.fill(copy)
+        self._holdings.mark_claimed(copy)
+        self._holdings.cache.mark_done((copy,))
+        return entry
+
+    def note_place(self, place: int) -> None:
+        """Note that an entry has this place; later ones come after it."""
+        self._place = max(self._place, place)
+
+    def enter(self, queue: Queue, entry: QueueEntry) -> None:
+        """Put an entry into its queue."""
+        assert entry.copy is not None  # It was filled, or is reopened with its copy.
+        entry.queue = queue.asked.name
+        queue.entries[entry.message] = entry
+        self._entries.setdefault(entry.message, []).append(entry)
+        if entry.state is EntryState.ASSIGNED:
+            queue.hold(entry.receiver)
+        self.bounds.entered(queue, entry.copy)
+        self._holdings.cache.pin((entry.copy,), QUEUES)
+
+    def leave(self, queue: Queue, entry: QueueEntry) -> None:
+        """Take an entry that was closed out of its queue. Its copy stays pinned."""
+        assert entry.copy is not None  # It was alive until now.
+        del queue.entries[entry.message]
+        left = self._entries[entry.message]
+        left.remove(entry)
+        if not left:
+            del self._entries[entry.message]
+        self.bounds.left(queue, entry.copy)
+        if entry.due_us > self._holdings.now_us:
+            self.delays.note_ended()
+        if entry.lease_us:
+            self.leases.note_ended()
+
+    def end_lease(self, entry: QueueEntry) -> None:
+        """End the lease of an entry, if it has one."""
+        if entry.lease_us:
+            entry.lease_us = 0
+            self.leases.note_ended()
+
+
+def _is_delayed(entry: QueueEntry, due_us: int) -> bool:
+    return entry.state is EntryState.WAITING and entry.due_us == due_us
+
+
+def _is_leased(entry: QueueEntry, due_us: int) -> bool:
+    return entry.state is EntryState.ASSIGNED and entry.lease_us == due_us
