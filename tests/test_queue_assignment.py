@@ -11,10 +11,14 @@ from carrypost.config import Settings
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
+from carrypost.model.headers import Headers
 from carrypost.mom.commands import Ack, Declare, Receive, Work
 from carrypost.security.identity import Identity
 
-SELECTORS = {None: range(6), "kind = 1": (1,), "kind = 2": (2,), "kind > 2": (3, 4, 5), "kind = 9": ()}
+SELECTORS = {
+    None: range(6), "kind = 1": (1,), "kind = 2": (2,), "kind > 2": (3, 4, 5), "kind = 9": (),
+    "JMSCorrelationID = '2'": (2,), "JMSCorrelationID  =  '4'": (4,), "JMSCorrelationID = '9'": (),
+}  # fmt: skip
 PLENTY = 2**40
 
 
@@ -47,7 +51,8 @@ class Manager:
 
     def send(self, kind: int, priority: int) -> None:
         self.sent += 1
-        draft = Draft(self.queue, b"", attributes={"kind": kind, "number": self.sent}, priority=priority)
+        attributes, headers = {"kind": kind, "number": self.sent}, Headers(correlation=str(kind))
+        draft = Draft(self.queue, b"", attributes=attributes, priority=priority, headers=headers)
         self.host.perform(Work(next(self._numbers), sends=(draft,)), 0)
         self.waiting.append((-priority, self.sent, kind))
 
