@@ -93,7 +93,7 @@ async def test_a_message_that_ends_its_program_each_time_is_given_up_and_no_othe
         assert "handed over 6 times and never acknowledged" in str(told[0])
         owner = "m" if place == "other queue" else "a"
         async with net.context(owner) as other:
-            dead = await other.create_consumer(Queue(f"DLQ.{'mail' if place == 'topic' else 'box'}@{owner}"))
+            dead = await other.create_consumer(Queue(f"DLQ.{'topic/news' if place == 'topic' else 'box'}@{owner}"))
             assert await texts(dead) == ["poison"]
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
+    from carrypost.mom.groups import Standing
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Standing
 
 _PAUSE_US = 60_000_000
 """Numbers that are added while others wait for an answer are said this long after those."""

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
+    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue, Standing
+    from carrypost.mom.queue import Queue
 
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""

@@ -1,178 +1,32 @@
 """One queue at its manager: what waits, who asks for it, and who gets it next.
 
 What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
-group. Those that ask for one correlation id are in `mom.correlated`. Of each other group is known what it selects of
-the messages up to some place; so an assignment looks at one message a group, and each message is held against each
-selector once, however long the queue is. The first of all these is assigned, to the one request that the policy
-chooses, of a node that has not too many unanswered already.
+group (`mom.groups`), so an assignment looks at one message a group, however long the queue is. The first of these is
+assigned, to the one request that the policy chooses, of a node that has not too many unanswered already.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, insort
 from functools import partial
-from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.model import address
-from carrypost.model.selector import HEADER_PREFIX, Selector
-from carrypost.model.times import NEVER
-from carrypost.model.visible import Selectable
 from carrypost.mom.admission import HELD_MAX, HELD_MIN
-from carrypost.mom.correlated import Correlated, correlation_asked
+from carrypost.mom.groups import Correlated, Group, Party, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Declare
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.groups import Policy
 
 _rank = attrgetter("rank")
-_FIRST, _LAST = (-inf,), (inf,)
-"""Before and after every rank."""
 _OWN = "$"
 """Names of queues begin so that a node made for itself, such as that of replies: nobody else receives from them."""
-
-
-class Party:
-    """A node that asks for messages of a queue, or has some that it did not answer yet."""
-
-    __slots__ = ("held", "node", "requests", "turn")
-
-    def __init__(self, node: NodeId, turn: int) -> None:
-        self.node = node
-        self.turn = turn
-        """When it was given something the last time, as a place among all assignments and requests."""
-        self.requests = 0
-        """How many stand."""
-        self.held = 0
-        """Messages that are assigned to it."""
-
-
-class Standing:
-    """A request that stands at the manager."""
-
-    __slots__ = ("began", "credit", "deadline_us", "group", "heard", "number", "party", "silent", "taken", "turn")
-
-    def __init__(self, party: Party, number: int, group: Group, began: int) -> None:
-        self.party = party
-        self.number = number
-        """Its node's own."""
-        self.group = group
-        self.began = began
-        """Its place among all requests, as they came."""
-        self.turn = began
-        """When it was given something the last time, as a place among all assignments and requests."""
-        self.credit = 0
-        """How many it takes in all."""
-        self.taken = 0
-        """How many it was given. Of another node's request, this is the number of its latest assignment."""
-        self.heard = 0
-        """Up to which number its node knows its assignments."""
-        self.deadline_us = NEVER
-        self.silent = False
-        """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
-
-    @property
-    def node(self) -> NodeId:
-        """The node that asks."""
-        return self.party.node
-
-    def grant(self, credit: int, taken: int = 0) -> None:
-        """It was heard of, and takes so many in all, of which it was given so many at least."""
-        self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
-        self._note()
-
-    def take(self, turn: int) -> None:
-        """It is given one more."""
-        self.taken += 1
-        self.turn = self.party.turn = turn
-        self._note()
-
-    def give_back(self) -> None:
-        """One that a consumer of this node was given did not come to it, and never will: it takes another instead."""
-        self.taken -= 1
-        self._note()
-
-    def mark_silent(self, *, silent: bool) -> None:
-        """Nothing is heard of it, or something is again."""
-        self.silent = silent
-        self._note()
-
-    def _note(self) -> None:
-        self.group.note(self, asks=self.taken < self.credit and not self.silent)
-
-
-Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
-"""Chooses who gets a message, of those who ask for it (`mom.policies`)."""
-
-
-class Group:
-    """Requests with the same selector."""
-
-    __slots__ = (
-        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "requests", "selector",
-    )  # fmt: skip
-
-    def __init__(self, selector: str, correlated: Correlated) -> None:
-        self.selector = selector
-        self._selector = Selector(selector) if selector else None
-        self._correlated = correlated
-        self.correlation = None if self._selector is None else correlation_asked(self._selector)
-        """The one correlation id that is asked for: what waits is then found by it, and not here."""
-        self._fields = HEADER_PREFIX in selector
-        """Whether it may name a header field: to offer them takes longer than most selectors do."""
-        self.requests: dict[tuple[NodeId, int], Standing] = {}
-        self.asking: dict[Standing, None] = {}
-        """Those of them that take another one."""
-        self._found: list[QueueEntry] = []
-        """What waits and is selected, in order, as far as it was looked at."""
-        self._looked: tuple[float, ...] = _FIRST
-        """What waits was looked at up to this rank."""
-
-    def note(self, standing: Standing, *, asks: bool) -> None:
-        """One of the requests takes another message, or none for now."""
-        if not asks:
-            self.asking.pop(standing, None)
-        elif standing not in self.asking:
-            self.asking[standing] = None
-            if self.correlation is not None and len(self.asking) == 1:
-                self._correlated.asks(self.correlation)
-
-    def _selects(self, descriptor: Descriptor) -> bool:
-        return self._selector is None or self._selector.matches(
-            Selectable(descriptor) if self._fields else descriptor.attributes
-        )
-
-    def came(self, entry: QueueEntry) -> None:
-        """One more waits."""
-        if entry.rank <= self._looked and self._selects(entry.descriptor):
-            insort(self._found, entry, key=_rank)
-
-    def went(self, entry: QueueEntry) -> None:
-        """One waits no more."""
-        found = self._found
-        if found and found[0].rank <= entry.rank <= found[-1].rank:
-            at = bisect_left(found, entry.rank, key=_rank)
-            if found[at] is entry:
-                del found[at]
-
-    def first(self, waiting: list[QueueEntry]) -> QueueEntry | None:
-        """The first that waits and is selected; it is looked for where none is known."""
-        found = self._found
-        if not found and self._looked < _LAST:
-            for at in range(bisect_right(waiting, self._looked, key=_rank), len(waiting)):
-                if self._selects(waiting[at].descriptor):
-                    found.append(waiting[at])
-                    self._looked = waiting[at].rank
-                    break
-            else:
-                self._looked = _LAST
-        return found[0] if found else None
 
 
 class Queue:
@@ -180,7 +34,7 @@ class Queue:
 
     __slots__ = (
         "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_requests", "_searching", "_waiting",
-        "asked", "bytes", "destination", "entries", "number",
+        "asked", "destination", "entries", "number",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.manager import Manager
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Standing
     from carrypost.mom.state import Tenure
 
 _IDLE_US = 60_000_000
@@ -247,7 +247,7 @@ class Receiver:
             else:
                 known = control.Gone(item.queue, item.request, item.numbers, known=True)
                 self._post.add(node, Said(known), 1, until_us=now + REQUEST_US)
-        elif self._requests.get(item.request) == destination or item.request <= self._forgotten:
+        elif destination in self._asked and item.request <= self._request:
             self._withdraw(node, item.queue, item.request, now)
         else:
             self._outputs.refuse("assignment", node)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
-    from carrypost.mom.queue import Queue, Standing
+    from carrypost.mom.groups import Standing
+    from carrypost.mom.queue import Queue
 
 ASK: Final = 1
 WITHDRAW: Final = 2

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from carrypost.mom.declared import Declared
     from carrypost.mom.entries import QueueEntry
     from carrypost.mom.gaps import Gaps
+    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.queue import Queue, Standing
+    from carrypost.mom.queue import Queue
 
 FAMILY = b"R"
 LIFE_BITS = 32

@@ -186,7 +186,7 @@ class Outbox:
         self.jobs = {}
         """By slot: what is not done. Whoever serves requests bounds it."""
         self._levels: dict[int, deque[Job]] = {}
-        self.retransmissions = Retransmissions()
+        self.retransmissions: Retransmissions[Job, Item] = Retransmissions()
         self._unfinished: list[Job] = []
         """Jobs that are done, while more of their message was asked for."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()

@@ -7,58 +7,59 @@ here, and not what all jobs have: a neighbour that loses much decides how much t
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from carrypost.gossip.transfers.outbox import Content, Item, Job
+J = TypeVar("J")
+I = TypeVar("I")  # noqa: E741 - an item
 
 
-class Retransmissions:
-    """Contents of lost frames."""
+class Retransmissions(Generic[J, I]):
+    """Contents of lost frames: jobs and their items."""
 
     __slots__ = ("_items", "_order")
 
     def __init__(self) -> None:
-        self._order: OrderedDict[Content, None] = OrderedDict()
-        self._items: dict[Job, dict[Item, None]] = {}
+        self._order: OrderedDict[tuple[J, I], None] = OrderedDict()
+        self._items: dict[J, dict[I, None]] = {}
         """The same, by job."""
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[tuple[J, I]]:
         return iter(self._order)
 
-    def of(self, job: Job) -> Collection[Item]:
+    def of(self, job: J) -> Collection[I]:
         """Return the items of a job."""
         return self._items.get(job, ())
 
-    def append(self, content: Content) -> None:
+    def append(self, content: tuple[J, I]) -> None:
         """Add a content behind all others."""
         self._order[content] = None
         self._items.setdefault(content[0], {})[content[1]] = None
 
-    def put_first(self, job: Job, items: Sequence[Item]) -> None:
+    def put_first(self, job: J, items: Sequence[I]) -> None:
         """Add items of a job before all others."""
         for item in reversed(items):
             self.append((job, item))
             self._order.move_to_end((job, item), last=False)
 
-    def popleft(self) -> Content:
+    def popleft(self) -> tuple[J, I]:
         """Take the first."""
         content, _ = self._order.popitem(last=False)
         self._forget(*content)
         return content
 
-    def discard(self, content: Content) -> None:
+    def discard(self, content: tuple[J, I]) -> None:
         """Drop a content, if it is here."""
         if content in self._order:
             del self._order[content]
             self._forget(*content)
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: J) -> None:
         """Drop all of a job."""
         for item in self._items.pop(job, ()):
             del self._order[job, item]
@@ -68,7 +69,7 @@ class Retransmissions:
         self._order.clear()
         self._items.clear()
 
-    def _forget(self, job: Job, item: Item) -> None:
+    def _forget(self, job: J, item: I) -> None:
         items = self._items[job]
         del items[item]
         if not items:

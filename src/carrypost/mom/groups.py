@@ -1,0 +1,258 @@
+"""Requests at one queue, in groups of the same selector.
+
+Of a group is known what it selects of the messages up to some place, so each message is held against each selector
+once. Requests that ask for one correlation id each, as every program does that waits for a reply, may be ten thousand.
+They are not held against each message one by one: what waits is found by its correlation id, and the ids that are both
+asked for and there are in a heap (`Correlated`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from carrypost.model.selector import HEADER_PREFIX, Selector
+from carrypost.model.times import NEVER
+from carrypost.model.visible import Selectable
+
+if TYPE_CHECKING:
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.entries import QueueEntry
+
+_FIELD = "JMSCorrelationID"
+_rank = attrgetter("rank")
+_FIRST, _LAST = (-inf,), (inf,)
+"""Before and after every rank."""
+
+
+class Party:
+    """A node that asks for messages of a queue, or has some that it did not answer yet."""
+
+    __slots__ = ("held", "node", "requests", "turn")
+
+    def __init__(self, node: NodeId, turn: int) -> None:
+        self.node = node
+        self.turn = turn
+        """When it was given something the last time, as a place among all assignments and requests."""
+        self.requests = 0
+        """How many stand."""
+        self.held = 0
+        """Messages that are assigned to it."""
+
+
+class Standing:
+    """A request that stands at the manager."""
+
+    __slots__ = ("began", "credit", "deadline_us", "group", "heard", "number", "party", "silent", "taken", "turn")
+
+    def __init__(self, party: Party, number: int, group: Group, began: int) -> None:
+        self.party = party
+        self.number = number
+        """Its node's own."""
+        self.group = group
+        self.began = began
+        """Its place among all requests, as they came."""
+        self.turn = began
+        """When it was given something the last time, as a place among all assignments and requests."""
+        self.credit = 0
+        """How many it takes in all."""
+        self.taken = 0
+        """How many it was given. Of another node's request, this is the number of its latest assignment."""
+        self.heard = 0
+        """Up to which number its node knows its assignments."""
+        self.deadline_us = NEVER
+        self.silent = False
+        """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
+
+    @property
+    def node(self) -> NodeId:
+        """The node that asks."""
+        return self.party.node
+
+    def grant(self, credit: int, taken: int = 0) -> None:
+        """It was heard of, and takes so many in all, of which it was given so many at least."""
+        self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
+        self._note()
+
+    def take(self, turn: int) -> None:
+        """It is given one more."""
+        self.taken += 1
+        self.turn = self.party.turn = turn
+        self._note()
+
+    def give_back(self) -> None:
+        """One that a consumer of this node was given did not come to it, and never will: it takes another instead."""
+        self.taken -= 1
+        self._note()
+
+    def mark_silent(self, *, silent: bool) -> None:
+        """Nothing is heard of it, or something is again."""
+        self.silent = silent
+        self._note()
+
+    def _note(self) -> None:
+        self.group.note(self, asks=self.taken < self.credit and not self.silent)
+
+
+Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
+"""Chooses who gets a message, of those who ask for it (`mom.policies`)."""
+
+
+class Group:
+    """Requests with the same selector."""
+
+    __slots__ = (
+        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "requests", "selector",
+    )  # fmt: skip
+
+    def __init__(self, selector: str, correlated: Correlated) -> None:
+        self.selector = selector
+        self._selector = Selector(selector) if selector else None
+        self._correlated = correlated
+        self.correlation = None if self._selector is None else correlation_asked(self._selector)
+        """The one correlation id that is asked for: what waits is then found by it, and not here."""
+        self._fields = HEADER_PREFIX in selector
+        """Whether it may name a header field: to offer them takes longer than most selectors do."""
+        self.requests: dict[tuple[NodeId, int], Standing] = {}
+        self.asking: dict[Standing, None] = {}
+        """Those of them that take another one."""
+        self._found: list[QueueEntry] = []
+        """What waits and is selected, in order, as far as it was looked at."""
+        self._looked: tuple[float, ...] = _FIRST
+        """What waits was looked at up to this rank."""
+
+    def note(self, standing: Standing, *, asks: bool) -> None:
+        """One of the requests takes another message, or none for now."""
+        if not asks:
+            self.asking.pop(standing, None)
+        elif standing not in self.asking:
+            self.asking[standing] = None
+            if self.correlation is not None and len(self.asking) == 1:
+                self._correlated.asks(self.correlation)
+
+    def _selects(self, descriptor: Descriptor) -> bool:
+        return self._selector is None or self._selector.matches(
+            Selectable(descriptor) if self._fields else descriptor.attributes
+        )
+
+    def came(self, entry: QueueEntry) -> None:
+        """One more waits."""
+        if entry.rank <= self._looked and self._selects(entry.descriptor):
+            insort(self._found, entry, key=_rank)
+
+    def went(self, entry: QueueEntry) -> None:
+        """One waits no more."""
+        found = self._found
+        if found and found[0].rank <= entry.rank <= found[-1].rank:
+            at = bisect_left(found, entry.rank, key=_rank)
+            if found[at] is entry:
+                del found[at]
+
+    def first(self, waiting: list[QueueEntry]) -> QueueEntry | None:
+        """The first that waits and is selected; it is looked for where none is known."""
+        found = self._found
+        if not found and self._looked < _LAST:
+            for at in range(bisect_right(waiting, self._looked, key=_rank), len(waiting)):
+                if self._selects(waiting[at].descriptor):
+                    found.append(waiting[at])
+                    self._looked = waiting[at].rank
+                    break
+            else:
+                self._looked = _LAST
+        return found[0] if found else None
+
+
+def correlation_asked(selector: Selector) -> str | None:
+    """Return the one correlation id that a selector asks for; None if it asks for anything else."""
+    found = selector.equality
+    return found[1] if found is not None and found[0] == _FIELD else None
+
+
+def _correlation_of(descriptor: Descriptor) -> str | None:
+    return None if descriptor.headers is None else descriptor.headers.correlation
+
+
+class Correlated:
+    """What waits in one queue by its correlation id, and the groups of requests that ask for one."""
+
+    __slots__ = ("_groups", "_heap", "_noted", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[QueueEntry]] = {}
+        """In order."""
+        self._groups: dict[str, dict[Group, None]] = {}
+        self._heap: list[tuple[tuple[int, int, int], str]] = []
+        """Ranks of the first that wait for an id that is asked for. Some do not wait, or are not asked for any more."""
+        self._noted: set[tuple[tuple[int, int, int], str]] = set()
+        """What is in the heap, each once."""
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def came(self, entry: QueueEntry) -> None:
+        """One more waits."""
+        correlation = _correlation_of(entry.descriptor)
+        if correlation is not None:
+            insort(self._waiting.setdefault(correlation, []), entry, key=_rank)
+            self._note(correlation)
+
+    def went(self, entry: QueueEntry) -> None:
+        """One waits no more."""
+        correlation = _correlation_of(entry.descriptor)
+        waiting = self._waiting.get(correlation or "", [])
+        at = bisect_left(waiting, entry.rank, key=_rank)
+        if correlation is None or at >= len(waiting) or waiting[at] is not entry:
+            return
+        del waiting[at]
+        if waiting:
+            self._note(correlation)
+        else:
+            del self._waiting[correlation]
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def add(self, correlation: str, group: Group) -> None:
+        """A group of requests asks for this id."""
+        self._groups.setdefault(correlation, {})[group] = None
+
+    def remove(self, correlation: str, group: Group) -> None:
+        """A group is no more."""
+        groups = self._groups[correlation]
+        del groups[group]
+        if not groups:
+            del self._groups[correlation]
+
+    def asks(self, correlation: str) -> None:
+        """A request of a group takes another message."""
+        self._note(correlation)
+
+    def _note(self, correlation: str) -> None:
+        waiting = self._waiting.get(correlation)
+        if waiting and self._asking(correlation) and (note := (waiting[0].rank, correlation)) not in self._noted:
+            self._noted.add(note)
+            heappush(self._heap, note)
+
+    def _asking(self, correlation: str) -> list[Standing]:
+        return [standing for group in self._groups.get(correlation, ()) for standing in group.asking]
+
+    # --- assignment ----------------------------------------------------------------------------------------
+
+    def first(self, is_able: Callable[[Standing], bool]) -> tuple[QueueEntry, list[Standing]] | None:
+        """Return the first that waits for an id that a request asks for which is able, and all such requests."""
+        heap, passed_over, found = self._heap, [], None
+        while heap and found is None:
+            rank, correlation = heap[0]
+            waiting, asking = self._waiting.get(correlation), self._asking(correlation)
+            if not waiting or waiting[0].rank != rank or not asking:
+                self._noted.discard(heappop(heap))
+            elif able := [each for each in asking if is_able(each)]:
+                found = waiting[0], able
+            else:
+                passed_over.append(heappop(heap))
+        for each in passed_over:
+            heappush(heap, each)
+        return found
