@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from carrypost import Consumer, Context, Message, Producer, SessionMode, Topic, testing
 
 NEWS = Topic("news")
+AT_ONCE = {"redelivery_delay_s": 0.0}
+"""Settings of messaging for tests in which programs fail often: what they failed with comes again at once."""
 SOON_S = 60.0
 """Longer than two nodes in reach of each other need for anything."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
+from tests.jms_scenes import AT_ONCE, NEWS, SOON_S, got, scene, texts
 
 from carrypost import Context, JMSException, ListenerException, Message, Queue, SessionMode, Topic, testing
 from carrypost.model.address import has_wildcard
@@ -95,7 +95,7 @@ async def test_the_queue_of_dead_letters_is_named_as_the_program_names_the_topic
         assert await browsed(context, Queue(f"{letters}@a")) == ["x"]
 
 
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_dead_letters_of_a_topic_are_in_a_queue_of_its_subscription(net: testing.Network) -> None:
     failing = Failing()
     async with net.context("a", client_id="me") as context:
@@ -149,7 +149,7 @@ async def test_a_failure_that_the_program_caught_itself_does_not_fail_its_test(n
         assert context.given_up == 1
 
 
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_a_dead_letter_that_a_program_fails_with_stays_with_it_until_it_ends(net: testing.Network) -> None:
     failing = Failing()
     async with net.context("a") as context:

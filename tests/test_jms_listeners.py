@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
+from tests.jms_scenes import AT_ONCE, NEWS, SOON_S, got, scene, texts
 
 from carrypost import (
     Consumer,
@@ -148,7 +148,7 @@ async def test_a_listener_that_is_mended_gets_the_message_at_its_next_try(
 
 
 @pytest.mark.parametrize("mode", [AUTO, CLIENT], ids=lambda mode: mode.name)
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_a_listener_in_which_something_was_cancelled_has_failed_and_others_go_on(
     net: testing.Network, mode: SessionMode
 ) -> None:
@@ -190,7 +190,7 @@ async def test_listeners_of_one_context_are_served_in_the_order_of_handing_over(
         assert seen == ["y0", "x0", "y1", "x1", "y2", "x2"]
 
 
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_a_decorated_listener_has_a_context_of_its_own_and_counts_with_its_maker(net: testing.Network) -> None:
     async with net.context("a") as context:
         reported: list[JMSException] = []
@@ -222,7 +222,7 @@ def test_what_nobody_listens_to_is_logged_and_fails_the_test_that_it_is_in(caplo
         raise RuntimeError("so it goes")
 
     async def scene() -> None:
-        async with testing.network("a", seed=1) as net, net.context("a") as context:
+        async with testing.network("a", seed=1, messaging=AT_ONCE) as net, net.context("a") as context:
             (await context.create_consumer(NEWS)).set_message_listener(fails)
             await send(context, "x")
             await net.run(1)
@@ -237,7 +237,7 @@ def test_what_nobody_listens_to_is_logged_and_fails_the_test_that_it_is_in(caplo
         assert "the listener failed 6 times, and does not get this again" in error.getMessage()
 
 
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_an_exception_listener_that_fails_hears_of_the_next_one(
     net: testing.Network, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from tests.jms_scenes import NEWS, got, pair, scene, texts
+from tests.jms_scenes import AT_ONCE, NEWS, got, pair, scene, texts
 
 import carrypost
 from carrypost import (
@@ -292,7 +292,7 @@ async def test_row_101_a_message_without_a_body_has_none_to_give(net: testing.Ne
 
 
 @pytest.mark.parametrize("mode", [AUTO, DUPS_OK], ids=lambda mode: mode.name)
-@scene("a")
+@scene("a", messaging=AT_ONCE)
 async def test_row_102_a_message_with_which_a_listener_fails_comes_six_times_and_is_given_up(
     net: testing.Network, mode: SessionMode
 ) -> None:

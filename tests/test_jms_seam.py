@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.jms_encoded import EncodedProvider
+from tests.jms_scenes import AT_ONCE
 
 from carrypost import (
     Context,
@@ -148,7 +149,7 @@ def test_what_is_on_its_way_when_everything_comes_again_comes_once(
                 await again()
             assert [message.get_body(str) async for message in inbox.messages(timeout=1)] == list(map(str, range(12)))
 
-    play(scene, "a", messaging={"tries": 7})
+    play(scene, "a", messaging={"tries": 7} | AT_ONCE)
 
 
 def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:
@@ -239,7 +240,7 @@ def test_what_is_given_up_goes_through_values(play: Callable[..., None]) -> None
 
             (await ctx.create_consumer(box)).set_message_listener(fail)
             await ctx.create_producer().send(box, "x")
-            await net.run(5)
+            await net.run(60)
             dead = ctx.create_browser(ctx.create_queue(f"DLQ.{box.queue_name}"))
             assert [each.get_body(str) async for each in dead] == ["x"]
             assert len(told) == 1

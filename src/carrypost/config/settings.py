@@ -151,6 +151,9 @@ class Messaging:
     forgotten in a week. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message is handed over that is never acknowledged; then it is a dead letter."""
+    redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
+    """How long a session hands out nothing after a rollback, or after a listener failed; twice as long each time that
+    this happens in a row, up to a minute. 0: it goes on at once."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""
     receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)

@@ -10,6 +10,7 @@ import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
 from carrypost.jms.calling import called, is_called_by
+from carrypost.jms.pausing import pause_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ class Listening:
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._ends = False
+        self._ends = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost listeners")
 
     def wake(self) -> None:
@@ -75,17 +76,17 @@ class Listening:
 
     async def close(self) -> None:
         """Let the one that is being called end, and call none any more."""
-        self._ends = True
+        self._ends.set()
         self._news.set()
         await asyncio.wait({self._task})
 
     def abandon(self) -> None:
         """What a listener is doing is cut off: the node is gone, or nobody waits any more."""
-        self._ends = True
+        self._ends.set()
         self._task.cancel()
 
     async def _run(self) -> None:
-        while not self._ends:
+        while not self._ends.is_set():
             consumer = self._next()
             if consumer is None:
                 self._news.clear()
@@ -141,7 +142,7 @@ class Listening:
             if handed.count >= tries:
                 await self._session.give_up(handed.number, given_up(message, handed.count, error))
                 return False
-            if self._ends:
+            if await self._pause(handed.count):
                 return False
             count = await works.provider.retry(works.session, handed.number)
             handed = msgspec.structs.replace(handed, count=count)
@@ -149,6 +150,17 @@ class Listening:
             if again is None:
                 return False  # It expired.
             message = again
+
+    async def _pause(self, failures: int) -> bool:
+        """Wait before the next try; return True if there is none, as listeners are called no more."""
+        try:
+            async with asyncio.timeout(
+                pause_s(self._session.works.provider.place.settings.redelivery_delay_s, failures)
+            ):
+                await self._ends.wait()
+        except TimeoutError:
+            pass
+        return self._ends.is_set()
 
     async def _called(self, listener: Listener, message: Message) -> BaseException | None:
         """Call a listener; return what it raised."""

@@ -5,6 +5,8 @@ A session is one line of work. APIs for programs have it behind their own object
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -23,6 +25,7 @@ from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
 from carrypost.jms.destinations import Destination, Queue, named
 from carrypost.jms.listening import Listening, given_up
+from carrypost.jms.pausing import Pause, pause_s
 from carrypost.jms.resolving import resolved
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
@@ -75,12 +78,16 @@ class Session:
         self.acknowledging = acknowledging(mode, self.works)
         self.sends = Sends(connection.provider.place.node)
         self.completions = Completions()
+        self.pause = Pause(connection.provider.place.settings.redelivery_delay_s, self.wake)
+        self._releases: set[asyncio.Task[None]] = set()
+        """Messages that come again in a while."""
         self.transaction = (
             Transaction(
                 self.works,
                 self.acknowledging,
                 self.sends,
                 self.completions,
+                self.pause,
                 take_back=self._take_back,
                 drop_through=self._drop_through,
             )
@@ -189,7 +196,7 @@ class Session:
     @property
     def delivers(self) -> bool:
         """Whether messages may be given to the program."""
-        return self.connection.started and not self._draining
+        return self.connection.started and not self._draining and not self.pause.is_on
 
     def came_alone(self) -> None:
         """A message came that perhaps ended an earlier life: the node hands over nothing else with it."""
@@ -287,14 +294,25 @@ class Session:
         await self.acknowledging.acknowledge(number)
 
     async def release(self, number: int, message: Message, error: BaseException) -> None:
-        """Let a message come again that the program failed with; too often, and it is given up."""
+        """Let a message come again, after a while, that the program failed with; too often, and it is given up."""
         self.works.check()
         count = message.get_int_property("JMSXDeliveryCount")
         if isinstance(error, Exception) and count >= self.works.provider.place.settings.tries:
             await self.give_up(number, given_up(message, count, error), seen=True)
             return
         self.acknowledging.forget_one(number)
-        await self.works.provider.recover(self.number, (), (number,))
+        first_s = self.works.provider.place.settings.redelivery_delay_s
+        if first_s and isinstance(error, Exception):
+            task = asyncio.get_running_loop().create_task(self._release_in(pause_s(first_s, count), number))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+        else:
+            await self.works.provider.recover(self.number, (), (number,))
+
+    async def _release_in(self, delay_s: float, number: int) -> None:
+        await asyncio.sleep(delay_s)
+        with suppress(JMSException):  # A session that is closed has given it back.
+            await self.works.provider.recover(self.number, (), (number,))
 
     async def recover(self) -> None:
         """Let everything come again that was not acknowledged."""
@@ -354,6 +372,9 @@ class Session:
         self._end(reason)
 
     def _end(self, reason: str) -> None:
+        self.pause.end()
+        for task in self._releases:
+            task.cancel()
         for consumer in list(self.consumers.values()):
             self._forget(consumer)
             consumer.end(reason)

@@ -19,6 +19,7 @@ from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.passage import stamp
+from carrypost.jms.pausing import Pause
 from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.works import SessionWorks
@@ -47,17 +48,21 @@ class Transaction:
         acknowledging: TransactedAcknowledging,
         sends: Sends,
         completions: Completions,
+        pause: Pause,
         *,
         take_back: Callable[[], list[int]],
         drop_through: Callable[[int], None],
     ) -> None:
         self._works, self._acknowledging, self._sends, self._completions = works, acknowledging, sends, completions
+        self._pause = pause
         self._take_back = take_back
         """What consumers have and their program never saw, which they do not have any more."""
         self._drop_through = drop_through
         """Forget what comes again because it was handed over before a number."""
         self._drafts: list[Drafted] = []
         self._committing = False
+        self._received = False
+        """Whether the transaction that is about to end received anything."""
 
     def check_idle(self) -> None:
         """Raise while a commit runs."""
@@ -117,6 +122,7 @@ class Transaction:
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """The node has it: the next transaction begins. Returns what each was sent with."""
         made = _made(drafts, sent.result())
+        self._received = bool(self._acknowledging.numbers)
         for each, descriptor in made:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []
@@ -133,6 +139,7 @@ class Transaction:
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
             self._committing = False
+        self._pause.succeed()
         for each, descriptor in made:
             _stored(each, descriptor)
             died = JMSException("the message expired before its transaction was committed")
@@ -143,6 +150,7 @@ class Transaction:
         await self._works.ready()
         self.check_idle()
         self.abandon()
+        self._received = bool(self._acknowledging.numbers)
         self._acknowledging.forget()
         await self._roll_back()
 
@@ -168,6 +176,8 @@ class Transaction:
         self._completions.follow(done, draft.message, draft.listener)
 
     async def _roll_back(self) -> None:
+        if self._received:
+            self._pause.begin()
         self._drop_through(await self._works.provider.rollback(self._works.session, self._take_back()))
 
 
