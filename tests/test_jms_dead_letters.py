@@ -7,8 +7,19 @@ import logging
 import pytest
 from tests.jms_scenes import AT_ONCE, NEWS, SOON_S, got, scene, texts
 
-from carrypost import Context, JMSException, ListenerException, Message, Queue, SessionMode, Topic, testing
+from carrypost import (
+    Context,
+    InvalidDestinationException,
+    JMSException,
+    ListenerException,
+    Message,
+    Queue,
+    SessionMode,
+    Topic,
+    testing,
+)
 from carrypost.model.address import has_wildcard
+from carrypost.naming import InitialContext
 
 INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
 BOX, DEAD, DEAD_MAIL = Queue("box@a"), Queue("DLQ.box@a"), Queue("DLQ.topic/news@a")
@@ -189,3 +200,43 @@ async def test_a_dead_letter_is_written_when_the_disk_has_room_again(net: testin
     async with net.context("a") as context:
         assert await browsed(context, DEAD) == ["x"]
         assert await browsed(context, BOX) == []
+
+
+@scene("a", "b", messaging={"tries": 1})
+async def test_dead_letters_can_be_waited_for_before_there_are_any(net: testing.Network) -> None:
+    async with net.context("a", INDIVIDUAL) as here, net.context("b") as there:
+        jobs = await here.declare_queue("jobs")
+        near = await here.create_consumer(here.create_queue("DLQ.jobs"))
+        assert [message async for message in here.create_browser(here.create_queue("DLQ.jobs"))] == []
+        await near.close()
+        far = await there.create_consumer(Queue("DLQ.jobs@a"))
+        await here.create_producer().send(jobs, "bad")
+        with pytest.raises(KeyError):
+            async with (await got(await here.create_consumer(jobs))).processing():
+                raise KeyError
+        assert (await got(far)).get_body(str) == "bad"
+
+
+@scene("a")
+async def test_dead_letters_of_a_topic_can_be_waited_for_before_there_are_any(net: testing.Network) -> None:
+    async with net.context("a") as context, net.context("a") as other:
+        context.set_exception_listener(lambda _: None)
+        letters = await other.create_consumer(other.create_queue("DLQ.topic/news"))
+
+        def fail(message: object) -> None:
+            raise ValueError(message)
+
+        (await context.create_consumer(NEWS)).set_message_listener(fail)
+        await context.create_producer().send(NEWS, "bad")
+        assert (await got(letters)).get_body(str) == "bad"
+
+
+@scene("a", "b")
+async def test_names_of_dead_letters_are_those_of_this_node_whatever_others_advertise(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        await here.declare_queue("jobs")
+        await InitialContext(there).bind("DLQ.jobs", await there.declare_queue("trap"))
+        await net.run(SOON_S)
+        assert await InitialContext(here).lookup("DLQ.jobs") == Queue("DLQ.jobs@a")
+        with pytest.raises(InvalidDestinationException):
+            await here.create_consumer(here.create_queue("DLQ.nothing"))

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException, StateError
+from carrypost.model.address import Kind
 from carrypost.mom.messaging import Messaging
+from carrypost.mom.names import Binding
 from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
@@ -22,10 +24,9 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.address import Kind
     from carrypost.model.ids import MessageId
     from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
-    from carrypost.mom.names import Bind, Binding
+    from carrypost.mom.names import Bind
 
 
 class Stepping(Protocol):
@@ -246,7 +247,11 @@ class HostMessaging:
     def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
         """What a name stands for on this device; `kind`: nothing else is meant. Raises a `NamingException`."""
         with self._host.step(now, links=False):
-            names = self._awake().directory.names
+            messaging = self._awake()
+            names = messaging.directory.names
+            letters = messaging.queues.letters_named(name)
+            if letters is not None and name not in names.bound and kind in (None, Kind.QUEUE):
+                return Binding(name, letters)  # A node that advertises such a name is not in the way.
             found = names.lookup(name, kind)
             if found is None:
                 raise names.missing(name, "name" if kind is None else kind)

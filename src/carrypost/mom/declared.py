@@ -10,6 +10,7 @@ from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.model import address
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.letters import DEAD_LETTERS, name_here, source_of
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queue import Queue
 
@@ -59,6 +60,25 @@ class Declared:
             raise InvalidDestinationException(
                 f"this node manages no queue {address.name_of(destination) or destination!r}: declare it first"
             )
+        return found
+
+    def letters_of(self, queue: Queue) -> Queue:
+        """Return the queue for dead letters of a queue. Whoever may receive from the queue may receive from this."""
+        name = DEAD_LETTERS + queue.asked.name
+        known = self._queues.get(address.queue(name, self._node))
+        return known or self.declare(Declare(name, receivers=queue.asked.receivers))[0]
+
+    def reach(self, destination: str) -> Queue | None:
+        """Return the queue of this address, made if it is for dead letters of a queue that is here.
+
+        So programs can wait for dead letters before there are any. Other nodes may ask for it, too: they make no more
+        of these queues than there are others.
+        """
+        found = self._queues.get(destination)
+        if found is None and (name := source_of(name_here(destination, self._node))):
+            source = self._queues.get(address.queue(name, self._node))
+            if source is not None and not source.asked.connection:
+                return self.letters_of(source)
         return found
 
     def declare(self, asked: Declare) -> tuple[Queue, bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model import address
+from carrypost.model.address import Kind
 from carrypost.model.headers import DESTINATION_MAX
 
 if TYPE_CHECKING:
@@ -16,6 +17,22 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "DLQ."
 """Names of queues with dead letters begin so; nodes give them, not programs."""
+
+
+def name_here(destination: str, node: NodeId) -> str:
+    """Return the name of a queue of this node; an empty text if the address is another's."""
+    found = address.address(destination)
+    return found.name if found is not None and found.kind is Kind.QUEUE and found.node == node else ""
+
+
+def source_of(name: str) -> str:
+    """Return what a queue for dead letters is named after, by its name; an empty text if it is another queue."""
+    return name.removeprefix(DEAD_LETTERS) if name.startswith(DEAD_LETTERS) else ""
+
+
+def is_of_topic(name: str) -> bool:
+    """Return True for the name of a queue for dead letters of a topic."""
+    return source_of(name).startswith(f"{Kind.TOPIC}/")
 
 
 def room_for(node: NodeId) -> int:

@@ -76,6 +76,10 @@ class Manager:
         """The queue of this address."""
         return self._declared.get(destination)
 
+    def reach(self, destination: str) -> Queue | None:
+        """Return the queue of this address; one for dead letters is made when it is first used."""
+        return self._declared.reach(destination)
+
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._declared)
 
@@ -226,12 +230,6 @@ class Manager:
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
 
-    def _letters_of(self, queue: Queue) -> Queue:
-        """Return the queue of dead letters of a queue, which those may receive from who may from the queue itself."""
-        name = DEAD_LETTERS + queue.asked.name
-        known = self.get(address.queue(name, self._node))
-        return known or self.declare(Declare(name, receivers=queue.asked.receivers))[0]
-
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
@@ -240,7 +238,7 @@ class Manager:
             return
         copy = entry.copy
         assert copy is not None
-        letters = self._letters_of(queue)
+        letters = self._declared.letters_of(queue)
         if not self._bounds.admits(letters, copy, moved=True):
             self.close(entry, control.FAILED, "nobody could consume it, and the queue of its dead letters is full")
             self.discard(entry, Reason.DEAD_LETTER)

@@ -22,8 +22,9 @@ from carrypost.mom import control
 from carrypost.mom.assignments import Assignments
 from carrypost.mom.browsing import Browsings
 from carrypost.mom.closed import NOTICE_US
-from carrypost.mom.commands import Browsing
+from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
+from carrypost.mom.letters import is_of_topic, name_here, source_of
 from carrypost.mom.manager import Manager
 from carrypost.mom.post import Said
 from carrypost.mom.receiver import Receiver
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
-    from carrypost.mom.commands import Declare, Receive
+    from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.names import Bind
@@ -252,12 +253,23 @@ class Queues:
         manager = address.addressee(destination)
         if manager is None or not destination.startswith(_QUEUE):
             raise InvalidDestinationException(f"no queue has the address {destination!r}")
-        queue = self.manager.get(destination)
+        queue = self.manager.reach(destination)
+        if queue is None and is_of_topic(name := name_here(destination, self._node)):
+            queue, _ = self.manager.declare(Declare(name))
         if queue is not None and queue.asked.connection not in (0, connection):
             raise InvalidDestinationException(
                 f"{queue.asked.name!r} is a temporary queue of another connection, which alone may receive from it"
             )
         return manager
+
+    def letters_named(self, name: str) -> str | None:
+        """Return the address of the queue for dead letters that this node has, or may have, by a bare name."""
+        source = source_of(name)
+        if not source:
+            return None
+        destination = address.queue(name, self._node)
+        known = (destination, address.queue(source, self._node))
+        return destination if is_of_topic(name) or any(map(self.manager.get, known)) else None
 
     def end_temporary(self, connection: int) -> None:
         """A connection is closed, and with it its temporary queues."""

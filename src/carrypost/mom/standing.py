@@ -121,7 +121,7 @@ class Requests:
 
     def open_to(self, name: str, node: NodeId) -> Queue | None:
         """Return the queue of this name if another node may receive from it; else count that it asked."""
-        queue = self._queues.get(address.queue(name, self._node))
+        queue = self._queues.reach(address.queue(name, self._node))
         if queue is None or queue.asked.connection:
             self._outputs.refuse("queue", node)
             return None
