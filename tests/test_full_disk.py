@@ -142,6 +142,24 @@ def test_what_is_wanted_here_comes_as_soon_as_the_disk_takes_it_again() -> None:
         assert [each.message for each in net.deliveries("reader")] == [message]
 
 
+def test_what_is_missing_of_a_large_message_is_not_asked_for_while_the_disk_is_full() -> None:
+    """Its pieces come one by one and are lost one by one: each time the others would be asked for again."""
+    with testing.network("author", "reader", seed=1, compress=False, rate_bytes_per_s=200_000) as net:
+        net.subscribe("reader", "news")
+        net.link("author", "reader")
+        net.advance(8)
+        net.fill_disk("reader")
+        message = net.publish("author", "news", bytes(40_000))
+        before = net.sent("reader").frames["Request"]
+        net.advance(4)
+        assert net.sent("reader").frames["Request"] - before == 1
+        net.advance(20)
+        assert net.sent("reader").frames["Request"] - before > 1, "it is tried again"
+        net.fill_disk("reader", full=False)
+        net.advance(20)
+        assert [each.message for each in net.deliveries("reader")] == [message]
+
+
 def test_of_an_event_whose_kind_recovery_does_not_know_a_lost_batch_says_nothing() -> None:
     host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
     host.start(0)

@@ -127,6 +127,9 @@ class Requests:
         parts: list[PieceRequest] = []
         inbox, wants, known = link.inbox, self._wants, self._cache.get
         due_us = link.timers.due[REQUEST_AGAIN]
+        if now < self._holdings.paused_until_us and inbox.wants:
+            # What came would be lost again, and asked for again at once: as fast as the link carries it.
+            among, due_us = (), min(due_us, self._holdings.paused_until_us)
         for handle in among:
             want = inbox.wants.get(handle)
             if want is None:
