@@ -64,7 +64,7 @@ def held_by_both(count: int, *, same: bool) -> Iterator[testing.Network]:
         yield net
 
 
-@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("same", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_ten_thousand_messages_that_both_hold_cost_three_datagrams(same: bool) -> None:
     with held_by_both(HELD, same=same) as net:
         meter = Meter(net)

@@ -14,6 +14,8 @@ from carrypost import testing
 TO_H1 = [f"{letter}" for letter in "abcdefghij"]
 TO_H2 = [f"{letter}" for letter in "uvw"]
 STEP_S = 0.0005
+anywhere = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+"""After one of so many datagrams."""
 
 
 def labels(net: testing.Network, node: str) -> list[str]:
@@ -106,10 +108,11 @@ def datagrams(paper_mode: bool) -> int:
         return arrived(net)
 
 
+@anywhere
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize("pause_s", [0.0, 0.4, 60.0])
-def test_cut_after_any_datagram_nothing_wedges(paper_mode: bool, pause_s: float) -> None:
-    for count in range(1, datagrams(paper_mode) + 1):
+def test_cut_after_any_datagram_nothing_wedges(paper_mode: bool, pause_s: float, every: int) -> None:
+    for count in range(1, datagrams(paper_mode) + 1, every):
         with testing.network("h2", paper_mode=paper_mode, rate_bytes_per_s=100_000) as net:
             until_both_are_awake(net)
             while arrived(net) < count:
@@ -120,10 +123,11 @@ def test_cut_after_any_datagram_nothing_wedges(paper_mode: bool, pause_s: float)
             finish(net)
 
 
+@anywhere
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize("sleeper", ["h1", "h2"])
-def test_either_host_may_fall_asleep_after_any_datagram(paper_mode: bool, sleeper: str) -> None:
-    for count in range(1, datagrams(paper_mode) + 1):
+def test_either_host_may_fall_asleep_after_any_datagram(paper_mode: bool, sleeper: str, every: int) -> None:
+    for count in range(1, datagrams(paper_mode) + 1, every):
         with testing.network("h2", paper_mode=paper_mode, rate_bytes_per_s=100_000) as net:
             until_both_are_awake(net)
             while arrived(net) < count:
@@ -134,9 +138,10 @@ def test_either_host_may_fall_asleep_after_any_datagram(paper_mode: bool, sleepe
             finish(net)
 
 
+@anywhere
 @pytest.mark.parametrize("victim", ["h1", "h2"])
-def test_either_host_may_crash_after_any_datagram(victim: str) -> None:
-    for count in range(1, datagrams(False) + 1):
+def test_either_host_may_crash_after_any_datagram(victim: str, every: int) -> None:
+    for count in range(1, datagrams(False) + 1, every):
         with testing.network("h2", rate_bytes_per_s=100_000) as net:
             until_both_are_awake(net)
             while arrived(net) < count:
@@ -146,9 +151,10 @@ def test_either_host_may_crash_after_any_datagram(victim: str) -> None:
             finish(net)
 
 
+@anywhere
 @pytest.mark.parametrize(("sender", "receiver"), [("h1", "h2"), ("h2", "h1")])
-def test_one_direction_may_fail_after_any_datagram(sender: str, receiver: str) -> None:
-    for count in range(1, datagrams(False) + 1):
+def test_one_direction_may_fail_after_any_datagram(sender: str, receiver: str, every: int) -> None:
+    for count in range(1, datagrams(False) + 1, every):
         with testing.network("h2", rate_bytes_per_s=100_000) as net:
             until_both_are_awake(net)
             while arrived(net) < count:

@@ -433,7 +433,7 @@ def test_thousands_of_half_messages_fit_into_bounded_memory(security: str, count
         stage.check()
 
 
-@pytest.mark.parametrize("security", ["signed", "off"])
+@pytest.mark.parametrize("security", ["signed", pytest.param("off", marks=pytest.mark.soak)])
 def test_very_small_fragments_do_not_take_more_memory_than_large_ones(security: str) -> None:
     limits = {"fragment_buffer_bytes_max": 64 * 1024, "partials_max": 4_096}
     with scene(security=security, limits=limits) as stage:

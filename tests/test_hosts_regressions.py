@@ -209,8 +209,15 @@ STEPS: list[Step] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("paper_mode", [False, True])
-@pytest.mark.parametrize("security", ["off", "signed"])
+@pytest.mark.parametrize(
+    ("security", "paper_mode"),
+    [
+        ("off", False),
+        ("signed", True),
+        pytest.param("off", True, marks=pytest.mark.soak),
+        pytest.param("signed", False, marks=pytest.mark.soak),
+    ],
+)
 def test_the_same_seed_and_steps_give_the_identical_record_encoded_or_not(security: str, paper_mode: bool) -> None:
     def rows(*, seed: int, encoded: bool) -> list[str]:
         world = Watched(

@@ -83,9 +83,10 @@ def crashed_after(steps: int, manager: str, victim: str) -> bool:
     return reached
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("manager", "victim"), [("worker", "worker"), ("shop", "worker"), ("shop", "shop")], ids=str)
-def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing(manager: str, victim: str) -> None:
-    for steps in count():
+def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing(manager: str, victim: str, every: int) -> None:
+    for steps in count(step=every):
         if not crashed_after(steps, manager, victim):
             break
     assert steps > 20

@@ -116,8 +116,15 @@ def test_what_is_refused_is_something_to_take() -> None:
     assert (refused.__class__.__name__, busy(host)) == ("Refused", False)
 
 
-@pytest.mark.parametrize("paper_mode", [False, True])
-@pytest.mark.parametrize("loss", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("paper_mode", "loss"),
+    [
+        (False, 0.3),
+        (True, 0.0),
+        pytest.param(False, 0.0, marks=pytest.mark.soak),
+        pytest.param(True, 0.3, marks=pytest.mark.soak),
+    ],
+)
 def test_no_host_of_a_busy_network_is_woken_too_late(paper_mode: bool, loss: float) -> None:
     names = ("a", "b", "c", "d")
     chance = random.Random(7)

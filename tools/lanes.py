@@ -15,7 +15,7 @@ import ast
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,14 +27,14 @@ SPARK: Final = "spark"
 COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
 """What a file takes that is not among the costs."""
-_PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 25.0, "laboratory": math.inf}
+_PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 40.0, "laboratory": math.inf}
 """How long a part may be: a process of its own costs a second or two, and a long one may be left over at the end."""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
 def lane_of(file: Path) -> str:
     """The lane of one file of tests."""
-    if "lab" in file.stem.split("_") or SPARK in _contents(file).names:
+    if "lab" in file.stem.split("_") or _contents(file).spark:
         return "laboratory"
     return "realtime" if _is_real(file) else "virtual"
 
@@ -82,21 +82,30 @@ class _Contents:
     """What a file says of its lane."""
 
     imports: frozenset[str]
-    names: frozenset[str]
-    """Parameters and strings: how tests ask for a fixture."""
+    spark: bool
+    """Whether it is the name of a parameter or a text: so tests ask for a fixture."""
 
 
 @functools.cache
 def _contents(file: Path) -> _Contents:
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
     imports: set[str] = set()
-    names: set[object] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant):
-            names.add(node.value)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.Import):
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
             imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             imports.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return _Contents(frozenset(imports), frozenset(name for name in names if isinstance(name, str)))
+    return _Contents(frozenset(imports), SPARK in text and any(map(_asks_for_spark, ast.walk(tree))))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements at any depth; what they compute is passed over, which would take most of the time."""
+    for part in ("body", "orelse", "handlers", "finalbody"):
+        for each in getattr(node, part, ()):
+            yield each
+            yield from _statements(each)
+
+
+def _asks_for_spark(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Constant) and node.value == SPARK) or (isinstance(node, ast.arg) and node.arg == SPARK)
