@@ -10,7 +10,8 @@ from carrypost.node.store.schema import free_bytes
 
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 512 * 1024
-"""It is taken only where so much is left beside it for the log, or it would have to be given up again at once."""
+"""So much is left beside it for the log, or it would have to be given up again at once."""
+_STEP_BYTES = 64 * 1024
 
 
 class Reserve:
@@ -18,42 +19,46 @@ class Reserve:
 
     def __init__(self, store: Path) -> None:
         self.path = store.with_name(store.name + ".reserve")
-        self.held = False
-        """Whether the room is taken now."""
+        self.held_bytes = 0
+        """How much room it takes now. What the disk has not it does not take: others may fill the disk meanwhile."""
+        with contextlib.suppress(OSError):
+            self.held_bytes = min(self.path.stat().st_size, RESERVE_BYTES)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the room is taken."""
+        return self.held_bytes == RESERVE_BYTES
 
     def make(self) -> bool:
-        """Take the room if the disk has it; whether it is held now. Never raises."""
-        if self.held:
+        """Take the room, or as much of it as the disk has; whether all of it is held now. Never raises."""
+        if self.whole:
             return True
-        with contextlib.suppress(OSError):
-            if self.path.stat().st_size == RESERVE_BYTES:
-                self.held = True
-                return True
-        if free_bytes(self.path) < RESERVE_BYTES + _MARGIN_BYTES:
-            return False
-        try:
-            self._fill()
-        except OSError:
-            self.give_up()
-            return False
-        self.held = True
-        return True
+        nbytes = min(RESERVE_BYTES, self.held_bytes + free_bytes(self.path) - _MARGIN_BYTES)
+        nbytes -= nbytes % _STEP_BYTES
+        if nbytes > self.held_bytes:
+            try:
+                self._fill(nbytes)
+            except OSError:
+                self.give_up()
+            else:
+                self.held_bytes = nbytes
+        return self.whole
 
-    def _fill(self) -> None:
+    def _fill(self, nbytes: int) -> None:
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             if hasattr(os, "posix_fallocate"):
                 # Zeroes that are only written might be packed by the file system until they take no room.
-                os.posix_fallocate(handle, 0, RESERVE_BYTES)
+                os.posix_fallocate(handle, 0, nbytes)
             else:
-                os.write(handle, bytes(RESERVE_BYTES))
-            os.ftruncate(handle, RESERVE_BYTES)
+                os.write(handle, bytes(nbytes))
+            os.ftruncate(handle, nbytes)
         finally:
             os.close(handle)
 
     def give_up(self) -> bool:
         """Give the room back; whether there was any to give."""
-        self.held = False
+        self.held_bytes = 0
         try:
             self.path.unlink()
         except OSError:

@@ -4,7 +4,8 @@ Consuming is the only way to make room, and it needs some itself: for notes of w
 for what queues say to other nodes, and for the log, which every commit goes through, deletions too. So the store never
 grows until the disk is full. Messages are refused while there is still room for the reserve and for the log beside it.
 What deletions free stays inside the store's file, where the log cannot use it: without room of its own the log could
-not even write messages into an empty store.
+not even write messages into an empty store. Half of the log's room is for works that acknowledge and send in one: they
+make room a moment later.
 
 Others may fill the disk nevertheless. Then everything but messages gets the room of the reserve, and the last of it is
 for batches that free some.
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.journal import HASHES, MESSAGE, META, PIECE, Batch, StoredMessage
+from carrypost.journal import HASHES, MESSAGE, META, PIECE, SEEN, Batch, StoredMessage
 from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
 
@@ -47,7 +48,9 @@ class Kind(enum.IntEnum):
     """It makes room, and takes little for notes. Without its incarnation no node starts."""
     NOTES = 1
     """It tells of messages, or it is what queues say to other nodes: without it nothing is consumed."""
-    MESSAGES = 2
+    WORKS = 2
+    """It acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon after it."""
+    MESSAGES = 3
 
 
 def kind_of(batch: Batch) -> Kind:
@@ -59,7 +62,9 @@ def kind_of(batch: Batch) -> Kind:
         return Kind.FREES if any(key[0] == PIECE for key in batch.deletes) else Kind.NOTES
     bodies = {name for kind, name, _ in batch.puts if kind in {PIECE, HASHES}}
     controls = all(_is_control(batch.puts.get((MESSAGE, name, 0))) for name in bodies)
-    return Kind.NOTES if controls else Kind.MESSAGES
+    if controls:
+        return Kind.NOTES
+    return Kind.WORKS if SEEN in kinds else Kind.MESSAGES
 
 
 def _is_control(value: object) -> bool:
@@ -79,7 +84,7 @@ class _Demand(NamedTuple):
 
 
 class Room:
-    """The room for one store. All of it belongs to the writer's thread, but for `full` and `Reserve.held`."""
+    """The room for one store. All of it belongs to the writer's thread, but for `full` and `Reserve.whole`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.reserve = Reserve(path)
@@ -98,7 +103,7 @@ class Room:
         nbytes = sum(item.nbytes for item in items)
         self._limit_log(short=free_bytes < _AMPLE_BYTES)
         self._demand = None
-        if not self.reserve.held or free_bytes < _AMPLE_BYTES + 3 * nbytes:
+        if not self.reserve.whole or free_bytes < _AMPLE_BYTES + 3 * nbytes:
             self._demand = _Demand(max(kind_of(item.batch) for item in items), nbytes, self._used_bytes())
 
     def takes(self) -> bool:
@@ -106,9 +111,12 @@ class Room:
         if self._demand is None:
             return True
         kind, nbytes, used_bytes = self._demand
-        if kind is Kind.FREES or (kind is Kind.NOTES and self.reserve.held) or self._used_bytes() <= used_bytes:
+        if kind is Kind.FREES or (kind is Kind.NOTES and self.reserve.held_bytes) or self._used_bytes() <= used_bytes:
             return True
-        return self._left_bytes() >= (_LAST_BYTES if kind is Kind.NOTES else RESERVE_BYTES + max(LOG_BYTES, nbytes))
+        if kind is Kind.NOTES:
+            return self._left_bytes() >= _LAST_BYTES
+        log_bytes = LOG_BYTES if kind is Kind.MESSAGES else LOG_BYTES // 2
+        return self._left_bytes() >= RESERVE_BYTES + max(log_bytes, nbytes)
 
     def _pages(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
@@ -122,22 +130,26 @@ class Room:
         What the log has counts if the store has all of its pages already: else emptying the log takes room first.
         """
         own_bytes = self._path.stat().st_size
-        left_bytes = schema.free_bytes(self._path) + own_bytes - self._used_bytes()
-        if self.reserve.held:
-            left_bytes += RESERVE_BYTES
+        left_bytes = schema.free_bytes(self._path) + self.reserve.held_bytes + own_bytes - self._used_bytes()
         if self._pages("page_count") * schema.PAGE_BYTES <= own_bytes:
             left_bytes += schema.wal(self._path).stat().st_size
         return left_bytes
 
-    def make(self, item: Item) -> bool:
-        """Make room for a batch that found none; whether the reserve was given up for it.
+    def make(self, item: Item) -> int:
+        """Make room for a batch that found none; how often the reserve was given up for that.
 
-        The log is emptied into the store, so that it is used from its start. Messages do not get the reserve.
+        The log is emptied into the store, so that it is used from its start. The store may have to grow for that: then
+        the log gets the reserve for a moment. Messages get no more than what the log leaves.
         """
         self.full = True
-        gave = kind_of(item.batch) is not Kind.MESSAGES and self.reserve.give_up()
-        self.empty_log()
-        return gave
+        small = kind_of(item.batch) <= Kind.NOTES
+        given = small and self.reserve.give_up()
+        if not self.empty_log() and self.reserve.give_up():
+            given = True
+            self.empty_log()
+            if not small:
+                self.reserve.make()
+        return int(given)
 
     def mend(self) -> None:
         """Take the reserve again as soon as there is room; the log gives back what it does not need."""
@@ -150,10 +162,12 @@ class Room:
             with contextlib.suppress(sqlite3.Error, OSError):
                 self.full = self._left_bytes() < RESERVE_BYTES + 2 * LOG_BYTES
 
-    def empty_log(self) -> None:
-        """Write what the log has into the store, if the disk lets that be done, and cut it off."""
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    def empty_log(self) -> bool:
+        """Write what the log has into the store and cut it off; whether that could be done."""
+        try:
+            return not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error:
+            return False
 
     def _limit_log(self, *, short: bool) -> None:
         """Let the log be short in time before the disk is full."""

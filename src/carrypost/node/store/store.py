@@ -238,7 +238,7 @@ class Store:
             "bytes": nbytes,
             "free_bytes": schema.free_bytes(self.path),
             "names": len(self._directory.entries),
-            "reserve": self._writer.room.reserve.held,
+            "reserve": self._writer.room.reserve.whole,
             "unanswered": len(self._open),
             "unanswered_bytes": self.unanswered_bytes,
             "recent_bytes": self._recent.nbytes,

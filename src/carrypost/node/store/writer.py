@@ -208,7 +208,7 @@ class Writer:
 
     @property
     def _wants_room(self) -> bool:
-        return self.room.full or not self.room.reserve.held
+        return self.room.full or not self.room.reserve.whole
 
     def _mend(self) -> None:
         now_s = time.monotonic()
