@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
+from tests.jms_scenes import AT_ONCE, NEWS, SOON_S, got, scene, texts
 
 from carrypost import JMSException, ListenerException, Message, Queue, SessionMode, Topic, testing
 
@@ -37,6 +37,19 @@ async def test_what_is_rolled_back_comes_again_after_longer_and_longer_pauses_an
         await context.commit()
         assert [type(each) for each in told] == [ListenerException]
         assert await texts(await plain.create_consumer(Queue("DLQ.box@a"))) == ["bad"]
+
+
+@scene("a", messaging=AT_ONCE | {"tries": 2})
+async def test_what_a_program_rolled_back_too_often_does_not_fail_its_test(net: testing.Network) -> None:
+    async with net.context("a", TRANSACTED) as context:  # Without an exception listener.
+        inbox = await context.create_consumer(NEWS)
+        async with net.context("a") as plain:
+            await plain.create_producer().send(NEWS, "bad")
+        for _ in range(2):
+            await got(inbox)
+            await context.rollback()
+        assert await inbox.receive(timeout=SOON_S) is None
+        assert context.given_up == 1
 
 
 @scene("a", messaging={"tries": 100})

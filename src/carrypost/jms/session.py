@@ -283,7 +283,8 @@ class Session:
             ListenerException(
                 f"the message {visible.message_id(event.descriptor)} to {event.descriptor.destination} was handed over "
                 f"{event.count} times and never acknowledged: it is a dead letter now"
-            )
+            ),
+            seen=True,  # The program rolled it back, or an earlier life ended with it.
         )
 
     # --- acknowledging: what messages and programs ask for -------------------------------------------------
