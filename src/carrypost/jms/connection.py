@@ -194,7 +194,12 @@ class Connection:
         self._listener = listener
 
     def report(self, error: JMSException, *, seen: bool = False) -> None:
-        """Tell the exception listener, or the log; `seen`: the program knows already what it is about."""
+        """Tell the exception listener, or the log; of one error that several works failed with, once.
+
+        `seen`: the program knows already what it is about.
+        """
+        if (error, seen) in self._reports:
+            return
         self._reports.append((error, seen))
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
@@ -208,7 +213,8 @@ class Connection:
         while self._reports:
             error, seen = self._reports.popleft()
             if self._listener is None:
-                _log.error("%s", error, exc_info=error)
+                # An answer of the node that says why has no traceback, and none is needed.
+                _log.error("%s", error, exc_info=error if error.__traceback__ is not None else None)
                 if not seen:
                     self._source.unheard(error)
                 continue
