@@ -298,6 +298,22 @@ def test_a_dead_letter_of_a_topic_that_finds_no_room_is_counted_as_lost() -> Non
         assert dead.texts == ["one", "two"]
 
 
+def test_dead_letters_of_a_topic_share_a_queue_that_is_there_under_that_name_with_other_options() -> None:
+    """A queue may be called as a topic's destination is, and name its receivers; its dead letters have them, too."""
+    with network("m") as net:
+        queue = declare(net, "m", "topic/news", receivers=("m",))
+        programs = [Program(net, "m", place, acknowledges=False) for place in (queue, "topic/news")]
+        for place in (queue, "topic/news"):
+            send(net, "m", place, place)
+        net.advance(1)
+        for program in programs:
+            program.messaging.release(next(_numbers), program.session, program.numbers, program.now, dead=True)
+            net.advance(1)
+        dead = Program(net, "m", "queue/m/DLQ.topic/news")
+        net.advance(1)
+        assert dead.texts == [queue, "topic/news"]
+
+
 def test_a_queue_beyond_its_bounds_declines_newcomers_and_asks_for_them_when_there_is_room() -> None:
     with network("m", "s", limits={"queue_messages_max": 10, "share_author": 1.0}) as net:
         queue = declare(net, "m", "jobs")

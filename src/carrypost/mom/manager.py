@@ -176,7 +176,8 @@ class Manager:
 
         It was handed over so often: answers to those are none to what follows.
         """
-        letters, _ = self.declare(Declare(letters_of_topic(pattern, self._node)))
+        name = letters_of_topic(pattern, self._node)
+        letters = self.get(address.queue(name, self._node)) or self.declare(Declare(name))[0]
         if copy.id in letters.entries:
             return True
         if not self._bounds.admits(letters, copy):
