@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -153,13 +154,10 @@ class Listening:
 
     async def _pause(self, failures: int) -> bool:
         """Wait before the next try; return True if there is none, as listeners are called no more."""
-        try:
-            async with asyncio.timeout(
-                pause_s(self._session.works.provider.place.settings.redelivery_delay_s, failures)
-            ):
+        first_s = self._session.works.provider.place.settings.redelivery_delay_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s(first_s, failures)):
                 await self._ends.wait()
-        except TimeoutError:
-            pass
         return self._ends.is_set()
 
     async def _called(self, listener: Listener, message: Message) -> BaseException | None:
