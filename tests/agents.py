@@ -43,10 +43,12 @@ class Agent:
             assert time.monotonic() < deadline_s, self.lines[-5:]
             time.sleep(0.01)
 
-    def kill(self) -> None:
+    def kill(self) -> str:
+        """End it; what it had to say to people."""
         self.process.kill()
         self.process.wait()
         self._reading.join()
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        with self.process.stdout, self.process.stderr as said:
+            return said.read().decode()

@@ -173,7 +173,9 @@ class Connection:
         self._listener = listener
 
     def report(self, error: JMSException) -> None:
-        """Tell the exception listener, or the log."""
+        """Tell the exception listener, or the log; of one error that several works failed with, once."""
+        if error in self._reports:
+            return
         self._reports.append(error)
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
@@ -187,7 +189,8 @@ class Connection:
         while self._reports:
             error = self._reports.popleft()
             if self._listener is None:
-                _log.error("%s", error, exc_info=error)
+                # An answer of the node that says why has no traceback, and none is needed.
+                _log.error("%s", error, exc_info=error if error.__traceback__ is not None else None)
                 self._source.unheard(error)
                 continue
             failed = await called(self._listener, error)

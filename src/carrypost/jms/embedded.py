@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
 
 
+_ENDED = "the node has ended"
+
+
 class NodeDrive:
     """A real node, as a provider drives it."""
 
@@ -113,7 +116,8 @@ class EmbeddedNode:
             found.node = found.provider = None
             if node is not None and provider is not None:
                 await node.stop()  # What was begun is written, and answered, before the provider ends.
-                provider.end("the node has ended")
+                why = node.store.failure
+                provider.end(f"the node has ended, and could not keep its last changes: {why}" if why else _ENDED)
             if not found.users:  # Who came while it stopped waits for the lock, and starts it again.
                 nodes.pop(self._folder, None)
 

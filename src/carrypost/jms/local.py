@@ -138,8 +138,9 @@ class LocalProvider(Provider):
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
         self._ended = reason
+        error = IllegalStateException(reason)
         for number in list(self._unanswered):
-            self._fail(number, IllegalStateException(reason))
+            self._fail(number, error)
         for waiting in self._awaited:
             if not waiting.done():
                 waiting.set_result(None)

@@ -225,6 +225,11 @@ class Store:
         """Whether something found no room on the disk, and messages still would not."""
         return self._writer.room.full
 
+    @property
+    def failure(self) -> str | None:
+        """Why the last batch was lost, if it was."""
+        return self._writer.counters.failure
+
     # --- the rest ------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, object]:
