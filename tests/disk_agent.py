@@ -1,11 +1,11 @@
 """A real program on a small disk: it fills a queue, moves messages in transactions, or only consumes.
 
-``python tests/disk_agent.py fill FOLDER TOPIC`` sends so many messages to a topic with a durable subscription, and then
-more to the queue ``jobs`` until sends are refused: it says ``sent`` for each of those, ``filled``, and stays.
-``python tests/disk_agent.py move FOLDER`` takes messages out of the queue and sends longer ones there, each by one
+``python tests/disk_agent.py fill FOLDER PORT TOPIC`` sends so many messages to a topic with a durable subscription, and
+then more to the queue ``jobs`` until sends are refused: it says ``sent`` for each of those, ``filled``, and stays.
+``python tests/disk_agent.py move FOLDER PORT`` takes messages out of the queue and sends longer ones there, each by one
 transaction, until commits are rolled back: it says ``moved`` for each, ``stuck``, and stays.
-``python tests/disk_agent.py drain FOLDER QUEUE TOPIC`` consumes so many messages of the queue and of the topic, says
-``drained``, leaves the context, and fills the queue again.
+``python tests/disk_agent.py drain FOLDER PORT QUEUE TOPIC`` consumes so many messages of the queue and of the topic,
+says ``drained``, leaves the context, and fills the queue again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def say(*words: object) -> None:
     print(*words, flush=True)  # noqa: T201 - the test reads it
 
 
-def context(folder: str, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Context:
-    made = ConnectionFactory(data=folder, client_id="agent", udp={"interfaces": ["lo"]})
+def context(folder: str, port: str, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Context:
+    made = ConnectionFactory(data=folder, client_id="agent", udp={"interfaces": ["lo"], "port": int(port)})
     return made.create_context(mode)
 
 
-async def fill(folder: str, on_topic: str) -> None:
-    async with context(folder) as ctx:
+async def fill(folder: str, port: str, on_topic: str) -> None:
+    async with context(folder, port) as ctx:
         queue, topic, producer = await ctx.declare_queue("jobs"), ctx.create_topic("news"), ctx.create_producer()
         async with ctx.create_durable_consumer(topic, "kept"):
             pass
@@ -59,8 +59,8 @@ async def fill(folder: str, on_topic: str) -> None:
         await asyncio.sleep(3_600)
 
 
-async def move(folder: str) -> None:
-    async with context(folder, SessionMode.SESSION_TRANSACTED) as ctx:
+async def move(folder: str, port: str) -> None:
+    async with context(folder, port, SessionMode.SESSION_TRANSACTED) as ctx:
         queue, producer, refused = Queue(f"jobs@{ctx.node_id}"), ctx.create_producer(), 0
         async with ctx.create_consumer(queue) as consumer:
             while refused < REFUSED:
@@ -77,8 +77,8 @@ async def move(folder: str) -> None:
             await asyncio.sleep(3_600)
 
 
-async def drain(folder: str, on_queue: str, on_topic: str) -> None:
-    async with context(folder) as ctx:
+async def drain(folder: str, port: str, on_queue: str, on_topic: str) -> None:
+    async with context(folder, port) as ctx:
         topic = ctx.create_topic("news")
         async with (
             ctx.create_consumer(Queue(f"jobs@{ctx.node_id}")) as jobs,
@@ -88,7 +88,7 @@ async def drain(folder: str, on_queue: str, on_topic: str) -> None:
                 for _ in range(int(count)):
                     await consumer.receive()
         say("drained")
-    await fill(folder, "0")
+    await fill(folder, port, "0")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.agents import Agent
+from tests.loopback import apart
 
 AGENT = Path(__file__).with_name("disk_agent.py")
 DISK_BYTES = 7_792 * 1024
@@ -16,19 +17,21 @@ ON_TOPIC = 8
 def killed(until: str, what: str, *arguments: object) -> tuple[int, str]:
     """How often a program could send before it was killed, when it said this; and what it said to people."""
     agent = Agent(AGENT, None, "", what, *arguments)
-    agent.wait(lambda: bool(agent.said(until)))
-    said = agent.kill()
+    try:
+        agent.wait(lambda: bool(agent.said(until)))
+    finally:
+        said = agent.kill()
     return len(agent.said("sent")), said
 
 
 def test_a_full_disk_is_consumed_after_every_kill_and_takes_as_much_as_before(
     small_disk: Callable[[int], Path],
 ) -> None:
-    node = small_disk(DISK_BYTES) / "node"
-    sent, _ = killed("filled", "fill", node, ON_TOPIC)
-    killed("stuck", "move", node)
-    more, _ = killed("filled", "fill", node, 0)
-    again, said = killed("filled", "drain", node, sent + more, ON_TOPIC)
+    node, port = small_disk(DISK_BYTES) / "node", apart()["port"]
+    sent, _ = killed("filled", "fill", node, port, ON_TOPIC)
+    killed("stuck", "move", node, port)
+    more, _ = killed("filled", "fill", node, port, 0)
+    again, said = killed("filled", "drain", node, port, sent + more, ON_TOPIC)
     assert again >= sent - 2
     (line,) = said.splitlines()
     assert "the disk is full" in line  # That is of the queue that was filled again.

@@ -211,3 +211,22 @@ async def test_receipts_come_from_real_nodes_and_are_found_by_the_next_program(t
             await (await ctx.sent(letter.message_id or "")).delivered()
             found = await ctx.sent(report.message_id or "")
             await found.delivered(timeout=1)
+
+
+@scene
+async def test_leaving_a_node_whose_store_is_gone_says_in_one_line_that_the_last_was_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asyncio.timeout(WITHIN_S), factory(tmp_path).create_context() as ctx:
+        queue = await ctx.declare_queue("jobs")
+        inbox = await ctx.create_consumer(queue)
+        for number in range(3):
+            await ctx.create_producer().send(queue, str(number))
+        store = tmp_path / "node" / "store.sqlite"
+        store.rename(store.with_name("elsewhere"))
+        for _ in range(3):
+            await inbox.receive()
+            await asyncio.sleep(0)  # It is acknowledged.
+    (record,) = [each for each in caplog.records if "has ended" in each.message]
+    assert f"the node has ended, and could not keep its last changes: the store {store} is gone" in record.message
+    assert record.exc_info is None

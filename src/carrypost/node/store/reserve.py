@@ -10,8 +10,8 @@ from carrypost.node.store.schema import free_bytes
 
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 512 * 1024
-"""So much is left beside it for the log, or it would have to be given up again at once."""
-_STEP_BYTES = 64 * 1024
+_MARGIN_RATIO = 4
+"""So much is left beside it for the log, or this part of what there is, or it would be given up again at once."""
 
 
 class Reserve:
@@ -20,7 +20,7 @@ class Reserve:
     def __init__(self, store: Path) -> None:
         self.path = store.with_name(store.name + ".reserve")
         self.held_bytes = 0
-        """How much room it takes now. What the disk has not it does not take: others may fill the disk meanwhile."""
+        """How much room it takes now. It may be less than all of it, where the disk has no more."""
         with contextlib.suppress(OSError):
             self.held_bytes = min(self.path.stat().st_size, RESERVE_BYTES)
 
@@ -33,8 +33,8 @@ class Reserve:
         """Take the room, or as much of it as the disk has; whether all of it is held now. Never raises."""
         if self.whole:
             return True
-        nbytes = min(RESERVE_BYTES, self.held_bytes + free_bytes(self.path) - _MARGIN_BYTES)
-        nbytes -= nbytes % _STEP_BYTES
+        room = self.held_bytes + free_bytes(self.path)
+        nbytes = min(RESERVE_BYTES, room - min(_MARGIN_BYTES, room // _MARGIN_RATIO))
         if nbytes > self.held_bytes:
             try:
                 self._fill(nbytes)

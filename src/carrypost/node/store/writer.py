@@ -112,6 +112,7 @@ class Writer:
                 self._mend()
         self.room.empty_log()
         self._connection.close()
+        self.room.reserve.make()
 
     def _rest(self, group: list[Item], took_s: float) -> None:
         if not self._closing and group[-1].batch.durability is Durability.NORMAL:

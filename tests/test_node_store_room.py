@@ -1,0 +1,151 @@
+"""Which batches a store takes when its disk is full, by size and by kind: what consumes messages always finds room."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.store_disk import META, Disk, described, eventually, kept, message, opened
+
+from carrypost.journal import Batch, Durability, Key, Value
+from carrypost.model.headers import Headers
+from carrypost.node.store.room import Kind, kind_of
+
+SIZE = 60_000
+_chance = random.Random(1)
+
+
+@pytest.fixture
+def small(small_disk: Callable[[int], Path]) -> Path:
+    """A store on a disk of 8 MiB."""
+    return small_disk(8 << 20) / "store.db"
+
+
+def payload(size: int = SIZE) -> bytes:
+    return _chance.randbytes(size)
+
+
+def fill(disk: Disk, first: int) -> int:
+    """Put messages from this number on until one is refused; returns its number."""
+    for number in range(first, first + 1_000):
+        if disk.outcome(message(number, payload())) is not None:
+            return number
+    raise AssertionError("the disk is never full")
+
+
+def take_all(path: Path) -> None:
+    """Let somebody else take what room there is."""
+    with path.with_name("other").open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4_096)) == 4_096:
+            pass
+
+
+def control(number: int, *, own: bool = True, interesting: bool = False) -> dict[Key, Value]:
+    """Something that queues say to another node: all of it is in the descriptor."""
+    descriptor = msgspec.structs.replace(
+        described(number, length=0), destination="control/other", headers=Headers(control=bytes(100))
+    )
+    stored = msgspec.structs.replace(kept(descriptor), own=own, interesting=interesting)
+    return {("message", descriptor.id, 0): stored, ("piece", descriptor.id, 0): b""}
+
+
+def handed_over(*numbers: int) -> dict[Key, Value]:
+    """Notes of messages that are handed over."""
+    notes: dict[Key, Value] = {}
+    for number in numbers:
+        descriptor = described(number)
+        notes["message", descriptor.id, 0] = kept(descriptor, delivered=True)
+        notes["mom", b"entry" + descriptor.id, 0] = bytes(60)
+    return notes
+
+
+def acknowledged(number: int) -> tuple[dict[Key, Value], tuple[Key, ...]]:
+    descriptor = described(number)
+    return {("seen", descriptor.id, 0): descriptor}, (*message(number, b""), ("mom", b"entry" + descriptor.id, 0))
+
+
+def consume(disk: Disk, first: int, end: int) -> None:
+    """Hand over and acknowledge messages, as a queue does: some of the notes go with what it says to others."""
+    for number in range(first, end):
+        said = control(10_000 + number) if number % 5 == 0 else {}
+        assert disk.outcome(handed_over(*range(number, min(number + 5, end))) | said) is None, number
+        puts, deletes = acknowledged(number)
+        assert disk.outcome(puts | control(20_000 + number), *deletes) is None, number
+
+
+def test_a_full_store_is_consumed_and_then_takes_as_much_as_before_again_and_again(small: Path) -> None:
+    first, taken = 1, []
+    for _ in range(3):
+        with opened(small) as disk:
+            end = fill(disk, first)
+        with opened(small) as disk:
+            consume(disk, first, end)
+        taken.append(end - first)
+        first = end
+    assert min(taken) >= max(taken) - 2
+
+
+def test_a_full_store_is_consumed_though_others_take_whatever_the_reserve_gives_up(small: Path) -> None:
+    with opened(small) as disk:
+        end = fill(disk, 1)
+    for first in range(1, end, 10):
+        take_all(small)
+        with opened(small) as disk:
+            consume(disk, first, min(first + 10, end))
+
+
+def test_what_acknowledges_and_sends_in_one_finds_room_when_messages_do_not(small: Path) -> None:
+    with opened(small) as disk:
+        end = fill(disk, 1)
+        for number in range(1, end):
+            work = acknowledged(number)[0] | message(end + number, payload(SIZE // 2))
+            assert disk.outcome(work, durability=Durability.FULL) is None, number
+            assert disk.outcome({}, *acknowledged(number)[1]) is None, number
+
+
+def test_a_batch_that_fits_into_the_log_and_then_not_into_the_store_is_refused(small: Path) -> None:
+    with opened(small) as disk:
+        end = fill(disk, 1)
+        consume(disk, 1, 20)
+        long = {key: value for number in range(end + 1, end + 41) for key, value in message(number, payload()).items()}
+        assert disk.outcome(long) is not None
+        consume(disk, 20, end)
+        assert disk.outcome(message(end, payload())) is None
+
+
+def test_once_the_store_is_consumed_it_is_not_full_any_more_though_the_disk_has_no_more_room(small: Path) -> None:
+    with opened(small) as disk:
+        end = fill(disk, 1)
+        assert disk.store.full
+        consume(disk, 1, end)
+        eventually(lambda: not disk.store.full)
+        assert disk.outcome(message(end, payload())) is None
+
+
+FIRST = described(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "puts", "deletes"),
+    [
+        (Kind.FREES, {}, (("piece", FIRST.id, 0),)),
+        (Kind.FREES, {META: 1}, ()),
+        (Kind.FREES, acknowledged(1)[0], acknowledged(1)[1]),
+        (Kind.NOTES, acknowledged(1)[0], ()),
+        (Kind.NOTES, handed_over(1, 2), ()),
+        (Kind.NOTES, control(3), ()),
+        (Kind.NOTES, control(3, own=False, interesting=True), ()),
+        (Kind.NOTES, acknowledged(1)[0] | control(3), acknowledged(1)[1]),
+        (Kind.MESSAGES, control(3, own=False), ()),
+        (Kind.MESSAGES, message(1, b""), ()),
+        (Kind.MESSAGES, message(1, b"x") | control(3), ()),
+        (Kind.MESSAGES, {("piece", FIRST.id, 1): b"x"}, ()),
+        (Kind.WORKS, message(1, b"x") | acknowledged(2)[0], ()),
+    ],
+)
+def test_which_room_a_batch_may_have(kind: Kind, puts: dict[Key, Value], deletes: tuple[Key, ...]) -> None:
+    assert kind_of(Batch(1, Durability.NORMAL, puts, deletes)) is kind
