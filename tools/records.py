@@ -8,7 +8,8 @@
 The record of a run is a pure function of scenario and seed, so a change that is meant to change nothing keeps every
 hash. The runs cover both modes, every ordering, signed and unsigned messages, lossy and slow links, small caches,
 churn, crashes, full disks and wrong clocks; the shipped scenarios are shortened. `drawn` are whole ranges of the random
-scenarios that `carrypost emu soak` searches.
+scenarios that `carrypost emu soak` searches. `messaging` are those of `carrypost emu soak --messaging`; their hashes
+also cover every event that a host gave to the programs on it, answers to their commands included.
 
 The first row of a record has the versions and all settings; it is left out of the hash, so that a setting that is only
 added changes nothing. `--keep FOLDER` keeps the records as Parquet, to look at what differs.
@@ -21,7 +22,7 @@ import hashlib
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +34,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost.emu import run
-from carrypost.emu.verify.soak import draw, draw_ordered
+from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.verify.programs import Programs
+from carrypost.emu.verify.soak import Watched, draw, draw_messaging, draw_ordered
+from carrypost.events import Event
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS: Final = (1, 2, 3)
@@ -113,7 +117,7 @@ CASES: Final[dict[str, Case]] = {
     "faults-causal": Case(_WALK, _FAULTS | _order("causal")),
     "faults-delta": Case(_WALK, _FAULTS | {"workload.0.lifetime_s": 60} | _order("delta-causal")),
 }  # fmt: skip
-DRAWS: Final = {"drawn": draw, "drawn-ordered": draw_ordered}
+DRAWS: Final = {"drawn": draw, "drawn-ordered": draw_ordered, "messaging": draw_messaging}
 
 
 def hashed(table: pa.Table) -> str:
@@ -132,11 +136,12 @@ def one(name: str, seed: int, keep: Path | None) -> tuple[str, str, int, float]:
     with tempfile.TemporaryDirectory(prefix="carrypost-records-") as folder:
         if name in DRAWS:
             first = 1 + DRAWN * (seed - 1)
-            tables = [_drawn(name, each, Path(folder)) for each in range(first, first + DRAWN)]
+            runs = [_drawn(name, each, Path(folder)) for each in range(first, first + DRAWN)]
         else:
-            tables = [_emulated(CASES[name], seed, Path(folder))]
+            runs = [(_emulated(CASES[name], seed, Path(folder)), "")]
     label = f"{name}/{seed}"
-    digest = hashlib.sha256("".join(map(hashed, tables)).encode()).hexdigest()
+    tables = [table for table, _ in runs]
+    digest = hashlib.sha256("".join(hashed(table) + events for table, events in runs).encode()).hexdigest()
     if keep is not None:
         for number, table in enumerate(tables):
             pq.write_table(table, keep / f"{name}-{seed}-{number}.parquet")
@@ -151,8 +156,24 @@ def _emulated(case: Case, seed: int, folder: Path) -> pa.Table:
     return run(file, seed, overrides=case.changes).table
 
 
-def _drawn(name: str, seed: int, folder: Path) -> pa.Table:
-    return run(DRAWS[name](seed).write(folder / str(seed)), seed).table
+def _drawn(name: str, seed: int, folder: Path) -> tuple[pa.Table, str]:
+    """Run a drawn scenario: its record, and the hash of what its programs were told, if there are any."""
+    drawn = DRAWS[name](seed)
+    scenario = drawn.write(folder / str(seed))
+    if not drawn.messaging:
+        return run(scenario, seed).table, ""
+    watched, digest = Watched(drawn, scenario), hashlib.sha256()
+
+    def application(topics: Sequence[str], observe: Callable[[EmulatedDriver, Event], None]) -> Programs:
+        def witness(driver: EmulatedDriver, event: Event) -> None:
+            digest.update(f"{driver.name} {driver.t_us} {event!r}\n".encode())
+            observe(driver, event)
+
+        return watched(topics, witness)
+
+    table = run(scenario, seed, application=application).table
+    digest.update(repr(watched.problems()).encode())
+    return table, digest.hexdigest()
 
 
 def main(argv: Sequence[str]) -> int:

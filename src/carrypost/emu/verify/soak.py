@@ -108,7 +108,7 @@ def draw_messaging(seed: int) -> Drawn:
     return replace(drawn, family=MESSAGING, messaging=True)
 
 
-class _Watched:
+class Watched:
     """What programs found in the runs of one scenario."""
 
     def __init__(self, drawn: Drawn, scenario: Path) -> None:
@@ -137,7 +137,7 @@ def _attempt(drawn: Drawn) -> SeedOutcome:
     seed = drawn.seed
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
-        watched = _Watched(drawn, scenario) if drawn.messaging else None
+        watched = Watched(drawn, scenario) if drawn.messaging else None
         application: MakeApplication = watched or WorkloadApplication
         try:
             table = run(scenario, seed, application=application).table
