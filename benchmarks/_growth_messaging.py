@@ -30,9 +30,9 @@ from carrypost.model.privilege import privilege
 from carrypost.mom import commands
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
 from carrypost.mom.control import Withdraw
-from carrypost.mom.names import Entry, Namespace
+from carrypost.mom.names.namespace import Entry, Namespace
 from carrypost.mom.post import Post, Said
-from carrypost.mom.requests import REPLIES
+from carrypost.mom.queues.requests import REPLIES
 from carrypost.mom.state import Backlog, Claim, Subscription
 from carrypost.security.identity import Identity
 

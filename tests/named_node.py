@@ -18,8 +18,8 @@ from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, profile_digest
-from carrypost.mom.directory import Advert
-from carrypost.mom.names import Bind, Binding
+from carrypost.mom.names.directory import Advert
+from carrypost.mom.names.namespace import Bind, Binding
 
 _NOTHING = encode_entries(())
 _PERIOD_MS = 600_000

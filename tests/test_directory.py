@@ -24,9 +24,9 @@ from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
-from carrypost.mom import directory
 from carrypost.mom.commands import Receive, Subscribe
-from carrypost.mom.names import Bind
+from carrypost.mom.names import directory
+from carrypost.mom.names.namespace import Bind
 
 
 @pytest.fixture

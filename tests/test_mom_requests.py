@@ -7,8 +7,8 @@ from tests.one_node import OneNode, S
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Done, Undone
-from carrypost.mom import requests
 from carrypost.mom.commands import OpenRequest
+from carrypost.mom.queues import requests
 
 
 def remembered(node: OneNode, correlation: str, seconds: float = 60) -> int:

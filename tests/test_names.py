@@ -17,7 +17,7 @@ from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
-from carrypost.mom.names import Bind, Binding, Entry, Namespace
+from carrypost.mom.names.namespace import Bind, Binding, Entry, Namespace
 
 HERE, X, Y = NodeId("here"), NodeId("x"), NodeId("y/z")
 

@@ -18,7 +18,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Redelivery, Work
-from carrypost.mom.entries import QueueEntry
+from carrypost.mom.queues.entries import QueueEntry
 
 HOUR_US = 3_600_000_000
 _numbers = count(2_000_000)

@@ -12,8 +12,8 @@ from tests.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
-from carrypost.mom.gaps import Heard
-from carrypost.mom.standing import LIFE_BITS
+from carrypost.mom.queues.gaps import Heard
+from carrypost.mom.queues.standing import LIFE_BITS
 
 SHORT_S = 300.0
 RESTARTS = pytest.mark.parametrize("restarted", ["", "m", "mm"])

@@ -25,9 +25,9 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
-from carrypost.mom.browsing import Browsings, Look
 from carrypost.mom.control import Item
-from carrypost.mom.standing import LIFE_BITS
+from carrypost.mom.queues.browsing import Browsings, Look
+from carrypost.mom.queues.standing import LIFE_BITS
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ def test_a_node_that_asks_for_all_in_many_requests_leaves_others_their_part(pref
 
 
 def test_one_receiver_alone_gets_as_much_as_it_asks_for_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queue.HELD_MAX", 300)
+    monkeypatch.setattr("carrypost.mom.queues.queue.HELD_MAX", 300)
     with scene() as here:
         reader = Program(here.net, "r", here.queue, acknowledges=False)
         here.net.advance(2)
@@ -198,7 +198,7 @@ def test_one_receiver_alone_gets_as_much_as_it_asks_for_up_to_a_bound(monkeypatc
 
 
 def test_whoever_is_left_alone_gets_what_was_kept_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queue.HELD_MIN", 10)
+    monkeypatch.setattr("carrypost.mom.queues.queue.HELD_MIN", 10)
     with scene() as here:
         idle = Program(here.net, "m", here.queue, prefetch=0)
         reader = Program(here.net, "r", here.queue, acknowledges=False)
@@ -219,7 +219,7 @@ def test_a_request_stands_no_longer_than_a_day_and_what_was_withdrawn_is_forgott
 
 
 def test_a_node_that_opens_and_closes_consumers_all_day_is_never_shut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.standing.REQUESTS_NODE_MAX", 20)
+    monkeypatch.setattr("carrypost.mom.queues.standing.REQUESTS_NODE_MAX", 20)
     with scene() as here:
         for _ in range(30):
             Program(here.net, "r", here.queue, prefetch=1).close()
@@ -308,7 +308,7 @@ def test_what_nobody_asked_for_is_not_assigned() -> None:
 
 
 def test_a_manager_that_was_asked_assigns_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.receiver.ASSIGNED_MAX", 150)
+    monkeypatch.setattr("carrypost.mom.queues.receiver.ASSIGNED_MAX", 150)
     with scene() as here:
         theirs = address.queue("box", NodeId("evil"))
         reader = Program(here.net, "r", theirs)
@@ -355,7 +355,7 @@ def test_what_was_assigned_to_an_earlier_life_is_taken_whichever_request_it_was(
 
 
 def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.asked.ASKED_MAX", 3)
+    monkeypatch.setattr("carrypost.mom.queues.asked.ASKED_MAX", 3)
     with scene() as here:
         for name in "abcde":
             Program(here.net, "r", address.queue(name, NodeId("evil")), prefetch=1).close()
@@ -371,7 +371,7 @@ def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(mo
 
 
 def test_nodes_that_a_queue_names_find_room_whatever_strangers_ask_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.standing.REQUESTS_MAX", 30)
+    monkeypatch.setattr("carrypost.mom.queues.standing.REQUESTS_MAX", 30)
     with scene(receivers=(NodeId("r"),)) as here:
         declare(here.net, "m", "open")
         for author in range(40):

@@ -2,7 +2,7 @@
 
 Every device has a namespace of its own: what its programs bound, and what other devices advertise. A lookup asks that
 one and nobody else, so it costs nothing and says what is known here; with a timeout it waits for an advertisement.
-What names are, and how they travel, is told in `mom.names` and `mom.directory`.
+What names are, and how they travel, is told in `mom.names.namespace` and `mom.names.directory`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from carrypost.jms.destinations import Destination, Topic, destination_at
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.provider import Provider
 from carrypost.model.descriptor import Ordering
-from carrypost.mom.names import SEPARATOR, Bind
-from carrypost.mom.names import Binding as Found
+from carrypost.mom.names.namespace import SEPARATOR, Bind
+from carrypost.mom.names.namespace import Binding as Found
 
 __all__ = [
     "AmbiguousNameException",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.model.address import Kind
 from carrypost.mom.messaging import Messaging
-from carrypost.mom.names import Binding
+from carrypost.mom.names.namespace import Binding
 from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
-    from carrypost.mom.names import Bind
+    from carrypost.mom.names.namespace import Bind
 
 
 class Stepping(Protocol):

@@ -31,7 +31,7 @@ from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
-from carrypost.mom.names import Bind, Binding
+from carrypost.mom.names.namespace import Bind, Binding
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002

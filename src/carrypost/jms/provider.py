@@ -21,7 +21,7 @@ from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
-from carrypost.mom.names import Bind, Binding
+from carrypost.mom.names.namespace import Bind, Binding
 
 
 class Program(Protocol):

@@ -8,7 +8,7 @@ Items differ in what makes them bounded. `Acknowledge`, `Release`, `Outcome` and
 node gave or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
 message. The same goes for a `Request` or `Withdraw` of a request that stands. What a node says on its own account, a
 new `Request` or the `Withdraw` of an unknown one, is paid for from the node's account. A `Browse` waits its turn
-(`mom.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
+(`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.claims import Claims
-    from carrypost.mom.queues import Queues
+    from carrypost.mom.queues.queues import Queues
     from carrypost.mom.state import Claim, Session
 
 

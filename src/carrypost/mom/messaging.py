@@ -16,20 +16,20 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import confirmations as confirmation_rows
-from carrypost.mom import directory as directory_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
-from carrypost.mom.directory import Directory
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.names import directory as directory_rows
+from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
-from carrypost.mom.queues import ADDRESSED, Queues
+from carrypost.mom.queues.queues import ADDRESSED, Queues
+from carrypost.mom.queues.receiving import Receiving
 from carrypost.mom.receipts import Receipts
-from carrypost.mom.receiving import Receiving
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics

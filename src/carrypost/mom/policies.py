@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.groups import Policy, Standing
+    from carrypost.mom.queues.groups import Policy, Standing
 
 _turn, _number = attrgetter("party.turn", "turn"), attrgetter("began")
 

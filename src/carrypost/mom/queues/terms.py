@@ -14,7 +14,7 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.queues.entries import QueueEntry
 
 
 class Terms:

@@ -1,7 +1,7 @@
 """One queue at its manager: what waits, who asks for it, and who gets it next.
 
 What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
-group (`mom.groups`), so an assignment looks at one message a group, however long the queue is. The first of these is
+group (`groups`), so an assignment looks at one message a group, however long the queue is. The first of these is
 assigned, to the one request that the policy chooses, of a node that has not too many unanswered already.
 """
 
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from carrypost.model import address
 from carrypost.mom.admission import HELD_MAX, HELD_MIN
-from carrypost.mom.groups import Correlated, Group, Party, Standing
+from carrypost.mom.queues.groups import Correlated, Group, Party, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Declare
-    from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.groups import Policy
+    from carrypost.mom.queues.entries import QueueEntry
+    from carrypost.mom.queues.groups import Policy
 
 _rank = attrgetter("rank")
 _OWN = "$"

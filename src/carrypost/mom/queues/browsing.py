@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.post import Post
-    from carrypost.mom.receiver import Receiver
+    from carrypost.mom.queues.receiver import Receiver
 
 _PATIENCE_US = 10_000_000
 """A snapshot waits for messages that are missing for so long after the last one came."""

@@ -12,7 +12,7 @@ from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.letters import DEAD_LETTERS, name_here, source_of
 from carrypost.mom.policies import fair, policy_named, policy_names
-from carrypost.mom.queue import Queue
+from carrypost.mom.queues.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

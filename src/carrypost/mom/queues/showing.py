@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue
-    from carrypost.mom.standing import Requests
+    from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.queues.standing import Requests
 
 
 def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:

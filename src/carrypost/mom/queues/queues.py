@@ -19,18 +19,18 @@ from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
-from carrypost.mom.assignments import Assignments
-from carrypost.mom.browsing import Browsings
-from carrypost.mom.closed import NOTICE_US
 from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
 from carrypost.mom.letters import is_of_topic, name_here, source_of
-from carrypost.mom.manager import Manager
 from carrypost.mom.post import Said
-from carrypost.mom.receiver import Receiver
-from carrypost.mom.receiving import Receiving
-from carrypost.mom.requests import OpenRequests
-from carrypost.mom.showing import Showing, visible
+from carrypost.mom.queues.assignments import Assignments
+from carrypost.mom.queues.browsing import Browsings
+from carrypost.mom.queues.closed import NOTICE_US
+from carrypost.mom.queues.manager import Manager
+from carrypost.mom.queues.receiver import Receiver
+from carrypost.mom.queues.receiving import Receiving
+from carrypost.mom.queues.requests import OpenRequests
+from carrypost.mom.queues.showing import Showing, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.names import Bind
+    from carrypost.mom.names.namespace import Bind
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.queue import Queue
     from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"

@@ -16,17 +16,18 @@ from carrypost.events import Assigned, Reason
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import control, declared, entries, standing
-from carrypost.mom.closed import Closed
+from carrypost.mom import control
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.declared import Declared
-from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
-from carrypost.mom.gaps import Gaps
 from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
-from carrypost.mom.reminders import Reminders
-from carrypost.mom.standing import Requests
-from carrypost.mom.stock import Stock
-from carrypost.mom.tenure import LocalTenure
+from carrypost.mom.queues import declared, entries, standing
+from carrypost.mom.queues.closed import Closed
+from carrypost.mom.queues.declared import Declared
+from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.queues.gaps import Gaps
+from carrypost.mom.queues.reminders import Reminders
+from carrypost.mom.queues.standing import Requests
+from carrypost.mom.queues.stock import Stock
+from carrypost.mom.queues.tenure import LocalTenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
-    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.queue import Queue
 
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""

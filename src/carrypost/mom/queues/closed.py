@@ -12,7 +12,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
-from carrypost.mom.entries import OUTCOME, PURGE
+from carrypost.mom.queues.entries import OUTCOME, PURGE
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
-    from carrypost.mom.entries import QueueEntry
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
+    from carrypost.mom.queues.entries import QueueEntry
 
 _SWEEP_US = 60_000_000
 """How often they are looked through for those of which nothing needs to be said any more."""

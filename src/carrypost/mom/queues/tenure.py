@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.model import address
-from carrypost.mom.entries import EntryState
+from carrypost.mom.queues.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.queues.entries import QueueEntry
 
 
 class Keeper(Protocol):

@@ -1,7 +1,7 @@
 """Assignments that ended without an answer: their receivers are told, as they may never have heard of them.
 
 A receiver grants credit, and each assignment uses some of it; both are counted in all, so that words may come twice,
-late, and in any order. A lost `Assign` upsets that. As long as its message lives, a reminder mends it: `mom.reminders`.
+late, and in any order. A lost `Assign` upsets that. As long as its message lives, a reminder mends it (`reminders`).
 When the message expires, or its lease ends, the manager cannot tell two cases apart. If the receiver had heard of the
 assignment, it has asked for another message by itself, or a program had this one. If it had not, that credit is lost,
 and a consumer that takes one message at a time gets nothing any more.
@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
-from carrypost.mom.reminders import due_us
+from carrypost.mom.queues.reminders import due_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
-    from carrypost.mom.groups import Standing
     from carrypost.mom.post import Post
+    from carrypost.mom.queues.groups import Standing
 
 _PAUSE_US = 60_000_000
 """Numbers that are added while others wait for an answer are said this long after those."""

@@ -6,7 +6,7 @@ programs of this node. Of what others advertise, a bare name stands for all who 
 them. A full name, ``Alan@NODE``, ``queue/Alan@NODE`` or ``topic/news``, says by itself what it stands for, so it needs
 no entry; for that to hold against strangers no name has an ``@``, or ``topic`` or ``queue`` as its first component.
 
-Nothing here knows time, rows or messages: `mom.directory` does.
+Nothing here knows time, rows or messages: `mom.names.directory` does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
-from carrypost.mom.hints import Hints
+from carrypost.mom.names.hints import Hints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

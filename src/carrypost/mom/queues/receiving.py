@@ -8,7 +8,7 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.mom import control
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.gaps import Heard
+from carrypost.mom.queues.gaps import Heard
 from carrypost.mom.state import Subscription
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
-    from carrypost.mom.groups import Standing
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.queue import Queue
 
 ASK: Final = 1
 WITHDRAW: Final = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.mom.bounds import Bounds
-from carrypost.mom.entries import EntryState, QueueEntry
-from carrypost.mom.terms import Terms
+from carrypost.mom.queues.bounds import Bounds
+from carrypost.mom.queues.entries import EntryState, QueueEntry
+from carrypost.mom.queues.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.queue import Queue
 
 
 class Stock:

@@ -19,14 +19,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from carrypost.model.times import NEVER
-from carrypost.mom.entries import ASSIGN, REMIND, EntryState
+from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.model.ids import NodeId
-    from carrypost.mom.entries import QueueEntry
     from carrypost.mom.post import Post
+    from carrypost.mom.queues.entries import QueueEntry
 
 _PART = 4
 """The first reminder comes after this part of the time that is left."""

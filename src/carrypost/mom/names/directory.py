@@ -36,7 +36,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry, plain_forms
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom.admission import RECEIVERS_MAX
-from carrypost.mom.names import Bind, Entry, Namespace, fault_of
+from carrypost.mom.names.namespace import Bind, Entry, Namespace, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

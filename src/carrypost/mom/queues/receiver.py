@@ -17,18 +17,18 @@ from carrypost.events import Reason
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
-from carrypost.mom.asked import Asked
-from carrypost.mom.assignments import Assignment
-from carrypost.mom.gaps import Stretches
 from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.post import Said
-from carrypost.mom.receiving import ASK, WITHDRAW, Receiving
-from carrypost.mom.standing import LIFE_BITS
+from carrypost.mom.queues import assignments as assignment_rows
+from carrypost.mom.queues.asked import Asked
+from carrypost.mom.queues.assignments import Assignment
+from carrypost.mom.queues.gaps import Stretches
+from carrypost.mom.queues.receiving import ASK, WITHDRAW, Receiving
+from carrypost.mom.queues.standing import LIFE_BITS
+from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
-from carrypost.mom.tenure import LocalTenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import NodeId
-    from carrypost.mom.assignments import Assignments
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
-    from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.manager import Manager
     from carrypost.mom.post import Post
+    from carrypost.mom.queues.assignments import Assignments
+    from carrypost.mom.queues.entries import QueueEntry
+    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.manager import Manager
     from carrypost.mom.state import Tenure
 
 _IDLE_US = 60_000_000

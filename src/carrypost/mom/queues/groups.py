@@ -22,7 +22,7 @@ from carrypost.model.visible import Selectable
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.queues.entries import QueueEntry
 
 _FIELD = "JMSCorrelationID"
 _rank = attrgetter("rank")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.queue import Queue
 
 _INVITE_US = 60_000_000
 """Others are invited this often at least, as long as any are turned away."""

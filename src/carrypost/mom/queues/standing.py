@@ -31,17 +31,17 @@ from carrypost.mom.admission import (
     deadline_us,
     greediest,
 )
-from carrypost.mom.entries import EntryState
+from carrypost.mom.queues.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.control import Gone, Request, Withdraw
-    from carrypost.mom.declared import Declared
-    from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.gaps import Gaps
-    from carrypost.mom.groups import Standing
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.queue import Queue
+    from carrypost.mom.queues.declared import Declared
+    from carrypost.mom.queues.entries import QueueEntry
+    from carrypost.mom.queues.gaps import Gaps
+    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.queue import Queue
 
 FAMILY = b"R"
 LIFE_BITS = 32
@@ -61,7 +61,7 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True):
     selector: str
     withdrawn: bool = False
     gone: tuple[int, ...] = ()
-    """Numbers of assignments that ended without an answer (`mom.gaps`)."""
+    """Numbers of assignments that ended without an answer (`mom.queues.gaps`)."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,1 @@
+"""Queues: the manager of this node's own, and the receiver of messages from any."""
