@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,9 @@ _REGISTRY = re.compile(
     r"(?:pypi|pythonhosted|npmjs|artifactory|nexus|devpi)\.[a-z]|index[-_]url|find[-_]links|[/]simple/|file:[/]{3}",
     re.IGNORECASE,
 )
+_NO_CODE = frozenset({
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+})  # fmt: skip
 
 
 def modules() -> Iterator[tuple[str, str]]:
@@ -34,6 +39,18 @@ def files(folder: Path = ROOT) -> Iterator[Path]:
             yield from files(path)
         elif path.is_file():
             yield path
+
+
+def code_lines(text: str) -> int:
+    """How many lines have code: neither blank ones, nor comments, nor docstrings."""
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            found.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(found)
 
 
 def lines_that_match(pattern: re.Pattern[str]) -> list[str]:
@@ -65,6 +82,19 @@ def test_no_function_is_longer_than_60_lines() -> None:
         and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
     }
     assert too_long == {}
+
+
+def test_lines_of_code_are_neither_blanks_nor_comments_nor_docstrings() -> None:
+    head = '"""A module."""\n\nLIMIT = 5  # Why.\n"""Of\nwhat."""\n'
+    assert code_lines(head) == len(["LIMIT"])
+    function = '\n\ndef f(\n    x,\n):\n    """Do it."""\n    # For whom.\n    return x\n'
+    assert code_lines(head + function) == len(["LIMIT", "def", "x", ")", "return"])
+
+
+def test_the_lines_of_code_are_printed() -> None:
+    counts = [code_lines(text) for _, text in modules()]
+    print(f"\n{sum(counts):,} code lines in src, of {len(counts)} modules")  # noqa: T201 - seen with `pytest -s`
+    assert sum(counts) > 0
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

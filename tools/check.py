@@ -54,7 +54,7 @@ TOOLS = {
     "format": tool("ruff", "format", "--check"),
     "types": tool("mypy", *typed_folders()),
     "imports": tool("lint-imports"),
-    "sizes": tool("pytest", "--quiet", SIZES),
+    "sizes": tool("pytest", "--quiet", "-s", SIZES),  # It prints how many lines of code there are.
 }
 NAMES = (*TOOLS, *lanes.LANES)
 _WAITING = "realtime"
