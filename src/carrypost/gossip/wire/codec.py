@@ -184,6 +184,16 @@ def _binary_size(length: int) -> int:
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
+def _sealed(envelope: f.Envelope) -> f.LayerFrame:
+    bodies = [encode(frame) for frame in envelope.inner]
+    return envelope.sealed(b"".join((_datagram_head(len(bodies)), *bodies)))
+
+
+def _sealed_size(envelope: f.Envelope) -> int:
+    inner = datagram_overhead(len(envelope.inner)) + sum(wire_sizes(envelope.inner))
+    return len(_encode(envelope.sealed(b""))) - _binary_size(0) + _binary_size(inner)
+
+
 def _datagram_head(frames: int) -> bytes:
     if frames <= _SHORT_ARRAY_MAX:
         return _PREAMBLE + bytes((_SHORT_ARRAY | frames,))
@@ -352,7 +362,7 @@ def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
 
 _encode = msgspec.msgpack.Encoder().encode
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_WIRE_FORMS: dict[type, Callable[[Any], WireFrame]] = {
+_WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame]] = {
     f.BlankData: _data_of_blank,
     f.OpenParcel: _parcel_of_open,
     f.StoredData: _data_of_stored,
@@ -365,7 +375,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     f.WholeDescriptor: _whole_size,
 }
 _Check = Callable[[Any, Limits], None]
-_CHECKS: dict[type[WireFrame], _Check] = {
+_CHECKS: dict[type, _Check] = {
     f.Announce: _check_announce,
     f.Profile: lambda frame, limits: _check_part(frame, limits.profile_bytes_max),
     f.Digest: _check_digest,
@@ -377,13 +387,33 @@ _CHECKS: dict[type[WireFrame], _Check] = {
     f.Ack: lambda frame, _: _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX),
     f.Parcel: _check_parcel,
 }
-_Kind = tuple[Callable[[memoryview], WireFrame], int, _Check | None, bool]
+_Kind = tuple[Callable[[memoryview], WireFrame | f.LayerFrame], int, _Check | None, bool]
 
 
-def _kind(kind: type[WireFrame]) -> _Kind:
+def _kind(kind: type[WireFrame | f.LayerFrame]) -> _Kind:
     decoder = msgspec.msgpack.Decoder(kind)
     return decoder.decode, 1 + len(kind.__struct_fields__), _CHECKS.get(kind), bool(f.entries(kind))
 
 
-_KINDS: dict[object, _Kind] = {kind.__struct_config__.tag: _kind(kind) for kind in f.WIRE_KINDS}
+_TAGS: dict[object, type[WireFrame | f.LayerFrame]] = {kind.__struct_config__.tag: kind for kind in f.WIRE_KINDS}
+_KINDS: dict[object, _Kind] = {tag: _kind(kind) for tag, kind in _TAGS.items()}
 """By number: decoder, elements of the array, check, and whether there are structures inside."""
+
+
+def register(
+    kind: type[f.LayerFrame], check: _Check | None = None, *, envelope: type[f.Envelope] | None = None
+) -> None:
+    """Add a kind of frame that a layer brings. Idempotent; raises `LocalError` if its number belongs to another kind.
+
+    `check` raises `RemoteError` for a frame that is beyond the limits. `envelope` is what stands for the frame in the
+    memory of hosts, where it wraps others.
+    """
+    tag = kind.__struct_config__.tag
+    if not isinstance(tag, int) or _TAGS.setdefault(tag, kind) is not kind:
+        raise LocalError(f"{kind.__name__} needs a number that no other kind of frame has, not {tag!r}")
+    if check is not None:
+        _CHECKS[kind] = check
+    if envelope is not None:
+        f.stand_for(envelope, kind)
+        _WIRE_FORMS[envelope], _SIZES[envelope] = _sealed, _sealed_size
+    _KINDS[tag] = _kind(kind)

@@ -8,6 +8,9 @@ Four frames exist in memory only, and travel as the frame that they stand for: `
 `DescriptorPart` that holds the descriptor by reference), `OpenParcel` (a `Parcel` that does), `StoredData` (a `Data`
 whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
 
+Layers add kinds of their own, derived from `LayerFrame`. A kind that wraps other frames has an `Envelope` beside it,
+which holds those as they are, so that sizes are counted and payloads filled in inside it, too.
+
 A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
 A *serial* is the number of one transfer frame of one host, whoever it goes to; acknowledgements name serials.
 """
@@ -285,10 +288,24 @@ class OpenParcel(msgspec.Struct, frozen=True, gc=False):
     """None: still in the driver's store, or blank."""
 
 
+class LayerFrame(msgspec.Struct, frozen=True, array_like=True):
+    """Base of the kinds of frames that a layer brings; each has a tag of its own (`codec.register`)."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """In memory only: base of the kinds that carry other frames; on the wire these are one datagram, in bytes."""
+
+    inner: tuple[Frame, ...]
+
+    def sealed(self, body: bytes) -> LayerFrame:
+        """Return the frame as it travels; `body` is the datagram of the inner frames."""
+        raise NotImplementedError
+
+
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
 )
-Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData
+Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)
 CARRYING: tuple[type[WireFrame], ...] = (DescriptorPart, HashList, Data, Parcel)
@@ -308,9 +325,17 @@ def kind_of(frame_type: type[Frame]) -> str:
 _STANDS_FOR: dict[type, type] = {
     WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data,
 }  # fmt: skip
+ENVELOPES: set[type] = set()
+"""The kinds of envelopes that layers brought."""
 
 
-def entries(frame_type: type[WireFrame]) -> list[type[msgspec.Struct]]:
+def stand_for(envelope: type[Envelope], kind: type[LayerFrame]) -> None:
+    """Count an envelope under the name of the frame as which it travels."""
+    _STANDS_FOR[envelope] = kind
+    ENVELOPES.add(envelope)
+
+
+def entries(frame_type: type[WireFrame | LayerFrame]) -> list[type[msgspec.Struct]]:
     """The structures of which a frame of a type holds arrays."""
     info = msgspec.inspect.type_info(frame_type)
     assert isinstance(info, msgspec.inspect.StructType)

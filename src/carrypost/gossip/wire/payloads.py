@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from carrypost.config import Limits
 from carrypost.errors import StoreError
-from carrypost.gossip.wire.frames import Data, Frame, OpenParcel, StoredData
+from carrypost.gossip.wire.frames import ENVELOPES, Data, Envelope, Frame, OpenParcel, StoredData
 from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -24,8 +26,11 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
     """The frames with their payload, less those whose payload is gone; and which messages those were of."""
     for frame in frames:
         # Of most frames nothing is to be filled in: that is seen by `type`, at a fifth of what `isinstance` takes.
-        if type(frame) is StoredData or (
-            type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK
+        kind = type(frame)
+        if (
+            kind is StoredData
+            or (type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK)
+            or kind in ENVELOPES
         ):
             break
     else:
@@ -39,6 +44,12 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
             full, message = _data(frame, read), frame.message
         elif isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK:
             full, message = _parcel(frame, read), frame.descriptor.id
+        elif isinstance(frame, Envelope):
+            inner, missing = filled(frame.inner, read)
+            gone.update(dict.fromkeys(missing))
+            if not inner:
+                continue
+            full = msgspec.structs.replace(frame, inner=tuple(inner))
         if full is None:
             gone[message] = None
         else:
