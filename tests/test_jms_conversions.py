@@ -23,8 +23,7 @@ from carrypost import (
     StreamMessage,
     testing,
 )
-from carrypost.jms.messages.body_table import BODY_TABLE
-from carrypost.jms.messages.property_table import PROPERTY_TABLE
+from carrypost.jms.messages.conversions import BODY_TABLE, PROPERTY_TABLE
 from carrypost.jms.messages.texts import parsed, text_of
 from carrypost.jms.messages.values import ValueType
 

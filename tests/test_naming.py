@@ -24,8 +24,8 @@ from carrypost import (
     testing,
 )
 from carrypost.events import Event, Published, Refused
+from carrypost.jms.destinations import resolve_queue
 from carrypost.jms.provider import Provider
-from carrypost.jms.resolving import resolve_queue
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.naming import (

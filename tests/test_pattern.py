@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.config import Limits
+from carrypost.config import Limits, text_form
 from carrypost.errors import DecodeError, InvalidSelectorException, LimitError, PatternError
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
 from carrypost.model.pattern import (
@@ -24,7 +24,6 @@ from carrypost.model.pattern import (
     entry,
     plain_forms,
     profile_digest,
-    text_form,
     text_of,
     weight,
 )

@@ -7,7 +7,6 @@ what is allowed and what was found, and for an unknown name the nearest right on
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -131,10 +130,13 @@ def text_form(value: object) -> str:
     return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A question whether another name was meant, if one is near."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return ``; did you mean X?`` if one of the names is nearly the same, else nothing."""
+    import difflib  # noqa: PLC0415 - needed for errors alone, and slow to load
+
+    known = {each.upper(): each for each in names}
+    near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=cutoff)
+    return f"; did you mean {known[near[0]]}?" if near else ""
 
 
 def _values(value: object) -> dict[str, Any]:

@@ -10,10 +10,16 @@ replies come to. ``DLQ.NAME`` is where a node puts what could not be consumed.
 
 from __future__ import annotations
 
-from carrypost.errors import IllegalArgumentException, LocalError
+from typing import TYPE_CHECKING, TypeVar
+
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 
+if TYPE_CHECKING:
+    from carrypost.jms.provider import Provider
+
+T = TypeVar("T")
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
 
@@ -141,3 +147,32 @@ def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination
     if found is not None and found.kind is address.Kind.QUEUE:
         return Queue(address.name_of(text) or text)
     return Destination(text)
+
+
+async def resolved(provider: Provider, destination: T) -> T | Queue:
+    """The destination itself; of a short name, the queue, which is found when it is used first."""
+    if not isinstance(destination, NamedQueue):
+        return destination
+    if destination.found is None:
+        found = await resolve_queue(provider, destination.queue_name)
+        destination.found = Queue(address.name_of(found) or found)
+    return destination.found
+
+
+async def resolve_queue(provider: Provider, name: str) -> str:
+    """The destination of the queue with this name.
+
+    A full name, ``Alan@NODE``, is the address itself, and the directory is not asked. A bare one, ``Alan``, is looked
+    up on this device, among queues only. Raises `InvalidDestinationException`, with what is there, where none or
+    several are called so.
+    """
+    if "@" in name:
+        return address.queue_named(name)
+    try:
+        return (await provider.lookup(name, 0.0, address.Kind.QUEUE)).destination
+    except NamingException as error:
+        raise InvalidDestinationException(
+            f"{error}. To make this node its manager: `await ctx.declare_queue({name!r})`. To wait until another node "
+            f"advertises it: `await InitialContext(ctx).lookup({name!r}, timeout=SECONDS)`. A full name, NAME@NODE, "
+            "needs no directory"
+        ) from error

@@ -17,11 +17,10 @@ from carrypost.errors import (
 )
 from carrypost.jms.asking import queue_selector
 from carrypost.jms.browsing import QueueBrowser
-from carrypost.jms.destinations import RESERVED, Destination, Queue, named
+from carrypost.jms.destinations import RESERVED, Destination, Queue, named, resolved
 from carrypost.jms.durations import Duration, microseconds
 from carrypost.jms.producer import Producer
 from carrypost.jms.requests import Request, Requests, remaining_s, reply_place
-from carrypost.jms.resolving import resolved
 from carrypost.model import address
 from carrypost.model.ids import NodeId, is_node_id
 from carrypost.mom.admission import RECEIVERS_MAX

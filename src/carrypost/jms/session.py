@@ -23,10 +23,9 @@ from carrypost.jms.asking import asked
 from carrypost.jms.browsing import Look
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, Queue, named
+from carrypost.jms.destinations import Destination, Queue, named, resolved
 from carrypost.jms.listening import Listening, given_up
 from carrypost.jms.pausing import Pause, pause_s
-from carrypost.jms.resolving import resolved
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.works import SessionWorks

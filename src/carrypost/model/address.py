@@ -165,7 +165,8 @@ _KINDS = frozenset(Kind)
 
 # ----------------------------------------------------------------------------------------------- patterns
 
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""Characters that mean something else in a pattern than in a text."""
 _ONE, _REST = "*", ">"
 _FOREIGN = re.compile(r"(?<![^./])[#+](?![^./])|(?<=/)[*>](?![^./])|(?<![^./])[*>](?=/)")
 """A level that is a wildcard elsewhere (MQTT, AMQP), or ours beside a slash, where no levels are parted."""
@@ -176,7 +177,7 @@ _WRITTEN = re.compile(r"\[\^\.\]\*|\.\*|\\(.)")
 
 def exactly(text: str) -> str:
     """The pattern that matches this text alone."""
-    return _SPECIAL.sub(r"\\\g<0>", text)
+    return SPECIAL.sub(r"\\\g<0>", text)
 
 
 def has_wildcard(name: str) -> bool:

@@ -22,9 +22,10 @@ from typing import Annotated
 import msgspec
 import re2  # type: ignore[import-untyped]  # the package has no type stubs; all use of it is in this module
 
-from carrypost.config import Limits
+from carrypost.config import Limits, text_form
 from carrypost.errors import DecodeError, LimitError, PatternError
-from carrypost.model.descriptor import AttributeValue, Descriptor
+from carrypost.model.address import SPECIAL
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.selector import Selector
 from carrypost.model.visible import field_of
 
@@ -75,15 +76,6 @@ def check_entry(one: Entry, limits: Limits) -> None:
         raise PatternError(excess)
     for attribute, text in one.patterns:
         _validate(attribute, text, limits.pattern_memory_bytes_max)
-
-
-def text_form(value: AttributeValue) -> str:
-    """What a pattern sees: ``true`` or ``false``, a decimal number, the repr of a float, text as it is."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
 
 
 def text_of(descriptor: Descriptor, attribute: str) -> str | None:
@@ -181,7 +173,6 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Entry, ...])
 _PLAIN = re.compile(r"(?P<text>(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-^`{-~ ])*)(?P<prefix>\.\*)?(?P<more>\|)?", re.DOTALL)
 _READ_MAX = 4_096
 """Patterns whose reading is remembered: a profile is made again for every entry that comes or goes."""
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -192,7 +183,7 @@ def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
     ``English|French`` is two values, ``a\.b|ChatRoom.*`` one value and one prefix. Such patterns are looked
     up, not run. Whatever is not surely of this kind is None.
     """
-    if _SPECIAL.search(pattern) is None:  # by far the most frequent case
+    if SPECIAL.search(pattern) is None:  # by far the most frequent case
         return frozenset((pattern,)), frozenset()
     values: set[str] = set()
     prefixes: set[str] = set()
@@ -208,7 +199,7 @@ def beginnings(pattern: str) -> tuple[frozenset[str], frozenset[str]]:
     forms = plain_forms(pattern)
     if forms is not None:
         return forms
-    special = _SPECIAL.search(pattern)
+    special = SPECIAL.search(pattern)
     assert special is not None  # else it would be plain
     at = special.start()
     if "|" in pattern:

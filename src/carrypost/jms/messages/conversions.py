@@ -1,7 +1,7 @@
 """Reading a value as another type than it was written as.
 
-Which pairs are legal is a table, one for properties (`property_table`) and one for bodies (`body_table`); what a legal
-one gives is the same in both and stands here.
+Which pairs are legal is a table, one for the values of maps and streams and one for properties; what a legal pair gives
+is the same for both.
 """
 
 from __future__ import annotations
@@ -14,8 +14,27 @@ from carrypost.jms.messages.values import BodyValue, Value, ValueType
 
 Table = Mapping[ValueType, tuple[ValueType, ...]]
 """By the type as which a value was written: the types as which it may be read."""
-_WHOLE = (ValueType.BYTE, ValueType.SHORT, ValueType.INT, ValueType.LONG)
-_WITHOUT_NULL = (ValueType.FLOAT, ValueType.DOUBLE, ValueType.CHAR)
+_BOOLEAN, _CHAR, _STRING, _BYTES = ValueType.BOOLEAN, ValueType.CHAR, ValueType.STRING, ValueType.BYTES
+_BYTE, _SHORT, _INT, _LONG = ValueType.BYTE, ValueType.SHORT, ValueType.INT, ValueType.LONG
+_FLOAT, _DOUBLE = ValueType.FLOAT, ValueType.DOUBLE
+BODY_TABLE: Table = {
+    _BOOLEAN: (_BOOLEAN,                                                     _STRING),
+    _BYTE:    (          _BYTE, _SHORT,        _INT, _LONG,                  _STRING),
+    _SHORT:   (                 _SHORT,        _INT, _LONG,                  _STRING),
+    _CHAR:    (                         _CHAR,                               _STRING),
+    _INT:     (                                _INT, _LONG,                  _STRING),
+    _LONG:    (                                      _LONG,                  _STRING),
+    _FLOAT:   (                                             _FLOAT, _DOUBLE, _STRING),
+    _DOUBLE:  (                                                     _DOUBLE, _STRING),
+    _STRING:  (_BOOLEAN, _BYTE, _SHORT,        _INT, _LONG, _FLOAT, _DOUBLE, _STRING),
+    _BYTES:   (                                                                       _BYTES,),
+}  # fmt: skip
+"""Values of maps and streams, 32 of 100 pairs (JMS §3.11.3): types as themselves, as wider ones and as text, and text
+as anything but a char and bytes."""
+PROPERTY_TABLE: Table = {kind: types for kind, types in BODY_TABLE.items() if kind not in (_CHAR, _BYTES)}
+"""Properties, 29 of 64 pairs (JMS §3.5.4): the same types, but for chars and bytes, which no property has."""
+_WHOLE = (_BYTE, _SHORT, _INT, _LONG)
+_WITHOUT_NULL = (_FLOAT, _DOUBLE, _CHAR)
 
 
 def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | None:
@@ -28,7 +47,7 @@ def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | No
     if to not in table[kind]:
         others = " or ".join(each.text for each in table[kind])
         raise MessageFormatException(f"{what} is of type {kind.text}, which is read as {others}, not as {to.text}")
-    if to is ValueType.STRING:
+    if to is _STRING:
         return texts.text_of(kind, found)
     if isinstance(found, str):
         return texts.parsed(to, found)
@@ -37,7 +56,7 @@ def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | No
 
 def _null_as(to: ValueType, what: str) -> BodyValue | None:
     """Null as a type: what Java's `valueOf(null)` does."""
-    if to is ValueType.BOOLEAN:
+    if to is _BOOLEAN:
         return False
     if to in _WHOLE:
         raise NumberFormatException(f"{what} is null or not there, and no {to.text}")

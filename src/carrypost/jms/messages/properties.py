@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from carrypost.errors import IllegalArgumentException, MessageFormatException, MessageNotWriteableException
 from carrypost.jms.destinations import named
-from carrypost.jms.messages.conversions import read
-from carrypost.jms.messages.property_table import PROPERTY_TABLE
+from carrypost.jms.messages.conversions import PROPERTY_TABLE, read
 from carrypost.jms.messages.values import Value, ValueType, inferred, value_of, value_or_null
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.properties import Property, PropertyType

@@ -15,8 +15,7 @@ from carrypost.errors import (
     MessageNotReadableException,
 )
 from carrypost.jms.messages import codec
-from carrypost.jms.messages.body_table import BODY_TABLE
-from carrypost.jms.messages.conversions import read
+from carrypost.jms.messages.conversions import BODY_TABLE, read
 from carrypost.jms.messages.message import Bodied
 from carrypost.jms.messages.values import BodyValue, Value, ValueType, inferred, value_of, value_or_null
 from carrypost.model.headers import BodyType

@@ -6,7 +6,8 @@ What depends on the types of properties shows when a message is there: it makes 
 
 from __future__ import annotations
 
-from carrypost.model.selector.fault import TYPE, Fault, listed, nearest, shortened
+from carrypost.config.tables import nearest
+from carrypost.model.selector.fault import NEAR, TYPE, Fault, listed, shortened
 from carrypost.model.selector.tree import HEADER_PREFIX, HEADERS, Identifier, Kind, Literal, Node
 
 _EQUALITY = ("=", "<>")
@@ -23,7 +24,7 @@ def identifier(name: str, at: int) -> Identifier:
     """A property, or a header field that selectors may name."""
     if name.startswith(HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
         fields = tuple(HEADERS)
-        hint = "" if name in _OTHER_HEADERS else nearest(name, fields)
+        hint = "" if name in _OTHER_HEADERS else nearest(name, fields, cutoff=NEAR)
         allowed = f"no header field that a selector may name; those are {listed(fields, 'and')}"
         raise Fault(at, f"{shortened(name)} is {allowed}{hint}")
     return Identifier(name)

@@ -8,6 +8,8 @@ SYNTAX = "selector-syntax"
 TYPE = "selector-type"
 BOUND = "selector-bound"
 NAMES = "selector-name"
+NEAR = 0.6
+"""How alike a word is that was perhaps meant, as `difflib` counts."""
 _SHOWN_MAX = 40
 
 
@@ -39,12 +41,3 @@ def shortened(text: str) -> str:
 def listed(words: tuple[str, ...], last: str = "or") -> str:
     """Words as a sentence has them."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def nearest(word: str, words: tuple[str, ...]) -> str:
-    """``; did you mean X?`` if one of the words is nearly the same, else nothing."""
-    import difflib  # noqa: PLC0415 - only who errs has to wait for it
-
-    known = {each.upper(): each for each in words}
-    found = difflib.get_close_matches(word.upper(), known, n=1)
-    return f"; did you mean {known[found[0]]}?" if found else ""

@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from carrypost.config.tables import nearest
 from carrypost.model.selector import checks, like, numerals
 from carrypost.model.selector.bounds import DEPTH_MAX
-from carrypost.model.selector.fault import BOUND, Fault, listed, nearest, shortened
+from carrypost.model.selector.fault import BOUND, NEAR, Fault, listed, shortened
 from carrypost.model.selector.names import RESERVED
 from carrypost.model.selector.tokens import END, NAME, NUMBER, STRING, source, tokens
 from carrypost.model.selector.tree import (
@@ -289,7 +290,7 @@ class _Parser:
 
     def _refuse(self, *expected: str, words: tuple[str, ...] = ()) -> NoReturn:
         """Say what is expected; `words` are those that may be misspelt, if not what is expected."""
-        hint = nearest(self.value, words or expected) if self.kind == NAME else ""
+        hint = nearest(self.value, words or expected, cutoff=NEAR) if self.kind == NAME else ""
         named = tuple(each if each[0].isalpha() else repr(each) for each in expected)
         raise Fault(self.at, f"found {self._found()}, expected {listed(named)}{hint}")
 

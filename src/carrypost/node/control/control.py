@@ -37,8 +37,6 @@ _TIDY_MIN = 4_096
 """Deliveries of one program that are kept before it is looked which of them are over."""
 _TURN = 16
 """Deliveries that are handed out before others have their turn."""
-_PAUSE_S = 0.005
-"""How often to look whether the disk has caught up."""
 
 
 class Control:
@@ -179,7 +177,7 @@ class Program:
                     self._say(call)
                 else:
                     if isinstance(call, calls.Publish):
-                        await self._disk()
+                        await self._node.room()
                     self._begin(self._answer(call))
                 await self._writer.drain()
         except (EOFError, ConnectionError):
@@ -196,11 +194,6 @@ class Program:
             self._writer.close()
             with contextlib.suppress(ConnectionError):
                 await self._writer.wait_closed()
-
-    async def _disk(self) -> None:
-        """Wait while the disk has too much to write: a program that sends faster has to wait, too."""
-        while self._node.driver.overloaded and not self._writer.is_closing():  # noqa: ASYNC110 - seldom, and soon over
-            await asyncio.sleep(_PAUSE_S)
 
     def _begin(self, work: Any) -> None:  # noqa: ANN401 - any coroutine
         task = asyncio.get_running_loop().create_task(work)
