@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.mom.agenda import Agenda
 from carrypost.mom.confirmations import Confirmations
-from carrypost.mom.delays import Delays
 from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
 
@@ -73,7 +73,7 @@ class Claims:
         self._place = 0
         self.number = 0
         """The last one under which something was handed over."""
-        self._delays = Delays()
+        self._delays = Agenda(_is_delayed)
         self._again: dict[MessageId, int] = {}
         """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
@@ -422,7 +422,7 @@ class Claims:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
             self._ledger.delete(_row_name(subscription, claim.copy.id))
-        for claim in [*subscription.backlog, *self._delays.of(subscription)]:
+        for claim in [*subscription.backlog, *(each for each in self._delays if each.subscription is subscription)]:
             self._end(claim)
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
@@ -485,6 +485,10 @@ told of; what was purged had reached somebody."""
 
 def _row_name(subscription: Subscription, message: MessageId) -> bytes:
     return FAMILY + subscription.number.to_bytes(8, "big") + message
+
+
+def _is_delayed(claim: Claim, _due_us: int) -> bool:
+    return claim.state is ClaimState.DELAYED
 
 
 def _due_us(copy: Copy) -> int:

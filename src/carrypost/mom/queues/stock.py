@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.mom.agenda import Agenda
 from carrypost.mom.queues.bounds import Bounds
 from carrypost.mom.queues.entries import EntryState, QueueEntry
-from carrypost.mom.queues.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Stock:
         """One of a message, but for dead letters of several subscriptions to topics."""
         self._place = 0
         self.bounds = Bounds(ground)
-        self.delays, self.leases = Terms(_is_delayed), Terms(_is_leased)
+        self.delays, self.leases = Agenda(_is_delayed), Agenda(_is_leased)
 
     def __contains__(self, message: object) -> bool:
         return message in self._entries

@@ -1,0 +1,63 @@
+"""Things that wait for a time, the earliest first: delivery times of claims, delays and leases of queue entries.
+
+Most of them end long before their time, which may be years away. Those stay in the heap until they outnumber the
+others, and are swept out then. So a sweep costs a constant for each thing that ended.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+
+class Agenda(Generic[T]):
+    """Things by the time that they wait for."""
+
+    __slots__ = ("_ended", "_heap", "_serial", "_waits")
+
+    def __init__(self, waits: Callable[[T, int], bool]) -> None:
+        self._waits = waits
+        """Returns True while a thing still waits for this time."""
+        self._heap: list[tuple[int, int, T]] = []
+        """Time, a number that tells equal times apart, and thing."""
+        self._serial = 0
+        self._ended = 0
+        """At most as many as those of the heap that wait no more."""
+
+    @property
+    def due_us(self) -> int:
+        """The first time in the heap; its thing may have ended."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield everything that waits, in no particular order."""
+        return (thing for due_us, _, thing in self._heap if self._waits(thing, due_us))
+
+    def add(self, thing: T, due_us: int) -> None:
+        """Add a thing that waits for this time."""
+        self._serial += 1
+        heappush(self._heap, (due_us, self._serial, thing))
+
+    def note_ended(self) -> None:
+        """Note that a thing waits no more; sweep such things out once they are the greater part."""
+        self._ended += 1
+        if self._ended * 2 > len(self._heap):
+            self._heap = [each for each in self._heap if self._waits(each[2], each[0])]
+            heapify(self._heap)
+            self._ended = 0
+
+    def take_due(self, now: int) -> Iterator[T]:
+        """Remove and yield the things whose time has come."""
+        while self._heap and self._heap[0][0] <= now:
+            due_us, _, thing = heappop(self._heap)
+            if self._waits(thing, due_us):
+                yield thing
+            else:
+                self._ended = max(self._ended - 1, 0)
