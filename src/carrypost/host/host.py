@@ -486,7 +486,7 @@ class Host:
             self._passage.finish(now)
         if cache.changed:
             self._departures.sweep()
-        if self._deliveries.burst:
+        if self._deliveries.burst or self._deliveries.waiting:
             self._deliveries.flush()
         if not (links and self._ready):
             if cache.loosened:

@@ -83,8 +83,9 @@ class Deliveries(Layer):
         """What an earlier life delivered and nobody confirmed, until it is delivered again."""
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
-        self._claimed: dict[int, None] = {}
-        """Slots that messaging has a claim to, for the first time, and that are on their way here."""
+        self.waiting: dict[int, Copy] = {}
+        """By slot, what messaging has a claim to for the first time: it counts as delivered with the end of this step,
+        or when it passes before."""
         self._passed_over: set[int] = set()
         """Slots of what has an order, was let pass by it, and was wanted by nobody."""
         self._taken_back: set[int] = set()
@@ -189,7 +190,7 @@ class Deliveries(Layer):
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
-        claimed, self._claimed = self._claimed, {}
+        claimed = self.waiting
         new: list[Copy] = []
         done: list[Copy] = []
         noted: list[Copy] = []
@@ -202,10 +203,10 @@ class Deliveries(Layer):
                     continue
             numbers = asking(descriptor)
             if numbers:
-                known = holdings.is_claimed(copy) and copy.slot not in claimed
+                known = claimed.pop(copy.slot, None) is None and holdings.is_claimed(copy)
                 burst.append(Delivery(descriptor, numbers, again, copy.hops, known))
                 (done if again else new).append(copy)
-            elif claimed and copy.slot in claimed:
+            elif claimed.pop(copy.slot, None) is not None:
                 burst.append(Delivery(descriptor, (), again, copy.hops))
                 noted.append(copy)
             elif descriptor.ordering and not again:
@@ -225,8 +226,8 @@ class Deliveries(Layer):
         return copies if len(new) == len(copies) else new + noted
 
     def claimed(self, copy: Copy) -> None:
-        """Messaging has a claim to a message that comes next, and none had before: that counts as its delivery."""
-        self._claimed[copy.slot] = None
+        """Note that messaging has a claim to a message, and had none before: that counts as its delivery."""
+        self.waiting[copy.slot] = copy
 
     def is_open(self, copy: Copy) -> bool:
         """Whether its order let it pass and nobody wanted it, nor anything else of its group: somebody still may."""
@@ -242,7 +243,11 @@ class Deliveries(Layer):
         return copy.id in self._unconfirmed or copy.id in self._again
 
     def flush(self) -> None:
-        """Hand over what was delivered since the last call, once it is durable."""
+        """Hand over what was delivered since the last call, once it is durable; claims are noted in the store."""
+        if self.waiting:
+            claimed = [copy for copy in self.waiting.values() if copy.here]
+            self._holdings.keep(self.take(claimed), again=True)
+            self.waiting = {}
         if self.burst:
             self._journal.hold(Delivered(tuple(self.burst)))
             self.burst = []

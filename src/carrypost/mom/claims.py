@@ -1,4 +1,4 @@
-"""What is owed to subscriptions: one claim for every message and every subscription that it matches.
+"""Claims: one for every message and every claimant that it is for, from its arrival until it is acknowledged.
 
 A claim is made when a message is whole and its order lets it pass, or when a subscription finds the message here; what
 becomes of it is told in `mom.state`.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.owed import Owed
-    from carrypost.mom.state import Backlog, Consumer, Session, Subscription, Tenure
+    from carrypost.mom.state import Backlog, Claimant, Consumer, Session, Tenure
 
 FAMILY = b"C"
 _LATEST_MAX = 4_096
@@ -49,15 +49,6 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ClaimRow).decode
-
-
-class Acknowledged:
-    """A claim that was acknowledged by a commit which is not durable yet."""
-
-    __slots__ = ("claim", "consumer")
-
-    def __init__(self, claim: Claim, consumer: Consumer) -> None:
-        self.claim, self.consumer = claim, consumer
 
 
 class Claims:
@@ -80,12 +71,8 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
-        self._unserved: list[Subscription] = []
-        """Consumers of queues that were to have what they did not get, and do not get any more."""
-        self._orphans: list[Tenure] = []
-        """What sessions gave back of queues whose consumers are closed."""
-        self.ready: dict[Subscription, None] = {}
-        """Subscriptions that may have something for somebody."""
+        self.ready: dict[Claimant, None] = {}
+        """Claimants that may have something for a consumer."""
         self.lost = 0
         """Claims whose copies left before their time."""
 
@@ -107,24 +94,24 @@ class Claims:
         """Whether a subscription may still claim it: nobody on this node has acknowledged it."""
         return not self.confirmations.has(copy)
 
-    def make(self, copy: Copy, subscriptions: Collection[Subscription], now: int) -> bool:
+    def make(self, copy: Copy, subscriptions: Collection[Claimant], now: int) -> bool:
         """Claim a message for these, unless they have it. Returns True if it was claimed for the first time."""
         claims = self._by_message.setdefault(copy.id, [])
-        known = {claim.subscription for claim in claims}
+        known = {claim.claimant for claim in claims}
         first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
-        count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.subscription.ended)])
+        count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.claimant.ended)])
         due_us = _due_us(copy)
-        for subscription in subscriptions:
-            if subscription in known:
-                self.ready[subscription] = None
+        for claimant in subscriptions:
+            if claimant in known:
+                self.ready[claimant] = None
                 continue
             self._place += 1
-            claim = Claim(subscription, copy, self._place, count)
+            claim = Claim(claimant, copy, self._place, count)
             claims.append(claim)
             self._pins.pin(claim)
             self._file(claim, due_us, now)
-            if subscription.durable:
+            if claimant.durable:
                 self._write(claim)
         if not claims:
             del self._by_message[copy.id]
@@ -135,7 +122,7 @@ class Claims:
         self._cache.mark_done((copy,))
         return first
 
-    def assign(self, copy: Copy, subscription: Subscription, tenure: Tenure) -> None:
+    def assign(self, copy: Copy, claimant: Claimant, tenure: Tenure) -> None:
         """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already.
 
         What was handed over before has the place that it had then.
@@ -144,11 +131,11 @@ class Claims:
         if not place:
             self._place += 1
             place = self._place
-        claim = Claim(subscription, copy, place, tenure.count, tenure)
+        claim = Claim(claimant, copy, place, tenure.count, tenure)
         claim.doubtful = tenure.doubtful
         self._by_message.setdefault(copy.id, []).append(claim)
-        subscription.backlog.add(claim)
-        self.ready[subscription] = None
+        claimant.backlog.add(claim)
+        self.ready[claimant] = None
         self._note_place(copy)
         self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
@@ -171,7 +158,7 @@ class Claims:
         """That somebody has a claim to it could not be written, and is noted again."""
         self._holdings.mark_claimed(copy)
         for claim in self.of(copy.id):
-            self.ready[claim.subscription] = None
+            self.ready[claim.claimant] = None
 
     def _note_place(self, copy: Copy) -> None:
         """See whether a message comes after one that its session sent to the same destination later."""
@@ -191,24 +178,24 @@ class Claims:
             claim.state = ClaimState.DELAYED
             self._delays.add(claim, due_us)
         else:
-            claim.subscription.backlog.add(claim)
-            self.ready[claim.subscription] = None
+            claim.claimant.backlog.add(claim)
+            self.ready[claim.claimant] = None
 
     def _write(self, claim: Claim) -> None:
         if claim.tenure is not None:
             claim.tenure.keep(claim.count, claim.place)
             return
-        self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
+        self._ledger.put(_row_name(claim.claimant, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
-    def restore(self, rows: Iterable[tuple[Subscription, MessageId, bytes]], now: int) -> None:
+    def restore(self, rows: Iterable[tuple[Claimant, MessageId, bytes]], now: int) -> None:
         """The rows of an earlier life, in the order of their places; one whose copy is gone is forgotten."""
         found: list[Claim] = []
-        for subscription, message, value in rows:
+        for claimant, message, value in rows:
             row, copy = _decode(value), self._cache.get(message)
             if copy is None or not copy.whole:
-                self._ledger.delete(_row_name(subscription, message))
+                self._ledger.delete(_row_name(claimant, message))
             else:
-                claim = Claim(subscription, copy, row.place, row.count)
+                claim = Claim(claimant, copy, row.place, row.count)
                 claim.doubtful = row.count > 0
                 found.append(claim)
         for claim in sorted(found, key=_PLACE):
@@ -238,8 +225,8 @@ class Claims:
         """Let wait for a consumer what is due by now."""
         for claim in self._delays.take_due(now):
             claim.move(Move.DUE)
-            claim.subscription.backlog.add(claim)
-            self.ready[claim.subscription] = None
+            claim.claimant.backlog.add(claim)
+            self.ready[claim.claimant] = None
 
     def hand_out(self) -> list[tuple[Claim, Consumer]]:
         """Give consumers with credit what waits for them.
@@ -248,9 +235,9 @@ class Claims:
         """
         spent: list[tuple[Claim, Consumer]] = []
         ready, self.ready = self.ready, {}
-        for subscription in ready:
-            backlog = subscription.backlog
-            while self._holds(backlog) and (consumer := subscription.next_consumer()) is not None:
+        for claimant in ready:
+            backlog = claimant.backlog
+            while self._holds(backlog) and (consumer := claimant.next_consumer()) is not None:
                 claim = backlog.next()
                 if claim.count >= self._tries and not claim.is_of_dead_letters:
                     spent.append((claim, consumer))
@@ -266,7 +253,7 @@ class Claims:
         return len(backlog) > 0 and self._holdings.is_claimed(backlog.first.copy)
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
-        descriptor, subscription = claim.copy.descriptor, claim.subscription
+        descriptor, claimant = claim.copy.descriptor, claim.claimant
         claim.move(Move.HAND)
         self.number += 1
         claim.number, claim.consumer = self.number, consumer
@@ -274,7 +261,7 @@ class Claims:
         consumer.hand(claim)
         if claim.kept:
             self._write(claim)
-        unordered = bool(subscription.ordering) and descriptor.ordering is not subscription.ordering
+        unordered = bool(claimant.ordering) and descriptor.ordering is not claimant.ordering
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
@@ -294,7 +281,7 @@ class Claims:
         """A session is handed more, though it did not acknowledge what came alone."""
         session.alone = None
         for consumer in session.consumers.values():
-            self.ready[consumer.subscription] = None
+            self.ready[consumer.claimant] = None
 
     def _take_from_session(self, claim: Claim) -> None:
         if claim.consumer is None:
@@ -316,7 +303,7 @@ class Claims:
         self._return(claims, numbers, numbers)
 
     def _return(self, claims: Iterable[Claim], unseen: Collection[int], untold: Collection[int]) -> None:
-        by_subscription: dict[Subscription, list[Claim]] = {}
+        by_claimant: dict[Claimant, list[Claim]] = {}
         for claim in claims:
             if claim.number in unseen:
                 claim.count -= 1
@@ -324,8 +311,8 @@ class Claims:
                 self._return_credit(claim)
             lapsed = claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
             if lapsed and claim.number in untold:
-                self._unserved.append(claim.subscription)
-            if lapsed or claim.subscription.ended:
+                claim.claimant.miss()
+            if lapsed or claim.claimant.ended:
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)
@@ -333,31 +320,23 @@ class Claims:
             claim.consumer = None
             if claim.number in unseen and claim.kept:
                 self._write(claim)
-            by_subscription.setdefault(claim.subscription, []).append(claim)
-        for subscription, some in by_subscription.items():
-            subscription.backlog.put_back(some)
-            self.ready[subscription] = None
+            by_claimant.setdefault(claim.claimant, []).append(claim)
+        for claimant, some in by_claimant.items():
+            claimant.backlog.put_back(some)
+            self.ready[claimant] = None
 
     def _return_credit(self, claim: Claim) -> None:
         """It was handed over, and that was not told: whoever was to have it takes another one instead."""
         if claim.consumer is not None:
             claim.consumer.take_back(claim)
-            self.ready[claim.subscription] = None
-
-    def take_orphans(self) -> tuple[list[Subscription], list[Tenure]]:
-        """Since the last call: consumers of queues that did not get what was theirs, and what nobody has any more."""
-        taken = self._unserved, self._orphans
-        self._unserved, self._orphans = [], []
-        return taken
+            self.ready[claim.claimant] = None
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Acknowledged]:
+    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Claim]:
         """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
-        done: list[Acknowledged] = []
+        done: list[Claim] = []
         for claim in claims:
-            consumer, copy = claim.consumer, claim.copy
-            assert consumer is not None  # Sessions acknowledge what their consumers were handed.
             claim.move(Move.ACKNOWLEDGE)
             self._take_from_session(claim)
             if claim.tenure is not None and not claim.tenure.stands:
@@ -365,21 +344,21 @@ class Claims:
                 continue  # It came too late: the message is somebody else's, and not done with.
             if claim.tenure is not None:
                 claim.tenure.done()
-            elif claim.subscription.durable:
-                self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
-            self.confirmations.add(copy, undoable=undoable, consumed=True)
+            elif claim.claimant.durable:
+                self._ledger.delete(_row_name(claim.claimant, claim.copy.id))
+            self.confirmations.add(claim.copy, undoable=undoable, consumed=True)
             self._unlist(claim)
             if undoable:
-                done.append(Acknowledged(claim, consumer))
+                done.append(claim)
             else:
                 self._let_go(claim)
         return done
 
-    def keep(self, done: Iterable[Acknowledged]) -> None:
+    def keep(self, done: Iterable[Claim]) -> None:
         """A commit is durable."""
-        for each in done:
-            self.confirmations.keep(each.claim.copy.id)
-            self._let_go(each.claim)
+        for claim in done:
+            self.confirmations.keep(claim.copy.id)
+            self._let_go(claim)
 
     def _let_go(self, claim: Claim) -> None:
         """That it was acknowledged is for good."""
@@ -387,10 +366,11 @@ class Claims:
         if claim.tenure is not None:
             claim.tenure.finish()
 
-    def undo(self, done: Iterable[Acknowledged]) -> None:
+    def undo(self, done: Iterable[Claim]) -> None:
         """A commit was lost: its consumers have these again, and did not acknowledge them."""
-        for each in done:
-            claim, copy, session = each.claim, each.claim.copy, each.consumer.session
+        for claim in done:
+            assert claim.consumer is not None  # Sessions acknowledge what their consumers were handed.
+            copy, session = claim.copy, claim.consumer.session
             if not copy.here:
                 self._pins.unpin(claim)
                 if copy.descriptor.alive(self._holdings.now_us):
@@ -402,7 +382,7 @@ class Claims:
             self.confirmations.undo(copy)
             if claim.tenure is not None:
                 claim.tenure.undone(claim.count)
-            elif claim.subscription.durable and not claim.subscription.ended:
+            elif claim.claimant.durable and not claim.claimant.ended:
                 self._write(claim)
             if session.closed:
                 self.give_back((claim,))
@@ -415,14 +395,14 @@ class Claims:
         self._drop(claim, Move.END)
         if tenure is not None:
             if unserved:
-                self._unserved.append(claim.subscription)
+                claim.claimant.miss()
             tenure.release(dead=True)
 
-    def end(self, subscription: Subscription, handed: Iterable[Claim] = ()) -> None:
+    def end(self, claimant: Claimant, handed: Iterable[Claim] = ()) -> None:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
-            self._ledger.delete(_row_name(subscription, claim.copy.id))
-        for claim in [*subscription.backlog, *(each for each in self._delays if each.subscription is subscription)]:
+            self._ledger.delete(_row_name(claimant, claim.copy.id))
+        for claim in [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]:
             self._end(claim)
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
@@ -436,7 +416,7 @@ class Claims:
         if claim.tenure is None:
             self.note_handed((claim,))
         else:
-            self._orphans.append(claim.tenure)
+            claim.claimant.give_back(claim.tenure)
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
@@ -452,13 +432,13 @@ class Claims:
     def lose(self, claim: Claim, reason: Reason) -> None:
         """Count and report that a subscription does not get a message after all."""
         self.lost += 1
-        of = claim.subscription
+        of = claim.claimant
         self._tell(ClaimLost(of.name, claim.copy.descriptor, reason, of.client, of.durable))
 
     def _drop(self, claim: Claim, move: Move) -> None:
         delayed = claim.state is ClaimState.DELAYED
         if claim.state is ClaimState.WAITING:
-            claim.subscription.backlog.discard(claim)
+            claim.claimant.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
             self._take_from_session(claim)
             if self._journal.retract_handed((claim.number,)):
@@ -466,8 +446,8 @@ class Claims:
         claim.move(move)
         if delayed:
             self._delays.note_ended()
-        if claim.tenure is None and claim.subscription.durable:
-            self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
+        if claim.tenure is None and claim.claimant.durable:
+            self._ledger.delete(_row_name(claim.claimant, claim.copy.id))
         self._pins.unpin(claim)
         self._unlist(claim)
 
@@ -483,8 +463,8 @@ _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PU
 told of; what was purged had reached somebody."""
 
 
-def _row_name(subscription: Subscription, message: MessageId) -> bytes:
-    return FAMILY + subscription.number.to_bytes(8, "big") + message
+def _row_name(claimant: Claimant, message: MessageId) -> bytes:
+    return FAMILY + claimant.number.to_bytes(8, "big") + message
 
 
 def _is_delayed(claim: Claim, _due_us: int) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import GivenUp, Reason
-from carrypost.mom.state import destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,10 +39,9 @@ class Handing:
 
     def _give_up(self, claim: Claim, now: int) -> None:
         """Make a dead letter of a message; its manager does, where it is of a queue."""
-        if claim.tenure is None:
-            pattern = destination_of(claim.subscription.asked.entry)
-            if not self._queues.manager.bury(claim.copy, pattern, now, claim.count):
-                self._claims.lose(claim, Reason.DEAD_LETTER)
+        bury = self._queues.manager.bury
+        if claim.tenure is None and not bury(claim.copy, claim.claimant.pattern, now, claim.count):
+            self._claims.lose(claim, Reason.DEAD_LETTER)
         self._claims.give_up(claim)
 
     def release(self, session: Session, numbers: Collection[int], now: int, *, dead: bool) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.config import Settings
-    from carrypost.mom.claims import Acknowledged, Claims
+    from carrypost.mom.claims import Claims
+    from carrypost.mom.state import Claim
 
 _QUIET_US = 20_000
 """After so long without a commit, all of it is let go."""
@@ -34,17 +35,17 @@ class Kept:
         self._claims, limits = claims, settings.limits
         self._messages_max = min(_MESSAGES_MAX, min(settings.cache_messages_max, limits.unconfirmed_max) // _PART)
         self._bytes_max = min(_BYTES_MAX, min(settings.cache_bytes_max, limits.unconfirmed_bytes_max) // _PART)
-        self._done: list[Acknowledged] = []
+        self._done: list[Claim] = []
         self._bytes = 0
         self._ripe_us = NEVER
         """When it goes with the next batch."""
         self.due_us = NEVER
         """When it goes in any case."""
 
-    def add(self, done: Collection[Acknowledged], now: int) -> None:
+    def add(self, done: Collection[Claim], now: int) -> None:
         """A commit is durable that acknowledged these."""
         self._done += done
-        self._bytes += sum(each.claim.copy.descriptor.length for each in done)
+        self._bytes += sum(each.copy.descriptor.length for each in done)
         self._ripe_us = min(self._ripe_us, now + _RIPE_US)
         if len(self._done) >= self._messages_max or self._bytes >= self._bytes_max:
             self._ripe_us = 0

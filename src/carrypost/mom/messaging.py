@@ -17,7 +17,7 @@ from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import confirmations as confirmation_rows
 from carrypost.mom import topic as topic_rows
-from carrypost.mom.claims import Acknowledged, Claims
+from carrypost.mom.claims import Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
@@ -28,7 +28,6 @@ from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues.queues import ADDRESSED, Queues
-from carrypost.mom.queues.receiving import Receiving
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import Ack, Browsing, Declare, Followed, Subscribe
-    from carrypost.mom.state import Consumer, Subscription
+    from carrypost.mom.state import Claim, Claimant, Consumer, Subscription
 
 _NUMBER_BYTES = 8
 
@@ -72,13 +71,13 @@ class Messaging(Layer):
         self._sessions = Sessions()
         self.directory = Directory(ground, deliveries, self._ledger)
         """Names of topics and queues; its commands are the host's to give."""
-        self._commits: dict[int, list[Acknowledged]] = {}
+        self._commits: dict[int, list[Claim]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
         """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
-        self._makers: dict[Subscription, int] = {}
+        self._makers: dict[Claimant, int] = {}
         """Those subscriptions, and the commands that made them."""
-        self._replaced: dict[Subscription, Subscription] = {}
+        self._replaced: dict[Claimant, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
         self._kept = Kept(self._claims, ground.settings)
         self._replaced_for_good: list[Subscription] = []
@@ -323,7 +322,7 @@ class Messaging(Layer):
     def depending(self, numbers: Collection[int]) -> set[int]:
         """The commands that are undone with these: they made more consumers of the same new subscriptions."""
         subscriptions = {made for made, maker in self._makers.items() if maker in numbers}
-        return {number for number, consumer in self._made.items() if consumer.subscription in subscriptions}
+        return {number for number, consumer in self._made.items() if consumer.claimant in subscriptions}
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so much more."""
@@ -332,22 +331,23 @@ class Messaging(Layer):
         found = self._sessions.consumer(consumer)
         found.messages += messages
         found.nbytes += nbytes
-        self._claims.ready[found.subscription] = None
-        if isinstance(found.subscription, Receiving):
-            self.queues.receiver.grant(found.subscription, messages, now)
+        self._claims.ready[found.claimant] = None
+        if (receiving := self.queues.receiver.of(found.claimant)) is not None:
+            self.queues.receiver.grant(receiving, messages, now)
             self.queues.follow_up(now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
         found = self._sessions.consumer(consumer)
-        subscription, session = found.subscription, found.session
-        mine = [claim for claim in session.handed.values() if claim.consumer is found]
+        mine = [claim for claim in found.session.handed.values() if claim.consumer is found]
         self._claims.give_back(mine, unread=unread, seen=False)
-        subscription.consumers.remove(found)
+        found.claimant.consumers.remove(found)
         self._sessions.leave(found)
-        if isinstance(subscription, Receiving):
-            self.queues.receiver.close(subscription)
+        if (receiving := self.queues.receiver.of(found.claimant)) is not None:
+            self.queues.receiver.close(receiving)
             self.queues.follow_up(now)
+        elif (subscription := self._topics[found.claimant.number]) is None:
+            return  # It ended before.
         elif subscription.durable:
             self._topics.renew(subscription, now)
         elif not subscription.consumers:
@@ -446,11 +446,12 @@ class Messaging(Layer):
 
     def acknowledge(self, number: int, acks: Iterable[Ack], now: int, *, commit: bool) -> None:
         """Sessions are done with messages. Those of a `commit` are undone if its batch is lost."""
-        done: list[Acknowledged] = []
+        done: list[Claim] = []
         for ack in acks:
             claims = self._sessions.session(ack.session).named(ack)
-            for subscription in dict.fromkeys(claim.subscription for claim in claims if claim.subscription.durable):
-                self._topics.renew(subscription, now)
+            for each in dict.fromkeys(claim.claimant.number for claim in claims if claim.claimant.durable):
+                if (subscription := self._topics[each]) is not None:
+                    self._topics.renew(subscription, now)
             done += self._claims.acknowledge(claims, undoable=commit)
         if done:
             self._commits[number] = done
@@ -458,9 +459,9 @@ class Messaging(Layer):
     def done(self, number: int) -> None:
         """A command is durable."""
         consumer = self._made.pop(number, None)
-        if consumer is not None and self._makers.get(consumer.subscription) == number:
-            del self._makers[consumer.subscription]
-            if (replaced := self._replaced.pop(consumer.subscription, None)) is not None:
+        if consumer is not None and self._makers.get(consumer.claimant) == number:
+            del self._makers[consumer.claimant]
+            if (replaced := self._replaced.pop(consumer.claimant, None)) is not None:
                 self._replaced_for_good.append(replaced)
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
         self.queues.done(number)
@@ -477,17 +478,18 @@ class Messaging(Layer):
         consumer = self._made.pop(number, None)
         if consumer is None:
             return
-        subscription = consumer.subscription
-        if consumer in subscription.consumers:
+        made = consumer.claimant
+        if consumer in made.consumers:
             self.close_consumer(consumer.number, now)
-        if self._makers.get(subscription) == number:
-            del self._makers[subscription]
-            replaced = self._replaced.pop(subscription, None)
-            self._end(subscription, now)
+        if self._makers.get(made) == number:
+            del self._makers[made]
+            replaced = self._replaced.pop(made, None)
+            if (subscription := self._topics[made.number]) is not None:
+                self._end(subscription, now)
             if replaced is not None and not replaced.ended:
-                self._bring_back(replaced, subscription)
+                self._bring_back(replaced, made)
 
-    def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
+    def _bring_back(self, replaced: Subscription, successor: Claimant) -> None:
         """A subscription could not be written, and does not replace another one; what replaces it may."""
         for later, other in self._replaced.items():
             if other is successor:

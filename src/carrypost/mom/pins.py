@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.model.ids import MessageId
-    from carrypost.mom.state import Claim, Subscription
+    from carrypost.mom.state import Claim, Claimant
 
 _TRIES = 8
 """Pins that others give up for one; most copies are pinned for several subscriptions or for one, not for half."""
@@ -40,18 +40,18 @@ class Pins:
         self._bytes = 0
         self._count: dict[MessageId, int] = {}
         """For how many subscriptions each copy is pinned."""
-        self._holders: dict[Subscription, _Holder] = {}
+        self._holders: dict[Claimant, _Holder] = {}
 
     def __len__(self) -> int:
         return len(self._count)
 
     def pin(self, claim: Claim) -> None:
         """Keep the copy of a claim, if that is within the bounds, or if others have more than its subscription."""
-        holder = self._holders.get(claim.subscription) or _Holder()
+        holder = self._holders.get(claim.claimant) or _Holder()
         message, nbytes = claim.copy.id, claim.copy.descriptor.length
         if message not in self._count and not self._make_room(holder, nbytes):
             return
-        self._holders[claim.subscription] = holder
+        self._holders[claim.claimant] = holder
         holder.claims[message] = claim
         holder.messages += 1
         holder.bytes += nbytes
@@ -62,14 +62,14 @@ class Pins:
 
     def unpin(self, claim: Claim) -> None:
         """A claim ended, or gives up its pin."""
-        holder, message, nbytes = self._holders.get(claim.subscription), claim.copy.id, claim.copy.descriptor.length
+        holder, message, nbytes = self._holders.get(claim.claimant), claim.copy.id, claim.copy.descriptor.length
         if holder is None or holder.claims.get(message) is not claim:
             return
         del holder.claims[message]
         holder.messages -= 1
         holder.bytes -= nbytes
         if not holder.claims:
-            del self._holders[claim.subscription]
+            del self._holders[claim.claimant]
         self._count[message] -= 1
         if not self._count[message]:
             del self._count[message]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.mom.commands import Ack
-    from carrypost.mom.state import Claim, Subscription
+    from carrypost.mom.state import Claim, Claimant
 
 
 class Sessions:
@@ -55,9 +55,9 @@ class Sessions:
         session.closed = True
         del self._sessions[session.number], session.connection.sessions[session.number]
 
-    def consume(self, session: Session, subscription: Subscription) -> Consumer:
+    def consume(self, session: Session, claimant: Claimant) -> Consumer:
         """One more consumer."""
-        consumer = Consumer(self._next(), session, subscription)
+        consumer = Consumer(self._next(), session, claimant)
         self._consumers[consumer.number] = session.consumers[consumer.number] = consumer
         return consumer
 
@@ -70,10 +70,10 @@ class Sessions:
         sessions = self._sessions.values()
         return [claim for session in sessions for number, claim in session.handed.items() if number in numbers]
 
-    def handed_for(self, subscription: Subscription) -> list[Claim]:
+    def handed_for(self, claimant: Claimant) -> list[Claim]:
         """What sessions have of one subscription."""
         sessions = self._sessions.values()
-        return [claim for each in sessions for claim in each.handed.values() if claim.subscription is subscription]
+        return [claim for each in sessions for claim in each.handed.values() if claim.claimant is claimant]
 
     def connection(self, number: int) -> Connection:
         """The connection of this number; raises `IllegalStateException`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import StateError
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry
 from carrypost.model.times import NEVER
 from carrypost.mom.letters import DEAD_LETTERS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.model.descriptor import Descriptor, Ordering
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Ack, Subscribe
 
@@ -137,17 +138,15 @@ class Tenure(Protocol):
 
 
 class Claim:
-    """One message that one subscription is owed."""
+    """One message that one claimant is owed."""
 
-    __slots__ = ("consumer", "copy", "count", "doubtful", "number", "place", "state", "subscription", "tenure")
+    __slots__ = ("claimant", "consumer", "copy", "count", "doubtful", "number", "place", "state", "tenure")
 
-    def __init__(
-        self, subscription: Subscription, copy: Copy, place: int, count: int, tenure: Tenure | None = None
-    ) -> None:
-        self.subscription = subscription
+    def __init__(self, claimant: Claimant, copy: Copy, place: int, count: int, tenure: Tenure | None = None) -> None:
+        self.claimant = claimant
         self.copy = copy
         self.place = place
-        """Its place in the order of the subscription's claims."""
+        """Its place in the order of the claimant's claims."""
         self.count = count
         """How often it was handed over."""
         self.state = ClaimState.WAITING
@@ -163,12 +162,12 @@ class Claim:
     @property
     def kept(self) -> bool:
         """Whether a row says how often it was handed over."""
-        return self.tenure is not None or self.subscription.durable
+        return self.tenure is not None or self.claimant.durable
 
     @property
     def is_of_dead_letters(self) -> bool:
         """Whether it is a dead letter already: those are handed over as often as anybody asks for them."""
-        return self.tenure is not None and self.subscription.name.startswith(DEAD_LETTERS)
+        return self.tenure is not None and self.claimant.name.startswith(DEAD_LETTERS)
 
     def move(self, move: Move) -> None:
         """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
@@ -179,7 +178,7 @@ class Claim:
 
 
 class Backlog:
-    """The claims of one subscription that wait, in the order of their places."""
+    """The claims of one claimant that wait, in the order of their places."""
 
     __slots__ = ("_fresh", "_order", "_places", "_returned")
 
@@ -275,14 +274,14 @@ class Session:
 
 
 class Consumer:
-    """Takes the messages of a subscription, as many as it has credit for."""
+    """Takes the messages of a claimant, as many as it has credit for."""
 
-    __slots__ = ("messages", "nbytes", "number", "session", "subscription")
+    __slots__ = ("claimant", "messages", "nbytes", "number", "session")
 
-    def __init__(self, number: int, session: Session, subscription: Subscription) -> None:
+    def __init__(self, number: int, session: Session, claimant: Claimant) -> None:
         self.number = number
         self.session = session
-        self.subscription = subscription
+        self.claimant = claimant
         self.messages = 0
         """How many more it takes."""
         self.nbytes = 0
@@ -318,42 +317,62 @@ class Here(NamedTuple):
     incarnation: int
 
 
-class Subscription:
-    """What a consumer, or several, asked for, and what waits for them."""
+class Claimant:
+    """The holder of claims: a subscription to topics, or one consumer of a queue."""
 
     __slots__ = (
-        "_narrower", "_turn", "asked", "backlog", "client", "connection", "consumers", "ended", "interest", "lease_us",
-        "number",
+        "_turn", "backlog", "client", "consumers", "durable", "ended", "name", "number", "ordering", "pattern",
     )  # fmt: skip
 
-    def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
+    def __init__(self, number: int, pattern: str, name: str) -> None:
         self.number = number
-        self.asked = asked
-        self.client = client
-        self.connection = connection
-        """Whose it is; of one with a client id, its name is."""
+        """Its own among all claimants of the node: requests at queues have numbers beyond those of subscriptions."""
+        self.pattern = pattern
+        """Of the destinations that its messages come from."""
+        self.name = name
+        """What its user calls it."""
+        self.client = ""
+        """The client id that it belongs to, if any."""
+        self.durable = False
+        """It has a row, and its claims have."""
+        self.ordering = Ordering.NONE
+        """How its topic was opened."""
         self.consumers: list[Consumer] = []
         self.backlog = Backlog()
-        self.interest: Interest | None = None
-        self.lease_us = NEVER
         self.ended = False
         self._turn = 0
+
+    def next_consumer(self) -> Consumer | None:
+        """Return the consumer that is to have the next message: of those with credit, each in its turn."""
+        consumers = self.consumers
+        for _ in consumers:
+            self._turn = (self._turn + 1) % len(consumers)
+            if consumers[self._turn].has_credit:
+                return consumers[self._turn]
+        return None
+
+    def miss(self) -> None:
+        """Note that its consumer does not get a message of a queue that was to be handed to it."""
+
+    def give_back(self, tenure: Tenure) -> None:
+        """Take back a message of a queue that none of its sessions has any more."""
+
+
+class Subscription(Claimant):
+    """A subscription to topics."""
+
+    __slots__ = ("_narrower", "asked", "connection", "interest", "lease_us")
+
+    def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
+        pattern = destination_of(asked.entry)
+        super().__init__(number, pattern, asked.name or pattern)
+        self.asked = asked
+        self.client, self.durable, self.ordering = client, asked.durable, asked.ordering
+        self.connection = connection
+        """The connection that it belongs to; one with a client id belongs to that id."""
+        self.interest: Interest | None = None
+        self.lease_us = NEVER
         self._narrower = Matcher((asked.entry,), limits, own=True) if asked.ordering else None
-
-    @property
-    def name(self) -> str:
-        """What its user calls it; of a live one, its destination."""
-        return self.asked.name or destination_of(self.asked.entry)
-
-    @property
-    def durable(self) -> bool:
-        """Whether it has a row, and its claims have."""
-        return self.asked.durable
-
-    @property
-    def ordering(self) -> Ordering:
-        """How its topic was opened."""
-        return self.asked.ordering
 
     @property
     def key(self) -> Key:
@@ -370,15 +389,6 @@ class Subscription:
         if self.durable and self.client:
             return headers.client != self.client
         return headers.connection != self.connection or descriptor.incarnation != here.incarnation
-
-    def next_consumer(self) -> Consumer | None:
-        """Who is to have the next message: of those with credit, each in its turn."""
-        consumers = self.consumers
-        for _ in consumers:
-            self._turn = (self._turn + 1) % len(consumers)
-            if consumers[self._turn].has_credit:
-                return consumers[self._turn]
-        return None
 
 
 class Interest:

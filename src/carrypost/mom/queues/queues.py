@@ -28,7 +28,6 @@ from carrypost.mom.queues.browsing import Browsings
 from carrypost.mom.queues.closed import NOTICE_US
 from carrypost.mom.queues.manager import Manager
 from carrypost.mom.queues.receiver import Receiver
-from carrypost.mom.queues.receiving import Receiving
 from carrypost.mom.queues.requests import OpenRequests
 from carrypost.mom.queues.showing import Showing, visible
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from carrypost.mom.names.namespace import Bind
     from carrypost.mom.post import Post
     from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.queues.receiving import Receiving
     from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"
@@ -132,9 +132,6 @@ class Queues:
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)
-        if copy.id in self.receiver.fresh:
-            self.receiver.fresh.discard(copy.id)
-            self._deliveries.claimed(copy)
         if self._claims.of(copy.id):
             self._claims.note_again(copy)
 
@@ -190,7 +187,7 @@ class Queues:
         """Do what follows from what came or was asked for."""
         for item in self.post.take_own(now):
             self._act(item, self._node, NEVER, now)
-        self.receiver.adopt_orphans()
+        self.receiver.adopt_returned()
         for entry_, request in self.manager.assign(now):
             self.receiver.take_local(entry_, request)
 
@@ -246,7 +243,7 @@ class Queues:
 
     def open(self, asked: Receive, connection: int, now: int) -> Receiving:
         """A consumer of a queue, here or elsewhere."""
-        return self.receiver.open(asked, connection, self._manager_of(asked.destination, connection), now)
+        return self.receiver.open(asked, self._manager_of(asked.destination, connection), now)
 
     def _manager_of(self, destination: str, connection: int) -> NodeId:
         """The manager of a queue that a connection may receive from."""

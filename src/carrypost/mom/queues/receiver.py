@@ -25,7 +25,7 @@ from carrypost.mom.queues import assignments as assignment_rows
 from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment
 from carrypost.mom.queues.gaps import Stretches
-from carrypost.mom.queues.receiving import ASK, WITHDRAW, Receiving
+from carrypost.mom.queues.receiving import ASK, WITHDRAW, Receiving, Returned
 from carrypost.mom.queues.standing import LIFE_BITS
 from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.groups import Standing
     from carrypost.mom.queues.manager import Manager
-    from carrypost.mom.state import Tenure
+    from carrypost.mom.state import Claimant, Tenure
 
 _IDLE_US = 60_000_000
 """After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
@@ -73,8 +73,7 @@ class Receiver:
         """Of queues of other nodes: what this node wants because of them."""
         self._looks: Counter[str] = Counter()
         """How many programs look into queues of other nodes."""
-        self.fresh: set[MessageId] = set()
-        """What was given to a consumer for the first time and has still to be told as delivered."""
+        self._returned = Returned()
         self.due_us = NEVER
 
     def __len__(self) -> int:
@@ -82,10 +81,15 @@ class Receiver:
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def open(self, asked: Receive, connection: int, manager: NodeId, now: int) -> Receiving:
+    def of(self, claimant: Claimant) -> Receiving | None:
+        """Return what a claimant asks for, if it is a consumer of a queue."""
+        return self._open.get(claimant.number)
+
+    def open(self, asked: Receive, manager: NodeId, now: int) -> Receiving:
         """One more consumer, which has no credit yet."""
+        pattern.entry(address.exactly(asked.destination), limits=self._limits)  # Raises for too long an address.
         self._request += 1
-        receiving = Receiving(self._request, asked, connection, manager, self._limits)
+        receiving = Receiving(self._request, asked, manager, self._limits, self._returned)
         if manager == self._node:
             queue = self._manager.managed(asked.destination)
             receiving.local = queue, self._manager.requests.stand(queue, self._request, receiving.selector)
@@ -119,8 +123,8 @@ class Receiver:
 
     def close(self, receiving: Receiving) -> None:
         """A consumer is closed: what waits for it is given back, or stays for the next one."""
-        receiving.closed = receiving.ended = True
-        del self._open[receiving.request]
+        receiving.ended = True
+        del self._open[receiving.number]
         if receiving.local is not None:
             self._manager.requests.leave(*receiving.local)
         else:
@@ -148,13 +152,14 @@ class Receiver:
         else:
             tenure.release(dead=False)
 
-    def adopt_orphans(self) -> None:
-        """What sessions gave back after its consumers were closed."""
-        unserved, orphans = self._claims.take_orphans()
+    def adopt_returned(self) -> None:
+        """Ask again for consumers that missed something; find another consumer for what sessions gave back."""
+        returned = self._returned
+        unserved, returned.unserved = returned.unserved, []
+        tenures, returned.tenures = returned.tenures, []
         for each in unserved:
-            if isinstance(each, Receiving):
-                self._ask_instead(each.request, self._holdings.now_us)
-        for tenure in orphans:
+            self._ask_instead(each.number, self._holdings.now_us)
+        for tenure in tenures:
             if tenure.copy is not None:
                 self._set_aside(tenure, tenure.copy)
 
@@ -163,8 +168,7 @@ class Receiver:
             tenure.release_us = NEVER
         self._claims.assign(copy, receiving, tenure)
         if not tenure.count:
-            self.fresh.add(copy.id)
-            self._deliveries.wishes.found.append(copy)
+            self._deliveries.claimed(copy)
 
     # --- queues of this node -------------------------------------------------------------------------------
 
@@ -355,7 +359,6 @@ class Receiver:
             for idle in self._idle.values():
                 for tenure in [each for each, other in idle.items() if other is copy]:
                     del idle[tenure]
-            self.fresh.discard(copy.id)
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.mom import control
-from carrypost.mom.commands import Subscribe
 from carrypost.mom.queues.gaps import Heard
-from carrypost.mom.state import Subscription
+from carrypost.mom.state import Claimant
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -19,27 +18,39 @@ if TYPE_CHECKING:
     from carrypost.mom.control import Item
     from carrypost.mom.queues.groups import Standing
     from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.state import Tenure
 
 ASK: Final = 1
 WITHDRAW: Final = 2
 """The matters on which the manager is told something."""
 
 
-class Receiving(Subscription):
+class Returned:
+    """What consumers of queues did not get, or have no more, until the receiver acts upon it."""
+
+    __slots__ = ("tenures", "unserved")
+
+    def __init__(self) -> None:
+        self.unserved: list[Receiving] = []
+        """Those that were to be handed something, and take another message instead."""
+        self.tenures: list[Tenure] = []
+        """Messages that sessions gave back."""
+
+
+class Receiving(Claimant):
     """What one consumer of a queue asks for, and what waits for it."""
 
     __slots__ = (
-        "asking", "closed", "credit", "deadline_us", "destination", "heard", "local", "manager", "request", "selector",
+        "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "selector",
     )  # fmt: skip
 
-    def __init__(self, number: int, asked: Receive, connection: int, manager: NodeId, limits: Limits) -> None:
-        entry = pattern.entry(address.exactly(asked.destination), asked.selector, limits=limits)
-        super().__init__(0, Subscribe(entry), connection, "", limits)
-        self.destination = asked.destination
+    def __init__(self, number: int, asked: Receive, manager: NodeId, limits: Limits, returned: Returned) -> None:
+        super().__init__(number, asked.destination, address.name_of(asked.destination) or asked.destination)
         self.manager = manager
-        self.request = number
         self.selector = asked.selector or ""
-        self._narrower = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
+        # Dead letters keep the destination that they were sent to.
+        self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
+        self._returned = returned
         self.credit = 0
         """How many it takes in all."""
         self.heard = Heard()
@@ -49,28 +60,35 @@ class Receiving(Subscription):
         """Whether a note to the manager is on its way to the post."""
         self.local: tuple[Queue, Standing] | None = None
         """Its request, if this node is the manager."""
-        self.closed = False
 
     @property
-    def name(self) -> str:
-        """The name of its queue."""
-        return address.name_of(self.destination) or self.destination
+    def destination(self) -> str:
+        """The address of its queue."""
+        return self.pattern
 
     def selects(self, descriptor: Descriptor) -> bool:
-        """Whether it takes a message of its queue."""
-        return not self.selector or self._narrower is None or self._narrower.matches(descriptor)
+        """Return True for a message of its queue that it takes."""
+        return not self.selector or self._matcher.matches(descriptor)
+
+    def miss(self) -> None:
+        """Note that its consumer does not get a message that was to be handed to it."""
+        self._returned.unserved.append(self)
+
+    def give_back(self, tenure: Tenure) -> None:
+        """Take back a message that none of its sessions has any more."""
+        self._returned.tenures.append(tenure)
 
     def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the manager is told anything
         """What the manager is told."""
         found = address.address(self.destination)
         assert found is not None  # A program named it, and it was found to be a queue.
         if matter == WITHDRAW:
-            return control.Withdraw(found.name, self.request)
+            return control.Withdraw(found.name, self.number)
         self.asking = False
-        if self.closed:
+        if self.ended:
             return None
         return control.Request(
-            found.name, self.request, self.credit, self.deadline_us, self.selector, self.heard.through
+            found.name, self.number, self.credit, self.deadline_us, self.selector, self.heard.through
         )
 
     def said(self, matter: int) -> None:
