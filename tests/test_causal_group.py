@@ -13,8 +13,9 @@ from tests.examples import examples
 from tests.happens_before import History
 from tests.order_groups import DESTINATION, SECOND_US, GroupHost, described, named
 
-from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
+from carrypost.model.descriptor import Descriptor, Ordering, Predecessor
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 from carrypost.order.causal import Group
 
 CAUSAL, DELTA = Ordering.CAUSAL, Ordering.DELTA_CAUSAL
@@ -157,7 +158,7 @@ class World:
         for host in self.hosts:
             host.store()
             rings = 0
-            while host.group.due_us < ENDLESS_US:
+            while host.group.due_us < NEVER:
                 host.now = max(host.now, host.group.due_us)
                 host.expire()
                 host.store()
@@ -534,7 +535,7 @@ def test_waiting_for_several_ends_with_the_last_of_them() -> None:
     group = Seconds()
     assert group.receive(last, at=1) == []
     rung = []
-    while group.group.due_us < ENDLESS_US:
+    while group.group.due_us < NEVER:
         rung += group.group.expire(group.group.due_us)
     assert (rung, group.clock) == ([last], 60)
 

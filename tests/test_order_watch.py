@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from carrypost.model.descriptor import ENDLESS_US, Barrier, Descriptor, Ordering, PayloadCodec
+from carrypost.model.descriptor import Barrier, Descriptor, Ordering, PayloadCodec
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 from carrypost.order.watch import WaitingMessage, Watch
 
 
-def waiting(number: int, source: str, tag: int, deadline_us: int = ENDLESS_US) -> WaitingMessage:
+def waiting(number: int, source: str, tag: int, deadline_us: int = NEVER) -> WaitingMessage:
     descriptor = Descriptor(
         "author", 1, number, 0, None, "forum", 0, 0, PayloadCodec.BLANK, b"", 1_024, ordering=Ordering.CAUSAL
     )
@@ -40,7 +41,7 @@ def test_those_that_stay_are_found_after_others_were_swept_out() -> None:
     assert watch.delivered(NodeId("a"), 4) == stay[:5]
     assert watch.dead(10**9 + 6) == stay[5:7]
     assert watch.dead(10**10) == stay[7:]
-    assert watch.due_us == ENDLESS_US
+    assert watch.due_us == NEVER
     assert sizes(watch)[0] == 0
 
 

@@ -209,7 +209,7 @@ class Works:
         nbytes = sum(each.packed.length for each, _ in sends)
         if cache.vacant(len(sends), nbytes, interesting=True):
             return
-        rank = min(rank_of(holdings.rank(each), True, each.created_us) for _, each in sends)
+        rank = min(rank_of(holdings.privilege(each), True, each.created_us) for _, each in sends)
         lower = [size for other, size in cache.yielding() if other < rank]
         if not cache.vacant(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
             raise ResourceAllocationException(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 
 import msgspec
@@ -21,6 +22,7 @@ from carrypost.model import headers, ids
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
+from carrypost.model.times import NEVER
 from carrypost.model.times import TIME_US_MAX as TIME_US_MAX  # noqa: PLC0414 - likewise
 
 T = TypeVar("T")
@@ -30,8 +32,6 @@ PIECE_BYTES = 16 * 1024
 SIGNATURE_BYTES = 64
 SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
 
-ENDLESS_US = 2**62
-"""Stands for the deadline of what has none, where deadlines are compared."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 if TYPE_CHECKING:
     _Author = bytes | str
@@ -109,7 +109,7 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
 
 
 Barrier = tuple[tuple[NodeId, int, int], ...]
-"""Predecessors as (source, tag, deadline), the last `ENDLESS_US` where there is none."""
+"""Predecessors as (source, tag, deadline), the last `NEVER` where there is none."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
@@ -192,14 +192,19 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return self.label or ids.shown(self.id)
 
     @lazy
+    def id_text(self) -> str:
+        """The id as programs see it: it begins with ``ID:``, whether or not messages are signed."""
+        return "ID:" + (ids.base32(self.id) if self.signed else self.id.decode())
+
+    @lazy
     def tag(self) -> int:
         """Its place among its author's messages, as one number: later ones have larger tags, over all lives."""
         return tag_of(self.incarnation, self.sequence)
 
     @lazy
     def ends_us(self) -> int:
-        """Its deadline, or `ENDLESS_US`."""
-        return ENDLESS_US if self.deadline_us is None else self.deadline_us
+        """Its deadline, or `NEVER`."""
+        return NEVER if self.deadline_us is None else self.deadline_us
 
     @lazy
     def predecessors(self) -> Barrier:
@@ -209,7 +214,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
             source, deadline_us = each.source, each.deadline_us
             node = ids.node_of(source) if isinstance(source, bytes) else source
             tag = each.incarnation << SEQUENCE_BITS | each.sequence
-            found.append((node, tag, ENDLESS_US if deadline_us is None else deadline_us))  # type: ignore[arg-type]
+            found.append((node, tag, NEVER if deadline_us is None else deadline_us))  # type: ignore[arg-type]
         return tuple(found)
 
     @property
@@ -237,6 +242,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Signature and encoding as they travel: one byte for the length of the signature, then both."""
         return bytes([len(self.signature)]) + self.signature + self.encoded
 
+    @property
+    def wire_bytes(self) -> int:
+        """Length of `wire`, which is made only to be sent."""
+        return 1 + len(self.signature) + len(self.encoded)
+
     def piece_length(self, piece: int) -> int:
         """Bytes of piece number `piece`."""
         return min(PIECE_BYTES, self.length - piece * PIECE_BYTES)
@@ -250,10 +260,10 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return self.deadline_us is None or now < self.deadline_us
 
     def with_signature(self, signature: bytes) -> Descriptor:
-        """This descriptor, signed."""
-        self.__dict__["signature"] = signature
-        self.__dict__.pop("wire", None)
-        return self
+        """Return this descriptor, signed."""
+        signed = copy(self)
+        signed.__dict__.update(encoded=self.encoded, signature=signature)
+        return signed
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -274,7 +284,7 @@ def predecessor(source: NodeId, tag: int, deadline_us: int, *, signed: bool) -> 
         ids.node_bytes(source) if signed else source,
         tag >> SEQUENCE_BITS,
         tag & (1 << SEQUENCE_BITS) - 1,
-        None if deadline_us == ENDLESS_US else deadline_us,
+        None if deadline_us == NEVER else deadline_us,
     )
 
 

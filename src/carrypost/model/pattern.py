@@ -31,8 +31,7 @@ from carrypost.model.visible import field_of
 
 DESTINATION = "destination"
 PROFILE_DIGEST_BYTES = 8
-HOPS_MAX = 8
-CARRIED_HOPS = HOPS_MAX
+CARRIED_HOPS = 8
 """Hops of an entry that is carried for anybody at all: too far away ever to be passed on."""
 _LIMITS = Limits()
 
@@ -44,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
     """(attribute, pattern), ascending by attribute; every one has to match."""
     selector: str | None = None
     """Text of a message selector that has to hold as well."""
-    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)] = 0
+    hops: Annotated[int, msgspec.Meta(ge=0, le=CARRIED_HOPS)] = 0
     """How far away the subscriber is: 0 is the sender of the profile."""
 
 

@@ -1,7 +1,7 @@
 """Privilege: which of two messages matters more (JOMS-15 §2.4, EMMA §3.2).
 
 Persistent before non-persistent, then priority 9 to 0; among equals the older one is dropped first. The function
-is pure, is evaluated once when a message enters, and may be replaced by the application's own.
+is pure, is evaluated when a message enters, and may be replaced by the application's own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def privilege(descriptor: Descriptor) -> int:
     return (10 if descriptor.persistent or is_control_of_node(descriptor.destination) else 0) + descriptor.priority
 
 
-def clamp(value: int) -> int:
-    """What the cache makes of an application's own rule."""
-    return min(PRIVILEGE_MAX, max(0, int(value)))
+def bounded(rule: Privilege) -> Privilege:
+    """Return a rule whose values are within 0..255: that of the papers is, an application's own may not be."""
+    return rule if rule is privilege else lambda descriptor: min(PRIVILEGE_MAX, max(0, int(rule(descriptor))))

@@ -21,15 +21,8 @@ _MILLISECOND_US = 1_000
 
 
 def message_id(descriptor: Descriptor) -> str:
-    """JMSMessageID, and `id` to patterns: it begins with ``ID:``, whether or not messages are signed.
-
-    Made once for each descriptor: strangers' selectors may ask for it thousands of times.
-    """
-    known: str | None = descriptor.__dict__.get("message_id")
-    if known is None:
-        known = "ID:" + (ids.base32(descriptor.id) if descriptor.signed else descriptor.id.decode())
-        descriptor.__dict__["message_id"] = known
-    return known
+    """Return JMSMessageID, which is also `id` to patterns."""
+    return descriptor.id_text
 
 
 def message_named(text: str) -> ids.MessageId | None:

@@ -22,8 +22,8 @@ from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import ORDER
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
-from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, PayloadCodec
-from carrypost.model.times import MICROSECONDS
+from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
+from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
 from carrypost.order.stamping import Stamping
@@ -85,10 +85,10 @@ class Order(Layer):
         """Groups with changes that no batch has."""
         self._open: dict[int, list[tuple[Group, Undo]]] = {}
         """Changes in batches that are not durable."""
-        self._reopen_us, self._reopened_us = ENDLESS_US, -_REOPEN_US
+        self._reopen_us, self._reopened_us = NEVER, -_REOPEN_US
         self._forgot_us = -_FORGET_US
-        self._retry_us = ENDLESS_US
-        self.due_us = ENDLESS_US
+        self._retry_us = NEVER
+        self.due_us = NEVER
         """Not after the next death of something that is waited for."""
 
     # --- publication ---------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ class Order(Layer):
             if group.due_us <= now:
                 self._let_pass(group, group.expire(now))
         if self._reopen_us <= now:
-            self._reopen_us, self._reopened_us = ENDLESS_US, now
+            self._reopen_us, self._reopened_us = NEVER, now
             # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
             self._cache.reopen(ORDER, at_once=False)
         if self._retry_us <= now:
-            self._retry_us = ENDLESS_US
+            self._retry_us = NEVER
             for group in self._touched:  # Be there a batch for something else or not.
                 self._outputs.journal.put(rows.head_key(group), rows.head_row(group))
         dues = [group.due_us for group in self._groups.values()]

@@ -11,8 +11,9 @@ import msgspec
 
 from carrypost.errors import StoreError
 from carrypost.journal import ORDER
-from carrypost.model.descriptor import ENDLESS_US, SEQUENCE_BITS, Ordering, Predecessor, tag_of
+from carrypost.model.descriptor import SEQUENCE_BITS, Ordering, Predecessor, tag_of
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 from carrypost.order.causal import Last
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def source_row(source: NodeId, last: Last) -> bytes:
 
 def _entry(source: NodeId, tag: int, deadline_us: int) -> tuple[NodeId, int, int, int | None]:
     """A `Predecessor` as it is encoded; these rows are written at every delivery."""
-    return source, tag >> SEQUENCE_BITS, tag & _SEQUENCE_MASK, None if deadline_us == ENDLESS_US else deadline_us
+    return source, tag >> SEQUENCE_BITS, tag & _SEQUENCE_MASK, None if deadline_us == NEVER else deadline_us
 
 
 def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> None:
@@ -92,4 +93,4 @@ def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> 
 
 def _numbers(each: Predecessor) -> tuple[int, int]:
     """Tag and deadline."""
-    return tag_of(each.incarnation, each.sequence), ENDLESS_US if each.deadline_us is None else each.deadline_us
+    return tag_of(each.incarnation, each.sequence), NEVER if each.deadline_us is None else each.deadline_us

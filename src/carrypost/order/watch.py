@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from carrypost.model.descriptor import ENDLESS_US
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Watch:
         """Heap of these by the deadlines that successors give; some are stale."""
         self._new: list[Reminder] = []
         """Not sorted in: most that wait do not wait for so long."""
-        self.due_us = ENDLESS_US
+        self.due_us = NEVER
         """Not after the earliest of those deadlines."""
 
     def file(self, waiting: WaitingMessage) -> None:
@@ -76,7 +76,7 @@ class Watch:
             first = others[0]
             if first.predecessors[first.at][2] == deadline_us:
                 return  # All tell the same deadline of a message, unless somebody lies.
-        if deadline_us < ENDLESS_US:
+        if deadline_us < NEVER:
             self.remind(deadline_us, source, tag)
 
     def remind(self, t_us: int, source: NodeId, tag: int) -> None:
@@ -119,7 +119,7 @@ class Watch:
         while due and (due[0][0] <= clock_us or due[0][1:] not in filed):
             found += filed.pop(heappop(due)[1:], ())
         self._size -= len(found)
-        self.due_us = due[0][0] if due else ENDLESS_US
+        self.due_us = due[0][0] if due else NEVER
         return found
 
     def _sweep(self) -> None:
@@ -138,6 +138,6 @@ class Watch:
     def refile(self, everybody: Sequence[WaitingMessage]) -> None:
         """File all anew."""
         self._filed, self.tags, self._due, self._new = {}, {}, [], []
-        self._size, self._tagged, self.due_us = 0, 0, ENDLESS_US
+        self._size, self._tagged, self.due_us = 0, 0, NEVER
         for waiting in everybody:
             self.file(waiting)

@@ -23,7 +23,7 @@ from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
-from carrypost.model.privilege import clamp
+from carrypost.model.privilege import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,14 +45,15 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_carried", "_handle", "_handled", "_hashes", "_invitations", "_journal", "_needed", "_privilege", "_seen",
-        "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "purged", "watched",
-        "withheld",
+        "_carried", "_handle", "_handled", "_hashes", "_invitations", "_journal", "_needed", "_seen",
+        "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "privilege", "purged",
+        "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
         self._journal = journal
-        self._privilege = privilege
+        self.privilege = bounded(privilege)
+        """The privilege of a message, by the papers' rule or the application's own."""
         self.cache = Cache(settings)
         self._invitations = Invitations(self.cache, settings.cache_messages_max)
         self.index = ProfileIndex(settings.limits)
@@ -89,15 +90,6 @@ class Holdings:
         self.index.close()
         self.cache.copies.clear()
 
-    def rank(self, descriptor: Descriptor) -> int:
-        """The privilege of a message, by the papers' rule or the application's own."""
-        known = descriptor.__dict__.get("privilege")
-        if known is not None and known[0] is self._privilege:
-            return int(known[1])  # An emulation shows the same object to every host.
-        level = clamp(self._privilege(descriptor))
-        descriptor.__dict__["privilege"] = self._privilege, level
-        return level
-
     # --- in ------------------------------------------------------------------------------------------------
 
     def admit(
@@ -119,8 +111,8 @@ class Holdings:
         `withheld_by`: the owner by whose word alone it is offered (`permit`).
         """
         copy = self.cache.admit(
-            descriptor, nbytes=nbytes, privilege=self.rank(descriptor), interesting=interesting, own=own, giver=giver,
-            hops=hops, age_ms=age_ms, held=held, now=now,
+            descriptor, nbytes=nbytes, privilege=self.privilege(descriptor), interesting=interesting, own=own,
+            giver=giver, hops=hops, age_ms=age_ms, held=held, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             return copy

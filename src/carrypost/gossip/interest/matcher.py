@@ -26,7 +26,7 @@ from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms,
 
 BYTES_PER_WEIGHT = 128
 """Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
-STEPS_MAX = 1 << 22
+PATTERN_STEPS_MAX = 1 << 22
 """Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
 MEMO_MAX = 2_048
 """Values whose outcome is remembered, all columns of a matcher together."""
@@ -202,7 +202,7 @@ class _Budget:
         self._own = own
         self._total = max(1, total)
         self._memory_bytes = memory_bytes
-        self.value_bytes_max = sys.maxsize if own else STEPS_MAX // self._total
+        self.value_bytes_max = sys.maxsize if own else PATTERN_STEPS_MAX // self._total
         """A longer value could cost too many steps, added up over all attributes."""
         self.memo_max = max(1, MEMO_MAX // max(1, len(asked)))
 

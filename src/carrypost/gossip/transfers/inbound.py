@@ -290,7 +290,7 @@ class Inbound:
         """Whether more than its first pieces could come in."""
         copy = self._cache.get(found.id)
         here = copy is not None and copy.here
-        return here or self._cache.admits(found.length, self._holdings.rank(found), interesting=want.interesting)
+        return here or self._cache.admits(found.length, self._holdings.privilege(found), interesting=want.interesting)
 
     def _decline(self, link: Link, want: Want, descriptor: Descriptor, reason: Reason) -> None:
         self._outputs.refuse(reason.value, link.peer, descriptor.shown)

@@ -17,10 +17,13 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
+    from carrypost.model.descriptor import AttributeValue
 
 
 class PurgedError(RemoteError):
@@ -55,7 +58,7 @@ class Inspection:
         deadline_us = found.deadline_us
         return (
             self._plain
-            and (found.__dict__.get("within") is self._limits or self._sized(found))
+            and self._sized(found)
             and found.length == entry.length
             and found.id == entry.message
             and (deadline_us is None or deadline_us > now)
@@ -71,8 +74,7 @@ class Inspection:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
         if found.length != entry.length or found.length > self._limits.message_bytes_max:
             raise LimitError("message-size")
-        if found.__dict__.get("within") is not self._limits:
-            self._check_sizes(found)
+        self._check_sizes(found)
         if found.id != entry.message:
             raise ForgeryError("id")
         if found.author == self._author and not self._holdings.is_needed(found.id):
@@ -147,22 +149,27 @@ class Inspection:
         return True
 
     def _check_sizes(self, found: Descriptor) -> None:
-        limits = self._limits
+        limits, attributes, wire_bytes = self._limits, found.attributes, found.wire_bytes
         if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
             raise LimitError("digest-root")
-        if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:
+        if (
+            wire_bytes > limits.descriptor_bytes_max
+            or len(attributes) > limits.attributes_max
+            or _nbytes(found.destination) > limits.destination_bytes_max
+            or _nbytes(found.label) > limits.label_bytes_max
+            # No text within is longer than the whole.
+            or (wire_bytes > limits.attribute_bytes_max and _longest(attributes) > limits.attribute_bytes_max)
+        ):
             raise LimitError("descriptor-size")
-        if _nbytes(found.destination) > limits.destination_bytes_max or _nbytes(found.label) > limits.label_bytes_max:
-            raise LimitError("descriptor-size")
-        for name, value in found.attributes.items():
-            if _nbytes(name) > limits.attribute_bytes_max:
-                raise LimitError("descriptor-size")
-            if isinstance(value, str) and _nbytes(value) > limits.attribute_bytes_max:
-                raise LimitError("descriptor-size")
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
         check_ratio(found, limits)
-        found.__dict__["within"] = limits  # An emulation shows the same object to every host.
+
+
+def _longest(attributes: Mapping[str, AttributeValue]) -> int:
+    """Return the bytes of the longest name, or value that is a text."""
+    texts = [*attributes, *(value for value in attributes.values() if isinstance(value, str))]
+    return max(map(_nbytes, texts), default=0)
 
 
 def _nbytes(text: str) -> int:

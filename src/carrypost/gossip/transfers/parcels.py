@@ -79,14 +79,14 @@ class Parcels:
         if not frames:
             return
         giver = NodeId(link.peer)
-        rank = self._holdings.rank
+        privilege = self._holdings.privilege
         newcomers: list[Newcomer] = []
         for frame in frames:
             # Numbers that nobody signed.
             hops, age_ms, descriptor = frame.hops, frame.age_ms, frame.descriptor
             if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
                 hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
-            newcomers.append((descriptor, rank(descriptor), hops, age_ms))
+            newcomers.append((descriptor, privilege(descriptor), hops, age_ms))
             if frame.body:
                 self._holdings.keep_piece(descriptor, 0, frame.body)
         copies = self._holdings.admit_small(newcomers, giver, now)

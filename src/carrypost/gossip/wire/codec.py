@@ -27,7 +27,7 @@ from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.frames import Frame, WireFrame
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model import descriptor as descriptors
-from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec
 
 MAGIC = b"CP"
 VERSION = 1
@@ -130,11 +130,6 @@ def decode(datagram: bytes, limits: Limits) -> Decoded:
     return Decoded(frames, refused)
 
 
-def _wire_bytes(descriptor: Descriptor) -> int:
-    """Length of `descriptor.wire`, which is made only to be sent."""
-    return 1 + len(descriptor.signature) + len(descriptor.encoded)
-
-
 def _data_of_blank(blank: f.BlankData) -> f.Data:
     return f.Data(blank.handle, blank.serial, blank.index, blank.last, bytes(blank.length))
 
@@ -163,20 +158,16 @@ def _data_size(data: f.BlankData | f.StoredData) -> int:
 
 
 def _parcel_size(parcel: f.OpenParcel) -> int:
-    descriptor = parcel.descriptor
-    bulk = descriptor.__dict__.get("parcel_bytes")
-    if bulk is None:  # Of the same object for every host of an emulation. 3: the head, the kind, `last`.
-        bulk = 3 + _binary_size(_wire_bytes(descriptor)) + _binary_size(descriptor.length)
-        descriptor.__dict__["parcel_bytes"] = bulk
-    if parcel.body is not None and len(parcel.body) != descriptor.length:  # Somebody else's fault, if anybody's.
-        bulk += _binary_size(len(parcel.body)) - _binary_size(descriptor.length)
-    # The numbers with an array's head of one byte.
-    return len(_encode((parcel.handle, parcel.serial, parcel.hops, parcel.age_ms))) - 1 + bulk
+    descriptor, body = parcel.descriptor, parcel.body
+    length = descriptor.length if body is None else len(body)
+    # The numbers with an array's head of one byte; the head, the kind and `last` take 3.
+    numbers = len(_encode((parcel.handle, parcel.serial, parcel.hops, parcel.age_ms))) - 1 + 3
+    return numbers + _binary_size(descriptor.wire_bytes) + _binary_size(length)
 
 
 def _whole_size(whole: f.WholeDescriptor) -> int:
     numbers = len(_encode((whole.handle, whole.serial, whole.hops, whole.age_ms)))
-    return numbers + 3 + _binary_size(_wire_bytes(whole.descriptor))  # 3: the kind, part 0, of 1
+    return numbers + 3 + _binary_size(whole.descriptor.wire_bytes)  # 3: the kind, part 0, of 1
 
 
 def _binary_size(length: int) -> int:

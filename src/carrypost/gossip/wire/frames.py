@@ -23,8 +23,8 @@ import msgspec
 
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId
+from carrypost.model.pattern import PROFILE_DIGEST_BYTES
 
-PROFILE_DIGEST_BYTES = 8
 MESSAGE_ID_BYTES_MAX = 98
 """A plain id: a name of 64 bytes and two numbers of 16 digits."""
 
