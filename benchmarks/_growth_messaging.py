@@ -32,7 +32,7 @@ from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
 from carrypost.mom.control import Withdraw
 from carrypost.mom.names.namespace import Entry, Namespace
 from carrypost.mom.post import Post, Said
-from carrypost.mom.queues.requests import REPLIES
+from carrypost.mom.queues.calls import REPLIES
 from carrypost.mom.state import Backlog, Claim, Subscription
 from carrypost.security.identity import Identity
 

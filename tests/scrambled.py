@@ -34,7 +34,7 @@ from carrypost.model.pattern import Entry, entry
 from carrypost.mom import control
 from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, Work
 from carrypost.mom.names.namespace import Bind
-from carrypost.mom.queues.standing import LIFE_BITS
+from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class Scrambled:
         queue = pick(["q", "q", "DLQ.q", "none", "a/b", "all"])
         t_us = pick([0, 1, self.now(), self.now() + S, self.now() + 1_000 * S, 2**53 - 1])
         makers: list[Callable[[], control.Item]] = [
-            lambda: control.Request(queue, request, count, t_us, pick(["", "n > 1", "no selector ((", "x" * 2_000])),
+            lambda: control.Ask(queue, request, count, t_us, pick(["", "n > 1", "no selector ((", "x" * 2_000])),
             lambda: control.Withdraw(queue, request),
             lambda: control.Assign(queue, self.message(), request, count, t_us, until_us=self.now() + 50 * S),
             lambda: control.Assign(queue, self.message(), request, pick([1, 2, 3]), again=True),

@@ -12,8 +12,8 @@ from tests.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
+from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.mom.queues.gaps import Heard
-from carrypost.mom.queues.standing import LIFE_BITS
 
 SHORT_S = 300.0
 RESTARTS = pytest.mark.parametrize("restarted", ["", "m", "mm"])
@@ -158,7 +158,7 @@ def test_a_receiver_that_lies_about_numbers_takes_nothing_from_others(security: 
         until_us = round(here.net.now * 1e6) + DAY_US
         here.send("one")
         here.say("m", control.Gone("jobs", number, (1, 2**53), known=True), control.Gone("x", 1, (1, 1), known=True))
-        here.say("m", control.Request("jobs", number, 0, until_us, heard=2**53))
+        here.say("m", control.Ask("jobs", number, 0, until_us, heard=2**53))
         here.net.advance(60)
         assert reader.texts == ["one"]
         reader.acknowledge(*reader.numbers)

@@ -16,7 +16,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import control
 from carrypost.mom.commands import Redelivery
 from carrypost.mom.control import Item
-from carrypost.mom.queues.standing import LIFE_BITS
+from carrypost.mom.queues.demands import LIFE_BITS
 
 pytestmark = pytest.mark.parametrize("security", ["off", "signed"])
 DAY_US = 86_400_000_000
@@ -144,7 +144,7 @@ def test_a_flood_of_requests_uses_up_the_share_of_its_sender_alone(security: str
     with scene(security) as here:
         dear = " OR ".join(f"x LIKE '%{number}%'" for number in range(60))
         floods = [
-            [control.Request("jobs", life << LIFE_BITS | number, 10**9, DAY_US, selector) for number in numbers]
+            [control.Ask("jobs", life << LIFE_BITS | number, 10**9, DAY_US, selector) for number in numbers]
             for life, numbers, selector in ((1, range(1, 400), ""), (2, range(1, 30), dear))
         ]
         for flood in floods:
@@ -218,7 +218,7 @@ def test_requests_of_an_earlier_life_and_withdrawn_ones_are_not_brought_back(sec
         first = Program(here.net, "r", here.queue)
         here.net.advance(5)
         number = next(iter(here.net.host("r").messaging._messaging.queues.receiver._open))  # type: ignore[union-attr] # noqa: SLF001
-        old = control.Request("jobs", number, 100, round(here.net.now * 1e6) + DAY_US)
+        old = control.Ask("jobs", number, 100, round(here.net.now * 1e6) + DAY_US)
         first.close()
         here.net.advance(5)
         here.say("m", old, author="r")

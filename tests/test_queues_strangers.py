@@ -27,7 +27,7 @@ from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
 from carrypost.mom.control import Item
 from carrypost.mom.queues.browsing import Browsings, Look
-from carrypost.mom.queues.standing import LIFE_BITS
+from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def scene(**options: object) -> Iterator[Scene]:
 
 
 def requests(numbers: Sequence[int], life: int = 1, selector: str = "", deadline_us: int = 2**53) -> list[Item]:
-    return [control.Request("jobs", life << LIFE_BITS | each, 10**9, deadline_us, selector) for each in numbers]
+    return [control.Ask("jobs", life << LIFE_BITS | each, 10**9, deadline_us, selector) for each in numbers]
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_request_stands_no_longer_than_a_day_and_what_was_withdrawn_is_forgott
 
 
 def test_a_node_that_opens_and_closes_consumers_all_day_is_never_shut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queues.standing.REQUESTS_NODE_MAX", 20)
+    monkeypatch.setattr("carrypost.mom.queues.demands.REQUESTS_NODE_MAX", 20)
     with scene() as here:
         for _ in range(30):
             Program(here.net, "r", here.queue, prefetch=1).close()
@@ -371,11 +371,11 @@ def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(mo
 
 
 def test_nodes_that_a_queue_names_find_room_whatever_strangers_ask_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queues.standing.REQUESTS_MAX", 30)
+    monkeypatch.setattr("carrypost.mom.queues.demands.REQUESTS_MAX", 30)
     with scene(receivers=(NodeId("r"),)) as here:
         declare(here.net, "m", "open")
         for author in range(40):
-            here.say("m", control.Request("open", 1, 1, 2**53), *requests([1]), author=f"evil{author}", apart_s=0)
+            here.say("m", control.Ask("open", 1, 1, 2**53), *requests([1]), author=f"evil{author}", apart_s=0)
         here.net.advance(5)
         assert here.refused("m", "requests") == 10
         assert here.refused("m", "receiver") == 40

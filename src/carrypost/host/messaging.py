@@ -209,19 +209,19 @@ class HostMessaging:
         """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
         with self._host.step(now, links=False):
             self._works.check_number(number)
-            self._awake().queues.requests.remember(number, correlation, deadline_us)
+            self._awake().queues.calls.remember(number, correlation, deadline_us)
             self._works.follow(number)
 
     def forget_request(self, number: int, correlation: str, now: int) -> None:
         """A request has its reply, or was never sent."""
         with self._host.step(now, links=False):
             self._works.check_number(number)
-            self._awake().queues.requests.forget(correlation)
+            self._awake().queues.calls.forget(correlation)
             self._works.follow(number, commit=False)
 
     def open_requests(self) -> tuple[OpenRequest, ...]:
         """The requests of this node that have no reply yet."""
-        return self._awake().queues.requests.all_open()
+        return self._awake().queues.calls.all_open()
 
     # --- names ---------------------------------------------------------------------------------------------
 

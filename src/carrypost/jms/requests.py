@@ -27,7 +27,7 @@ from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
 from carrypost.mom.commands import Declare
-from carrypost.mom.queues.requests import REPLIES
+from carrypost.mom.queues.calls import REPLIES
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

@@ -6,8 +6,8 @@ them, what they may cost, and what happens beyond.
 
 Items differ in what makes them bounded. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this
 node gave or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
-message. The same goes for a `Request` or `Withdraw` of a request that stands. What a node says on its own account, a
-new `Request` or the `Withdraw` of an unknown one, is paid for from the node's account. A `Browse` waits its turn
+message. The same goes for a `Ask` or `Withdraw` of a demand that stands. What a node says on its own account, a
+new `Ask` or the `Withdraw` of an unknown one, is paid for from the node's account. A `Browse` waits its turn
 (`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from carrypost.model.ids import NodeId
 
-# --- requests at a manager -------------------------------------------------------------------------------------------
+# --- demands at a manager -------------------------------------------------------------------------------------------
 
 REQUEST_US: Final = 86_400_000_000
-"""How long a request stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
-day. One that asks for longer is clamped to this, and so is the memory of a request that was withdrawn."""
+"""How long a demand stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
+day. One that asks for longer is clamped to this, and so is the memory of a demand that was withdrawn."""
 REQUESTS_NODE_MAX: Final = 256
 """Requests of one node that a manager remembers, those that were withdrawn included."""
 REQUESTS_MAX: Final = 4_096
@@ -79,11 +79,11 @@ UNITS_ALL_PER_S: Final = 20 * UNITS_PER_S
 SAVED_S: Final = 10.0
 """For so many seconds of this it may do at once. A node that opens 256 consumers in a burst uses a quarter."""
 ITEM_UNITS: Final = 100
-"""For a request that begins, or the withdrawal of one that is unknown: a row, and a look at what waits."""
+"""For a demand that begins, or the withdrawal of one that is unknown: a row, and a look at what waits."""
 SELECTOR_UNITS: Final = 4
 """For each character of a selector, which has to be read."""
 STEPS_PER_UNIT: Final = 5
-"""Steps of a selector, which is held against all that waits when a request begins."""
+"""Steps of a selector, which is held against all that waits when a demand begins."""
 ID_UNITS: Final = 10
 """For each message that an answer to a look tells of: it travels to every carrier."""
 ACCOUNTS_MAX: Final = 4_096
@@ -91,7 +91,7 @@ ACCOUNTS_MAX: Final = 4_096
 
 
 def deadline_us(asked_us: int, now: int, skew_us: int) -> int:
-    """Return when a request ends that asks to stand until `asked_us`, by a clock that may be ahead by `skew_us`."""
+    """Return when a demand ends that asks to stand until `asked_us`, by a clock that may be ahead by `skew_us`."""
     return min(asked_us, now + REQUEST_US + skew_us)
 
 

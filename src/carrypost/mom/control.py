@@ -34,14 +34,14 @@ STRETCHES_MAX = 256
 """Numbers are told as stretches of them, so many at most. With the longest name they fit into a control message."""
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     """A receiver asks a queue for messages; a later one of the same number may grant more credit, and lasts longer."""
 
     queue: _Name
     number: _Count
     """The receiver's own. Those of a node's later lives are higher."""
     credit: _Count
-    """How many it takes in all, since the request began."""
+    """How many it takes in all, since the demand began."""
     deadline_us: _Count
     """Until when it stands, unless it is renewed."""
     selector: _Selector = ""
@@ -50,11 +50,11 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
-    """A request stands no more. What was assigned to it is not touched by that."""
+    """A demand stands no more. What was assigned to it is not touched by that."""
 
     queue: _Name
     number: _Count
-    """Of the request."""
+    """Of the demand."""
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
@@ -62,8 +62,8 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
 
     queue: _Name
     message: _Message
-    request: _Count
-    """The number of the request that it is assigned to."""
+    demand: _Count
+    """The number of the demand that it is assigned to."""
     round: _Count
     """How often it was assigned, this time included: an answer names it."""
     count: _Count = 0
@@ -75,15 +75,15 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     again: bool = False
     """It was said before, and not answered: a receiver that answered does so again."""
     number: _Count = 0
-    """Its place among the assignments of that request, from 1; 0: unsaid."""
+    """Its place among the assignments of that demand, from 1; 0: unsaid."""
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
-    """Assignments of a request that ended without an answer: their messages expired, or their leases ended."""
+    """Assignments of a demand that ended without an answer: their messages expired, or their leases ended."""
 
     queue: _Name
-    request: _Count
-    """The number of the request."""
+    demand: _Count
+    """The number of the demand."""
     numbers: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=2 * STRETCHES_MAX)] = ()
     """Of the assignments: first and last of each stretch of them, in turn."""
     known: bool = False
@@ -154,8 +154,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Their ids."""
 
 
-KINDS = (Request, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
-Item = Request | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
+KINDS = (Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
+Item = Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

@@ -1,7 +1,7 @@
 """Who of those that ask for a message of a queue gets it: functions, registered by name.
 
-A policy is given the requests that match the message and have credit, at least one, and the message's descriptor; it
-returns one of them. It is asked again and again with the same requests, so it has to be quick, and to depend on what it
+A policy is given the demands that match the message and have credit, at least one, and the message's descriptor; it
+returns one of them. It is asked again and again with the same demands, so it has to be quick, and to depend on what it
 is given alone.
 """
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.queues.groups import Policy, Standing
+    from carrypost.mom.queues.groups import Demand, Policy
 
 _turn, _number = attrgetter("party.turn", "turn"), attrgetter("began")
 
 
-def fair(asking: Sequence[Standing], _: Descriptor) -> Standing:
-    """Choose the node that was given something longest ago, and of its requests likewise.
+def fair(asking: Sequence[Demand], _: Descriptor) -> Demand:
+    """Choose the node that was given something longest ago, and of its demands likewise.
 
-    A node that makes a hundred requests is given no more than one that makes a single one.
+    A node that makes a hundred demands is given no more than one that makes a single one.
     """
     return min(asking, key=_turn)
 
 
-def first(asking: Sequence[Standing], _: Descriptor) -> Standing:
+def first(asking: Sequence[Demand], _: Descriptor) -> Demand:
     """Whoever has asked for the longest time, as long as it has credit; the others wait for their chance."""
     return min(asking, key=_number)
 

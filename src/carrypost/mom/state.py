@@ -326,7 +326,7 @@ class Claimant:
 
     def __init__(self, number: int, pattern: str, name: str) -> None:
         self.number = number
-        """Its own among all claimants of the node: requests at queues have numbers beyond those of subscriptions."""
+        """Its own among all claimants of the node: demands at queues have numbers beyond those of subscriptions."""
         self.pattern = pattern
         """Of the destinations that its messages come from."""
         self.name = name

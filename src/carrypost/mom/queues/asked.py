@@ -1,8 +1,8 @@
 """The queues of other nodes that this one asked for messages, in this life or an earlier one: a row each.
 
-Only a manager that was asked may assign something to this node. What it assigns may come long after its request ended,
-and after a restart that forgot the request itself; so the queue is remembered, in a row that is durable before the
-request leaves. Which of its own requests a manager names is not checked against the row: it may name any of them.
+Only a manager that was asked may assign something to this node. What it assigns may come long after its demand ended,
+and after a restart that forgot the demand itself; so the queue is remembered, in a row that is durable before the
+demand leaves. Which of its own demands a manager names is not checked against the row: it may name any of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAMILY = b"M"
 _TIME_BYTES = 8
 _RENEWED_US = ASKED_US // 30
-"""A row is written again when it would last so much longer: requests are renewed much more often."""
+"""A row is written again when it would last so much longer: demands are renewed much more often."""
 
 
 class Asked:

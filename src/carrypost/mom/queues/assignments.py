@@ -74,7 +74,7 @@ class Assignment:
 
     __slots__ = (
         "_all", "before", "copy", "count", "destination", "doubtful", "instead", "lease_us", "message", "owed",
-        "place", "release_us", "request", "round", "state", "until_us",
+        "place", "release_us", "demand", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
@@ -84,12 +84,12 @@ class Assignment:
         """Of the queue: a dead letter's own is another."""
         self.until_us = until_us
         self.round = 0
-        self.request = 0
+        self.demand = 0
         """Which it was assigned to; 0 after a restart."""
         self.lease_us = 0
         """Until when it is this node's; 0: for good."""
         self.instead = 0
-        """The request that it was given to the last time, if the consumer of another one has it."""
+        """The demand that it was given to the last time, if the consumer of another one has it."""
         self.before = self.count = 0
         """How often it may have been handed over elsewhere, and in all."""
         self.place = 0
@@ -246,11 +246,11 @@ class Assignments:
             elsewhere = max(item.count - known.count, 0)
             known.before, known.count = known.before + elsewhere, known.count + elsewhere
             known.round, known.lease_us = item.round, item.lease_us
-            known.instead = item.request if item.request != known.request else 0
+            known.instead = item.demand if item.demand != known.demand else 0
             self.write(known)
             return None
         made = self._enter(Assignment(self, message, destination, item.until_us or NEVER))
-        made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
+        made.round, made.demand, made.lease_us = item.round, item.demand, item.lease_us
         made.before = made.count = item.count
         self._note_need(made)
         self.write(made)

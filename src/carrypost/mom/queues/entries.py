@@ -50,7 +50,7 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     place: int
     state: int = 0
     receiver: str = ""
-    request: int = 0
+    demand: int = 0
     round: int = 0
     count: int = 0
     lease_us: int = 0
@@ -82,7 +82,7 @@ class QueueEntry:
     __slots__ = (
         "_ledger", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
         "lease_us", "message", "number", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason",
-        "receiver", "reminders", "request", "round", "state", "until_us",
+        "receiver", "reminders", "demand", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -100,8 +100,8 @@ class QueueEntry:
         self.state = EntryState.WAITING
         self.receiver = NodeId("")
         """The node that it is assigned to, or was the last time."""
-        self.request = self.number = 0
-        """The request that it is assigned to, and its number among the assignments to that."""
+        self.demand = self.number = 0
+        """The demand that it is assigned to, and its number among the assignments to that."""
         self.round = 0
         """How often it was assigned."""
         self.before = self.count = 0
@@ -131,7 +131,7 @@ class QueueEntry:
     def restore(self, row: EntryRow) -> None:
         """As the store has it."""
         self.state = EntryState(row.state)
-        self.receiver, self.request = NodeId(row.receiver), row.request
+        self.receiver, self.demand = NodeId(row.receiver), row.demand
         self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
         self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
         self.author, self.until_us = NodeId(row.author), row.until_us
@@ -171,7 +171,7 @@ class QueueEntry:
             self._ledger.delete(name)
             return
         row = EntryRow(
-            self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
+            self.place, self.state, self.receiver, self.demand, self.round, self.count, self.lease_us, self.owed,
             self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
             self.assigned_us, self.reminders, self.claim_place, self.number,
         )  # fmt: skip
@@ -192,7 +192,7 @@ class QueueEntry:
                 return None
             until_us = 0 if self.until_us == NEVER else self.until_us
             return control.Assign(
-                self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us,
+                self.queue, self.message, self.demand, self.round, self.count, self.lease_us, until_us,
                 again=matter == REMIND, number=self.number,
             )  # fmt: skip
         closed = self.state is EntryState.CLOSED

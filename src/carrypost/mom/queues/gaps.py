@@ -6,17 +6,17 @@ When the message expires, or its lease ends, the manager cannot tell two cases a
 assignment, it has asked for another message by itself, or a program had this one. If it had not, that credit is lost,
 and a consumer that takes one message at a time gets nothing any more.
 
-So a request's assignments are numbered from 1, and its receiver notes which numbers it has heard of (`Heard`). When an
+So a demand's assignments are numbered from 1, and its receiver notes which numbers it has heard of (`Heard`). When an
 assignment ends without an answer, the manager says its number (`control.Gone`), also if it had not come to say the
-assignment itself. A receiver to which that number is new grants one more, by its request, which also says up to which
+assignment itself. A receiver to which that number is new grants one more, by its demand, which also says up to which
 number it knows all of them. A receiver that knew the number says just that: it is no sign that a program is alive
 which let its lease end. The manager forgets what is known; the rest it says again, as reminders are: after a quarter of
-the time that the request has left, then after twice as long.
+the time that the demand has left, then after twice as long.
 
 Only the receiver raises its credit, and once for each number, whichever word brings it first. A `Gone` that comes twice
 or late does nothing. One that overtakes its `Assign` leaves a message that is dead already; a receiver whose clock is
 behind may still hand it out, and has one more than it asked for. The manager keeps the numbers in the row of the
-request. A receiver that crashes ends its requests, and their numbers with them. A manager that lies about numbers gets
+demand. A receiver that crashes ends its demands, and their numbers with them. A manager that lies about numbers gets
 no farther than the credit that it was granted, and is granted more only of its own queue. A receiver that lies gets
 what it could have asked for, or loses credit.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.post import Post
-    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.groups import Demand
 
 _PAUSE_US = 60_000_000
 """Numbers that are added while others wait for an answer are said this long after those."""
@@ -98,7 +98,7 @@ class Stretches:
 
 
 class Heard:
-    """The numbers of one request's assignments that its receiver has heard of."""
+    """The numbers of one demand's assignments that its receiver has heard of."""
 
     __slots__ = ("_highest", "_missing")
 
@@ -124,12 +124,12 @@ class Heard:
 
 
 class Gap:
-    """The numbers of one request's assignments that ended without an answer, and that its receiver may not know."""
+    """The numbers of one demand's assignments that ended without an answer, and that its receiver may not know."""
 
-    __slots__ = ("_queue", "_said", "began_us", "numbers", "reminders", "request")
+    __slots__ = ("_queue", "_said", "began_us", "numbers", "reminders", "demand")
 
-    def __init__(self, queue: str, request: Standing, began_us: int, numbers: Sequence[int] = ()) -> None:
-        self._queue, self.request = queue, request
+    def __init__(self, queue: str, demand: Demand, began_us: int, numbers: Sequence[int] = ()) -> None:
+        self._queue, self.demand = queue, demand
         self.began_us, self.reminders = began_us, 0
         """When the first of them was said, and how often all were said again."""
         self.numbers = Stretches(numbers)
@@ -139,18 +139,18 @@ class Gap:
     @property
     def due_us(self) -> int:
         """When they are to be said again."""
-        return due_us(self.began_us, self.request.deadline_us - self.began_us, self.reminders)
+        return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
     def say(self, post: Post, *, after_us: int = 0) -> None:
         """Tell the receiver, unless that is about to be done."""
         if self._said:
             self._said = False
-            post.add(self.request.node, self, 0, after_us=after_us, until_us=min(self.due_us, self.request.deadline_us))
+            post.add(self.demand.node, self, 0, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
     def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the receiver is told anything
         """What is to be said; None if the receiver knows by now."""
         self._said = True
-        return control.Gone(self._queue, self.request.number, self.numbers.flat) if self.numbers else None
+        return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
 
     def said(self, matter: int) -> None:
         """Nothing is noted: what is not answered is said again."""
@@ -160,52 +160,52 @@ class Gap:
 
 
 class Gaps:
-    """The gaps of all requests at one manager."""
+    """The gaps of all demands at one manager."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
-        self._all: dict[Standing, Gap] = {}
+        self._all: dict[Demand, Gap] = {}
         self.due_us = NEVER
 
-    def numbers(self, request: Standing) -> tuple[int, ...]:
-        """Return what the row of a request keeps."""
-        gap = self._all.get(request)
+    def numbers(self, demand: Demand) -> tuple[int, ...]:
+        """Return what the row of a demand keeps."""
+        gap = self._all.get(demand)
         return () if gap is None else gap.numbers.flat
 
-    def add(self, queue: str, request: Standing, number: int, now: int) -> bool:
+    def add(self, queue: str, demand: Demand, number: int, now: int) -> bool:
         """Note that an assignment ended without an answer; return False if its receiver is known to have heard of it.
 
         One without a number was made by an earlier version.
         """
-        if not number or number <= request.heard:
+        if not number or number <= demand.heard:
             return False
-        gap = self._all.get(request)
+        gap = self._all.get(demand)
         known = gap is not None
         if gap is None:
-            gap = self._all[request] = Gap(queue, request, now)
+            gap = self._all[demand] = Gap(queue, demand, now)
         gap.numbers.add(number, number)
         gap.say(self._post, after_us=now + _PAUSE_US if known else 0)
         self.due_us = min(self.due_us, gap.due_us)
         return True
 
-    def restore(self, queue: str, request: Standing, numbers: Sequence[int], now: int) -> None:
-        """Take in what the row of a request kept."""
+    def restore(self, queue: str, demand: Demand, numbers: Sequence[int], now: int) -> None:
+        """Take in what the row of a demand kept."""
         if numbers:
-            gap = self._all[request] = Gap(queue, request, now, numbers)
+            gap = self._all[demand] = Gap(queue, demand, now, numbers)
             gap.say(self._post)
             self.due_us = min(self.due_us, gap.due_us)
 
-    def heard(self, request: Standing, numbers: Sequence[int]) -> None:
+    def heard(self, demand: Demand, numbers: Sequence[int]) -> None:
         """Forget the numbers that a receiver knows: stretches of them."""
-        if (gap := self._all.get(request)) is not None:
+        if (gap := self._all.get(demand)) is not None:
             for first, last in Stretches(numbers):
                 gap.numbers.remove(first, last)
             if not gap.numbers:
-                self.forget(request)
+                self.forget(demand)
 
-    def forget(self, request: Standing) -> None:
-        """Forget the numbers of a request that stands no more."""
-        gap = self._all.pop(request, None)
+    def forget(self, demand: Demand) -> None:
+        """Forget the numbers of a demand that stands no more."""
+        gap = self._all.pop(demand, None)
         if gap is not None:
             gap.numbers = Stretches()
 

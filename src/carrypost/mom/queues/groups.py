@@ -1,7 +1,7 @@
 """Requests at one queue, in groups of the same selector.
 
 Of a group is known what it selects of the messages up to some place, so each message is held against each selector
-once. Requests that ask for one correlation id each, as every program does that waits for a reply, may be ten thousand.
+once. Demands that ask for one correlation id each, as every program does that waits for a reply, may be ten thousand.
 They are not held against each message one by one: what waits is found by its correlation id, and the ids that are both
 asked for and there are in a heap (`Correlated`).
 """
@@ -33,20 +33,20 @@ _FIRST, _LAST = (-inf,), (inf,)
 class Party:
     """A node that asks for messages of a queue, or has some that it did not answer yet."""
 
-    __slots__ = ("held", "node", "requests", "turn")
+    __slots__ = ("held", "node", "demands", "turn")
 
     def __init__(self, node: NodeId, turn: int) -> None:
         self.node = node
         self.turn = turn
-        """When it was given something the last time, as a place among all assignments and requests."""
-        self.requests = 0
+        """When it was given something the last time, as a place among all assignments and demands."""
+        self.demands = 0
         """How many stand."""
         self.held = 0
         """Messages that are assigned to it."""
 
 
-class Standing:
-    """A request that stands at the manager."""
+class Demand:
+    """A demand that stands at the manager."""
 
     __slots__ = ("began", "credit", "deadline_us", "group", "heard", "number", "party", "silent", "taken", "turn")
 
@@ -56,13 +56,13 @@ class Standing:
         """Its node's own."""
         self.group = group
         self.began = began
-        """Its place among all requests, as they came."""
+        """Its place among all demands, as they came."""
         self.turn = began
-        """When it was given something the last time, as a place among all assignments and requests."""
+        """When it was given something the last time, as a place among all assignments and demands."""
         self.credit = 0
         """How many it takes in all."""
         self.taken = 0
-        """How many it was given. Of another node's request, this is the number of its latest assignment."""
+        """How many it was given. Of another node's demand, this is the number of its latest assignment."""
         self.heard = 0
         """Up to which number its node knows its assignments."""
         self.deadline_us = NEVER
@@ -99,7 +99,7 @@ class Standing:
         self.group.note(self, asks=self.taken < self.credit and not self.silent)
 
 
-Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
+Policy = Callable[[Sequence[Demand], "Descriptor"], Demand]
 """Chooses who gets a message, of those who ask for it (`mom.policies`)."""
 
 
@@ -107,7 +107,7 @@ class Group:
     """Requests with the same selector."""
 
     __slots__ = (
-        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "requests", "selector",
+        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "demands", "selector",
     )  # fmt: skip
 
     def __init__(self, selector: str, correlated: Correlated) -> None:
@@ -118,20 +118,20 @@ class Group:
         """The one correlation id that is asked for: what waits is then found by it, and not here."""
         self._fields = HEADER_PREFIX in selector
         """Whether it may name a header field: to offer them takes longer than most selectors do."""
-        self.requests: dict[tuple[NodeId, int], Standing] = {}
-        self.asking: dict[Standing, None] = {}
+        self.demands: dict[tuple[NodeId, int], Demand] = {}
+        self.asking: dict[Demand, None] = {}
         """Those of them that take another one."""
         self._found: list[QueueEntry] = []
         """What waits and is selected, in order, as far as it was looked at."""
         self._looked: tuple[float, ...] = _FIRST
         """What waits was looked at up to this rank."""
 
-    def note(self, standing: Standing, *, asks: bool) -> None:
-        """One of the requests takes another message, or none for now."""
+    def note(self, demand: Demand, *, asks: bool) -> None:
+        """One of the demands takes another message, or none for now."""
         if not asks:
-            self.asking.pop(standing, None)
-        elif standing not in self.asking:
-            self.asking[standing] = None
+            self.asking.pop(demand, None)
+        elif demand not in self.asking:
+            self.asking[demand] = None
             if self.correlation is not None and len(self.asking) == 1:
                 self._correlated.asks(self.correlation)
 
@@ -178,7 +178,7 @@ def _correlation_of(descriptor: Descriptor) -> str | None:
 
 
 class Correlated:
-    """What waits in one queue by its correlation id, and the groups of requests that ask for one."""
+    """What waits in one queue by its correlation id, and the groups of demands that ask for one."""
 
     __slots__ = ("_groups", "_heap", "_noted", "_waiting")
 
@@ -213,10 +213,10 @@ class Correlated:
         else:
             del self._waiting[correlation]
 
-    # --- requests ------------------------------------------------------------------------------------------
+    # --- demands ------------------------------------------------------------------------------------------
 
     def add(self, correlation: str, group: Group) -> None:
-        """A group of requests asks for this id."""
+        """A group of demands asks for this id."""
         self._groups.setdefault(correlation, {})[group] = None
 
     def remove(self, correlation: str, group: Group) -> None:
@@ -227,7 +227,7 @@ class Correlated:
             del self._groups[correlation]
 
     def asks(self, correlation: str) -> None:
-        """A request of a group takes another message."""
+        """A demand of a group takes another message."""
         self._note(correlation)
 
     def _note(self, correlation: str) -> None:
@@ -236,13 +236,13 @@ class Correlated:
             self._noted.add(note)
             heappush(self._heap, note)
 
-    def _asking(self, correlation: str) -> list[Standing]:
-        return [standing for group in self._groups.get(correlation, ()) for standing in group.asking]
+    def _asking(self, correlation: str) -> list[Demand]:
+        return [demand for group in self._groups.get(correlation, ()) for demand in group.asking]
 
     # --- assignment ----------------------------------------------------------------------------------------
 
-    def first(self, is_able: Callable[[Standing], bool]) -> tuple[QueueEntry, list[Standing]] | None:
-        """Return the first that waits for an id that a request asks for which is able, and all such requests."""
+    def first(self, is_able: Callable[[Demand], bool]) -> tuple[QueueEntry, list[Demand]] | None:
+        """Return the first that waits for an id that a demand asks for which is able, and all such demands."""
         heap, passed_over, found = self._heap, [], None
         while heap and found is None:
             rank, correlation = heap[0]

@@ -19,13 +19,13 @@ from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
-from carrypost.mom.queues import declared, entries, standing
+from carrypost.mom.queues import declared, demands, entries
 from carrypost.mom.queues.closed import Closed
 from carrypost.mom.queues.declared import Declared
+from carrypost.mom.queues.demands import Demands
 from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
 from carrypost.mom.queues.gaps import Gaps
 from carrypost.mom.queues.reminders import Reminders
-from carrypost.mom.queues.standing import Requests
 from carrypost.mom.queues.stock import Stock
 from carrypost.mom.queues.tenure import LocalTenure
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
-    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
 
 _AFTERWARDS_US = 86_400_000_000
@@ -59,7 +59,7 @@ class Manager:
         self._stock = Stock(ground, ledger)
         self._closed = Closed(ground, ledger, post)
         self._gaps = Gaps(post)
-        self.requests = Requests(ground, ledger, self._declared, self._gaps)
+        self.demands = Demands(ground, ledger, self._declared, self._gaps)
         """Who asks for what is in the queues."""
         self._reminders = Reminders(ground.node, post)
         self._ready: dict[Queue, None] = {}
@@ -70,7 +70,7 @@ class Manager:
     def due_us(self) -> int:
         """When `expire` has something to do."""
         stock = self._stock
-        parts = stock.delays, stock.leases, stock.bounds, self.requests, self._reminders, self._gaps, self._closed
+        parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self._closed
         return min(each.due_us for each in parts)
 
     def get(self, destination: str) -> Queue | None:
@@ -99,7 +99,7 @@ class Manager:
         for entry in list(queue.entries.values()):
             self.close(entry, control.FAILED, reason)
             self.discard(entry)
-        self.requests.end_queue(queue)
+        self.demands.end_queue(queue)
         for each in list(queue):
             queue.withdraw(each)
         self._declared.remove(queue)
@@ -190,37 +190,37 @@ class Manager:
 
     # --- assignment ----------------------------------------------------------------------------------------
 
-    def assign(self, now: int) -> list[tuple[QueueEntry, Standing]]:
+    def assign(self, now: int) -> list[tuple[QueueEntry, Demand]]:
         """Give what waits to those who ask for it; returns what consumers of this node get."""
-        ready, self._ready = self._ready | self.requests.take_ready(), {}
-        local: list[tuple[QueueEntry, Standing]] = []
+        ready, self._ready = self._ready | self.demands.take_ready(), {}
+        local: list[tuple[QueueEntry, Demand]] = []
         for queue in ready:
             while (found := queue.next()) is not None:
-                entry, request = found
-                self._assign(queue, entry, request, now)
-                if request.node == self._node:
+                entry, demand = found
+                self._assign(queue, entry, demand, now)
+                if demand.node == self._node:
                     local.append(found)
         return local
 
-    def _assign(self, queue: Queue, entry: QueueEntry, request: Standing, now: int) -> None:
+    def _assign(self, queue: Queue, entry: QueueEntry, demand: Demand, now: int) -> None:
         queue.remove(entry)
         entry.state = EntryState.ASSIGNED
-        entry.receiver, entry.request = request.node, request.number
-        queue.hold(request.node)
+        entry.receiver, entry.demand = demand.node, demand.number
+        queue.hold(demand.node)
         entry.round += 1
         entry.before, entry.lease_us = entry.count, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             self._stock.leases.add(entry, entry.lease_us)
-        request.take(self.requests.next_place())
-        if request.node != self._node:
+        demand.take(self.demands.next_place())
+        if demand.node != self._node:
             entry.owed |= ASSIGN
-            entry.assigned_us, entry.reminders, entry.number = now, 0, request.taken
+            entry.assigned_us, entry.reminders, entry.number = now, 0, demand.taken
             self._reminders.expect(entry)
-            self.requests.write(queue, request)
-            self._say(request.node, entry, ASSIGN)
+            self.demands.write(queue, demand)
+            self._say(demand.node, entry, ASSIGN)
             entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
-        self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
+        self._outputs.journal.hold(Assigned(entry.descriptor, demand.node))
 
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """An entry's receiver does not take it: it waits again, or is a dead letter."""
@@ -334,7 +334,7 @@ class Manager:
     def _spare(self, entry: QueueEntry) -> bool:
         """See to the receiver of an entry that ends without an answer; return True if it is given another at once."""
         queue = self._queue_of(entry)
-        spared = self.requests.spare(queue, entry, self._holdings.now_us)
+        spared = self.demands.spare(queue, entry, self._holdings.now_us)
         if spared:
             self._ready[queue] = None
         return spared
@@ -345,7 +345,7 @@ class Manager:
         """Forget assignments that ended without an answer, as their receiver had heard of them."""
         queue = self._declared.get(address.queue(item.queue, self._node))
         if queue is not None:
-            self.requests.heard(queue, node, item)
+            self.demands.heard(queue, node, item)
 
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
@@ -367,9 +367,9 @@ class Manager:
     def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """The receiver of an entry answered, or let its lease end without a word."""
         queue = self._queue_of(entry)
-        request = queue.standing(entry.receiver, entry.request)
-        if request is not None and request.silent is not silent:
-            request.mark_silent(silent=silent)
+        demand = queue.find(entry.receiver, entry.demand)
+        if demand is not None and demand.silent is not silent:
+            demand.mark_silent(silent=silent)
             self._ready[queue] = None
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -389,8 +389,8 @@ class Manager:
             if not self._spare(entry) and told:
                 self._heard(entry, silent=True)
             self.take_back(entry)
-        if self.requests.due_us <= now:
-            self.requests.expire(now)
+        if self.demands.due_us <= now:
+            self.demands.expire(now)
         if self._reminders.due_us <= now:
             self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
         if self._gaps.due_us <= now:
@@ -412,8 +412,8 @@ class Manager:
             if name[:1] == declared.FAMILY:
                 self._declared.restore(name, value)
         for name, value in rows:
-            if name[:1] == standing.FAMILY:
-                self.requests.restore(name, value, now)
+            if name[:1] == demands.FAMILY:
+                self.demands.restore(name, value, now)
         found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
@@ -435,7 +435,7 @@ class Manager:
             return None
         if copy is None or not copy.whole:
             if queue is not None:
-                self.requests.spare(queue, entry, now)
+                self.demands.spare(queue, entry, now)
             entry.delete()
             return None
         entry.fill(copy)

@@ -1,8 +1,8 @@
 """One queue at its manager: what waits, who asks for it, and who gets it next.
 
-What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
+What waits is in order: the higher priority first, then what was sent earlier. Demands with the same selector are a
 group (`groups`), so an assignment looks at one message a group, however long the queue is. The first of these is
-assigned, to the one request that the policy chooses, of a node that has not too many unanswered already.
+assigned, to the one demand that the policy chooses, of a node that has not too many unanswered already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model import address
 from carrypost.mom.admission import HELD_MAX, HELD_MIN
-from carrypost.mom.queues.groups import Correlated, Group, Party, Standing
+from carrypost.mom.queues.groups import Correlated, Demand, Group, Party
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Queue:
     """A queue that this node manages."""
 
     __slots__ = (
-        "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_requests", "_searching", "_waiting",
+        "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_demands", "_searching", "_waiting",
         "asked", "destination", "entries", "number",
     )  # fmt: skip
 
@@ -45,11 +45,11 @@ class Queue:
         self._here = address.addressee(destination)
         self._parties: dict[NodeId, Party] = {}
         self._askers = 0
-        """Those of them that have requests."""
+        """Those of them that have demands."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
         self._waiting: list[QueueEntry] = []
-        self._requests: dict[tuple[NodeId, int], Standing] = {}
+        self._demands: dict[tuple[NodeId, int], Demand] = {}
         self._groups: dict[str, Group] = {}
         """By selector."""
         self._searching: dict[Group, None] = {}
@@ -74,9 +74,9 @@ class Queue:
         receivers = self.asked.receivers
         return not self.asked.name.startswith(_OWN) and (receivers is None or node in receivers)
 
-    def __iter__(self) -> Iterator[Standing]:
-        """All requests."""
-        return iter(self._requests.values())
+    def __iter__(self) -> Iterator[Demand]:
+        """All demands."""
+        return iter(self._demands.values())
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -96,11 +96,11 @@ class Queue:
             for group in self._searching:
                 group.went(entry)
 
-    # --- requests ------------------------------------------------------------------------------------------
+    # --- demands ------------------------------------------------------------------------------------------
 
-    def request(self, node: NodeId, number: int, selector: str, began: int) -> Standing:
-        """The request of this node and number, which begins now unless it stands already."""
-        found = self._requests.get((node, number))
+    def demand(self, node: NodeId, number: int, selector: str, began: int) -> Demand:
+        """The demand of this node and number, which begins now unless it stands already."""
+        found = self._demands.get((node, number))
         if found is not None:
             return found
         group = self._groups.get(selector)
@@ -111,25 +111,25 @@ class Queue:
             else:
                 self._correlated.add(group.correlation, group)
         party = self._party(node, began)
-        self._askers += not party.requests
-        party.requests += 1
-        found = self._requests[node, number] = group.requests[node, number] = Standing(party, number, group, began)
+        self._askers += not party.demands
+        party.demands += 1
+        found = self._demands[node, number] = group.demands[node, number] = Demand(party, number, group, began)
         return found
 
-    def standing(self, node: NodeId, number: int) -> Standing | None:
-        """The request of this node and number, if it stands."""
-        return self._requests.get((node, number))
+    def find(self, node: NodeId, number: int) -> Demand | None:
+        """The demand of this node and number, if it stands."""
+        return self._demands.get((node, number))
 
-    def withdraw(self, standing: Standing) -> None:
-        """A request stands no more."""
-        group = standing.group
-        del self._requests[standing.node, standing.number], group.requests[standing.node, standing.number]
-        group.note(standing, asks=False)
-        if not group.requests:
+    def withdraw(self, demand: Demand) -> None:
+        """A demand stands no more."""
+        group = demand.group
+        del self._demands[demand.node, demand.number], group.demands[demand.node, demand.number]
+        group.note(demand, asks=False)
+        if not group.demands:
             self._end(group)
-        standing.party.requests -= 1
-        self._askers -= not standing.party.requests
-        self._forget_idle(standing.party)
+        demand.party.demands -= 1
+        self._askers -= not demand.party.demands
+        self._forget_idle(demand.party)
 
     def _end(self, group: Group) -> None:
         del self._groups[group.selector]
@@ -145,7 +145,7 @@ class Queue:
         return found
 
     def _forget_idle(self, party: Party) -> None:
-        if not party.requests and not party.held:
+        if not party.demands and not party.held:
             del self._parties[party.node]
 
     # --- assignment ----------------------------------------------------------------------------------------
@@ -166,16 +166,16 @@ class Queue:
             return HELD_MAX
         return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
-    def _is_able(self, standing: Standing, held_max: int) -> bool:
-        """Whether a request may be given another message: its node has not too many unanswered, or is this one."""
-        return standing.party.held < held_max or standing.party.node == self._here
+    def _is_able(self, demand: Demand, held_max: int) -> bool:
+        """Whether a demand may be given another message: its node has not too many unanswered, or is this one."""
+        return demand.party.held < held_max or demand.party.node == self._here
 
-    def next(self) -> tuple[QueueEntry, Standing] | None:
+    def next(self) -> tuple[QueueEntry, Demand] | None:
         """What is to be assigned next, and to whom; None if nobody asks for anything that waits."""
         if not self._waiting:
             return None
         best: QueueEntry | None = None
-        asking: list[Standing] = []
+        asking: list[Demand] = []
         held_max = self._held_max()
         if (correlated := self._correlated.first(partial(self._is_able, held_max=held_max))) is not None:
             best, asking = correlated

@@ -25,10 +25,10 @@ from carrypost.mom.letters import is_of_topic, name_here, source_of
 from carrypost.mom.post import Said
 from carrypost.mom.queues.assignments import Assignments
 from carrypost.mom.queues.browsing import Browsings
+from carrypost.mom.queues.calls import Calls
 from carrypost.mom.queues.closed import NOTICE_US
 from carrypost.mom.queues.manager import Manager
 from carrypost.mom.queues.receiver import Receiver
-from carrypost.mom.queues.requests import OpenRequests
 from carrypost.mom.queues.showing import Showing, visible
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Queues:
             incarnation=incarnation,
         )  # fmt: skip
         self._browsings = Browsings(ground, self.receiver, self.post)
-        self._showing = Showing(ground, self.manager.requests, self.post)
-        self.requests = OpenRequests(ledger, self._node)
+        self._showing = Showing(ground, self.manager.demands, self.post)
+        self.calls = Calls(ledger, self._node)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
         self._declared: dict[int, Queue] = {}
@@ -94,7 +94,7 @@ class Queues:
         """When `expire` has something to do."""
         return min(
             self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
-            self.requests.due_us,
+            self.calls.due_us,
         )  # fmt: skip
 
     def overview(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class Queues:
         """Take in the rows of an earlier life."""
         self.receiver.keep(self.manager.restore(rows, now))
         self.receiver.restore(rows, now)
-        self.requests.restore(rows)
+        self.calls.restore(rows)
 
     def take(self, copy: Copy, now: int) -> None:
         """A message for a queue, or about queues, is here."""
@@ -128,7 +128,7 @@ class Queues:
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
         elif address.addressee(destination) == self._node:
-            self.manager.arrived(copy, now, self.requests.refusal(copy.descriptor))
+            self.manager.arrived(copy, now, self.calls.refusal(copy.descriptor))
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)
@@ -163,10 +163,10 @@ class Queues:
             self.post.add(None, notice, 1, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
-        if isinstance(item, control.Request):
-            self.manager.requests.request(item, node, now)
+        if isinstance(item, control.Ask):
+            self.manager.demands.ask(item, node, now)
         elif isinstance(item, control.Withdraw):
-            self.manager.requests.withdraw(item, node, now, until_us)
+            self.manager.demands.withdraw(item, node, now, until_us)
         elif isinstance(item, control.Acknowledge | control.Release):
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
@@ -188,8 +188,8 @@ class Queues:
         for item in self.post.take_own(now):
             self._act(item, self._node, NEVER, now)
         self.receiver.adopt_returned()
-        for entry_, request in self.manager.assign(now):
-            self.receiver.take_local(entry_, request)
+        for entry_, demand in self.manager.assign(now):
+            self.receiver.take_local(entry_, demand)
 
     def expire(self, now: int) -> None:
         """Do what is due."""
@@ -200,7 +200,7 @@ class Queues:
             self._browsings.expire(now)
         if self._showing.due_us <= now:
             self._showing.answer(now)
-        self.requests.expire(now)
+        self.calls.expire(now)
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
@@ -236,7 +236,7 @@ class Queues:
     def end(self, destination: str) -> None:
         """A queue of this node is no more."""
         queue = self.manager.managed(destination)
-        if any(request.node == self._node for request in queue):
+        if any(demand.node == self._node for demand in queue):
             raise IllegalStateException(f"the queue {queue.asked.name!r} has consumers on this node: close them first")
         self.manager.end(queue, "its queue ended")
         self.receiver.queue_ended(destination)
@@ -289,11 +289,11 @@ class Queues:
     def done(self, number: int) -> None:
         """A command is durable."""
         self._declared.pop(number, None)
-        self.requests.done(number)
+        self.calls.done(number)
 
     def undo(self, number: int) -> None:
         """A command was lost."""
-        self.requests.undo(number)
+        self.calls.undo(number)
         queue = self._declared.pop(number, None)
         if queue is not None and self.manager.get(queue.destination) is queue:
             self.manager.end(queue, "its queue could not be kept")

@@ -1,6 +1,6 @@
 """The receiving side of queues: consumers of this node, what they ask for, and what is theirs.
 
-Every consumer of a queue has a request of its own at the queue's manager, here or elsewhere, with the credit that it
+Every consumer of a queue has a demand of its own at the queue's manager, here or elsewhere, with the credit that it
 was given; it is renewed while the consumer is open, and withdrawn when it closes. A message is handed out when it was
 assigned and is here, in whichever order that comes about.
 
@@ -24,9 +24,9 @@ from carrypost.mom.post import Said
 from carrypost.mom.queues import assignments as assignment_rows
 from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment
+from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.mom.queues.gaps import Stretches
 from carrypost.mom.queues.receiving import ASK, WITHDRAW, Receiving, Returned
-from carrypost.mom.queues.standing import LIFE_BITS
 from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from carrypost.mom.post import Post
     from carrypost.mom.queues.assignments import Assignments
     from carrypost.mom.queues.entries import QueueEntry
-    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.manager import Manager
     from carrypost.mom.state import Claimant, Tenure
 
@@ -63,9 +63,9 @@ class Receiver:
         self._deliveries, self._claims, self._manager, self._post = deliveries, claims, manager, post
         self._assignments = assignments
         self._life = incarnation
-        self._request = incarnation << LIFE_BITS
+        self._demand = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
-        """By the numbers of their requests."""
+        """By the numbers of their demands."""
         self._asked = Asked(ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
@@ -88,16 +88,16 @@ class Receiver:
     def open(self, asked: Receive, manager: NodeId, now: int) -> Receiving:
         """One more consumer, which has no credit yet."""
         pattern.entry(address.exactly(asked.destination), limits=self._limits)  # Raises for too long an address.
-        self._request += 1
-        receiving = Receiving(self._request, asked, manager, self._limits, self._returned)
+        self._demand += 1
+        receiving = Receiving(self._demand, asked, manager, self._limits, self._returned)
         if manager == self._node:
             queue = self._manager.managed(asked.destination)
-            receiving.local = queue, self._manager.requests.stand(queue, self._request, receiving.selector)
+            receiving.local = queue, self._manager.demands.stand(queue, self._demand, receiving.selector)
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US
             self._asked.add(asked.destination, now)
-        self._open[self._request] = receiving
+        self._open[self._demand] = receiving
         idle = self._idle.get(asked.destination, {})
         mine = [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]
         for tenure, copy in sorted(mine, key=_in_turn):
@@ -109,7 +109,7 @@ class Receiver:
         """A consumer takes so many more than before."""
         receiving.credit += messages
         if receiving.local is not None:
-            self._manager.requests.grant(*receiving.local, receiving.credit)
+            self._manager.demands.grant(*receiving.local, receiving.credit)
         else:
             self._ask(receiving, now)
 
@@ -126,7 +126,7 @@ class Receiver:
         receiving.ended = True
         del self._open[receiving.number]
         if receiving.local is not None:
-            self._manager.requests.leave(*receiving.local)
+            self._manager.demands.leave(*receiving.local)
         else:
             self._post.add(receiving.manager, receiving, WITHDRAW, until_us=receiving.deadline_us)
         for claim in list(receiving.backlog):
@@ -172,10 +172,10 @@ class Receiver:
 
     # --- queues of this node -------------------------------------------------------------------------------
 
-    def take_local(self, entry: QueueEntry, request: Standing) -> None:
+    def take_local(self, entry: QueueEntry, demand: Demand) -> None:
         """A queue of this node gave a message to a consumer here."""
         assert entry.copy is not None  # It was assigned in this step.
-        receiving = self._open.get(request.number)
+        receiving = self._open.get(demand.number)
         if receiving is not None:
             self._give(receiving, LocalTenure(self._manager, entry), entry.copy)
 
@@ -207,14 +207,14 @@ class Receiver:
         """Another node's queue gave this one a message, or says so again as it heard no answer."""
         destination, message = address.queue(item.queue, node), MessageId(item.message)
         known = self._assignments.get(node, message)
-        if not self._may_assign(item.request, destination, known):
+        if not self._may_assign(item.demand, destination, known):
             self._outputs.refuse("assignment", node)
             return
         repeated = known is not None and known.round >= item.round
         new = self._is_new(item, repeated=repeated)
         if 0 < item.lease_us <= now or 0 < item.until_us <= now:
             if new:  # It came too late; what was said before was seen to then.
-                self._ask_instead(item.request, now)
+                self._ask_instead(item.demand, now)
             return
         copy = self._holdings.cache.get(message)
         consumed = copy is not None and self._is_consumed(copy)
@@ -226,15 +226,15 @@ class Receiver:
             self._take_up(made, item.queue, copy, now)
             return
         if item.again:
-            self._show_up(item.request, now)  # What else was said meanwhile may be lost as well.
+            self._show_up(item.demand, now)  # What else was said meanwhile may be lost as well.
         if not repeated:  # A session has it, or is done with it.
             self._claims.recount(message)
         if new:
-            self._ask_instead(item.request, now)
+            self._ask_instead(item.demand, now)
 
     def _is_new(self, item: control.Assign, *, repeated: bool) -> bool:
-        """Note an assignment's number; return True if its request has not heard of it before."""
-        receiving = self._open.get(item.request)
+        """Note an assignment's number; return True if its demand has not heard of it before."""
+        receiving = self._open.get(item.demand)
         if receiving is None or not 0 < item.number <= receiving.credit:  # An earlier version says no number.
             return not (repeated or item.again)
         return receiving.heard.note(item.number, item.number) > 0
@@ -242,23 +242,23 @@ class Receiver:
     def gone(self, item: control.Gone, node: NodeId, now: int) -> None:
         """Another node's queue had assignments to this one that ended: those that never came are asked for instead."""
         destination = address.queue(item.queue, node)
-        receiving = self._open.get(item.request)
+        receiving = self._open.get(item.demand)
         if receiving is not None and receiving.destination == destination:
             credit, heard = receiving.credit, receiving.heard
             stretches = [(first, last) for first, last in Stretches(item.numbers) if 0 < first <= last <= credit]
             if new := sum(heard.note(*each) for each in stretches):
                 self.grant(receiving, new, now)
             else:
-                known = control.Gone(item.queue, item.request, item.numbers, known=True)
+                known = control.Gone(item.queue, item.demand, item.numbers, known=True)
                 self._post.add(node, Said(known), 1, until_us=now + REQUEST_US)
-        elif destination in self._asked and item.request <= self._request:
-            self._withdraw(node, item.queue, item.request, now)
+        elif destination in self._asked and item.demand <= self._demand:
+            self._withdraw(node, item.queue, item.demand, now)
         else:
             self._outputs.refuse("assignment", node)
 
-    def _withdraw(self, manager: NodeId, queue: str, request: int, now: int) -> None:
-        """Say again that nobody waits for a request's messages any more."""
-        self._post.add(manager, Said(control.Withdraw(queue, request)), WITHDRAW, until_us=now + REQUEST_US)
+    def _withdraw(self, manager: NodeId, queue: str, demand: int, now: int) -> None:
+        """Say again that nobody waits for a demand's messages any more."""
+        self._post.add(manager, Said(control.Withdraw(queue, demand)), WITHDRAW, until_us=now + REQUEST_US)
 
     def _is_consumed(self, copy: Copy) -> bool:
         """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
@@ -267,9 +267,9 @@ class Receiver:
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""
         self._want(made.destination)
-        if made.request >> LIFE_BITS != self._life:
+        if made.demand >> LIFE_BITS != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
-            self._withdraw(made.manager, queue, made.request, now)
+            self._withdraw(made.manager, queue, made.demand, now)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:
@@ -278,15 +278,15 @@ class Receiver:
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
-    def _ask_instead(self, request: int, now: int) -> None:
+    def _ask_instead(self, demand: int, now: int) -> None:
         """What a consumer was given does not come to it: it takes another one."""
-        if (receiving := self._open.get(request)) is not None:
+        if (receiving := self._open.get(demand)) is not None:
             self.grant(receiving, 1, now)
 
-    def _may_assign(self, request: int, destination: str, known: Assignment | None) -> bool:
-        """Whether this node may have made a request of that number to that queue, and has room for what follows."""
-        receiving = self._open.get(request)
-        if (receiving is not None and receiving.destination != destination) or request > self._request:
+    def _may_assign(self, demand: int, destination: str, known: Assignment | None) -> bool:
+        """Whether this node may have made a demand of that number to that queue, and has room for what follows."""
+        receiving = self._open.get(demand)
+        if (receiving is not None and receiving.destination != destination) or demand > self._demand:
             return False
         if known is not None and known.destination == destination:
             return True
@@ -308,7 +308,7 @@ class Receiver:
             self._assignments.forget(assignment)
             return
         self._assignments.attach(assignment, copy)
-        receiving = self._open.get(assignment.request)
+        receiving = self._open.get(assignment.demand)
         if receiving is not None and receiving.destination == assignment.destination:
             self._give(receiving, assignment, copy)
         else:
@@ -355,7 +355,7 @@ class Receiver:
                 else:
                     self._assignments.forget(assignment)
                     if not assignment.handed:
-                        self._ask_instead(assignment.request, self._holdings.now_us)
+                        self._ask_instead(assignment.demand, self._holdings.now_us)
             for idle in self._idle.values():
                 for tenure in [each for each, other in idle.items() if other is copy]:
                     del idle[tenure]
@@ -363,7 +363,7 @@ class Receiver:
     # --- time ----------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Renew requests; give back what nobody asks for; let go what is not this node's any more."""
+        """Renew demands; give back what nobody asks for; let go what is not this node's any more."""
         self._asked.expire(now)
         for receiving in self._open.values():
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
@@ -381,9 +381,9 @@ class Receiver:
                 each.release(dead=False)
         self._look_ahead()
 
-    def _show_up(self, request: int, now: int) -> None:
+    def _show_up(self, demand: int, now: int) -> None:
         """A consumer is alive, and the manager hears so: it waits for an answer, or a lease ended, to no avail."""
-        if (receiving := self._open.get(request)) is not None:
+        if (receiving := self._open.get(demand)) is not None:
             self._ask(receiving, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
@@ -392,7 +392,7 @@ class Receiver:
 
     def _drop(self, assignment: Assignment) -> None:
         if assignment.stands and not assignment.handed:
-            self._ask_instead(assignment.request, self._holdings.now_us)
+            self._ask_instead(assignment.demand, self._holdings.now_us)
         for claim in [each for each in self._claims.of(assignment.message) if each.tenure is assignment]:
             if claim.state is ClaimState.WAITING:
                 self._claims.withdraw(claim)

@@ -1,4 +1,4 @@
-"""What one consumer of a queue asks for: a request at the queue's manager, here or elsewhere."""
+"""What one consumer of a queue asks for: a demand at the queue's manager, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
-    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.state import Tenure
 
@@ -58,8 +58,8 @@ class Receiving(Claimant):
         """Until when its manager was asked."""
         self.asking = False
         """Whether a note to the manager is on its way to the post."""
-        self.local: tuple[Queue, Standing] | None = None
-        """Its request, if this node is the manager."""
+        self.local: tuple[Queue, Demand] | None = None
+        """Its demand, if this node is the manager."""
 
     @property
     def destination(self) -> str:
@@ -87,9 +87,7 @@ class Receiving(Claimant):
         self.asking = False
         if self.ended:
             return None
-        return control.Request(
-            found.name, self.number, self.credit, self.deadline_us, self.selector, self.heard.through
-        )
+        return control.Ask(found.name, self.number, self.credit, self.deadline_us, self.selector, self.heard.through)
 
     def said(self, matter: int) -> None:
         """It is on its way."""

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.post import Post
+    from carrypost.mom.queues.demands import Demands
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.queues.standing import Requests
 
 
 def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
@@ -69,9 +69,9 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
 class Showing:
     """What other nodes are shown of the queues of this one."""
 
-    def __init__(self, ground: Ground, requests: Requests, post: Post) -> None:
+    def __init__(self, ground: Ground, demands: Demands, post: Post) -> None:
         self._outputs, self._limits = ground.outputs, ground.limits
-        self._requests, self._post = requests, post
+        self._demands, self._post = demands, post
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Looks by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}
@@ -82,7 +82,7 @@ class Showing:
 
     def ask(self, item: control.Browse, node: NodeId, now: int) -> None:
         """A node wants to see what waits in a queue."""
-        if self._requests.open_to(item.queue, node) is None:
+        if self._demands.open_to(item.queue, node) is None:
             return
         mine = self._waiting.get(node, {})
         if item.number not in mine and not self._has_room(node, len(mine)):
@@ -121,7 +121,7 @@ class Showing:
 
     def _show(self, item: control.Browse, node: NodeId, now: int) -> int:
         """Answer one look; returns what that cost."""
-        queue = self._requests.open_to(item.queue, node)
+        queue = self._demands.open_to(item.queue, node)
         if queue is None:
             return ITEM_UNITS  # It ended meanwhile.
         found, steps = _glimpse(queue, item.selector, self._limits, now)

@@ -1,9 +1,9 @@
 """Requests that stand at this manager, of consumers here and of other nodes: rows, bounds, and those withdrawn.
 
-A request of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
+A demand of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
 come again. One node has so many at most, and all nodes together (`mom.admission`). Of those the node that has most
-gives way first, so a node that floods uses up its own share; requests at queues that name their receivers have room in
-any case. A request of a node's later life ends those of its earlier lives: nobody there waits for them any more.
+gives way first, so a node that floods uses up its own share; demands at queues that name their receivers have room in
+any case. A demand of a node's later life ends those of its earlier lives: nobody there waits for them any more.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from carrypost.mom.queues.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.control import Gone, Request, Withdraw
+    from carrypost.mom.control import Ask, Gone, Withdraw
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queues.declared import Declared
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.gaps import Gaps
-    from carrypost.mom.queues.groups import Standing
+    from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
 
 FAMILY = b"R"
 LIFE_BITS = 32
-"""A request's number is the life of its node, and so many bits of its place in it."""
+"""A demand's number is the life of its node, and so many bits of its place in it."""
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
 Key = tuple[int, NodeId, int]
 """Queue, node and number."""
 
 
-class RequestRow(msgspec.Struct, frozen=True, array_like=True):
-    """A request in the store; fields may be appended with a default."""
+class DemandRow(msgspec.Struct, frozen=True, array_like=True):
+    """A demand in the store; fields may be appended with a default."""
 
     credit: int
     taken: int
@@ -65,10 +65,10 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(RequestRow).decode
+_decode = msgspec.msgpack.Decoder(DemandRow).decode
 
 
-class Requests:
+class Demands:
     """All that is asked of the queues of one node."""
 
     def __init__(self, ground: Ground, ledger: Ledger, queues: Declared, gaps: Gaps) -> None:
@@ -76,7 +76,7 @@ class Requests:
         self._gaps = gaps
         self._skew_us = round(ground.settings.skew_s_max * 1e6)
         self._accounts = Accounts()
-        self._standing: dict[Key, tuple[Queue, Standing]] = {}
+        self._standing: dict[Key, tuple[Queue, Demand]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
         self._by_node: dict[NodeId, dict[Key, None]] = {}
@@ -87,11 +87,11 @@ class Requests:
         """Of the selectors of each node."""
         self._began = 0
         self._ready: dict[Queue, None] = {}
-        """Queues of which somebody takes more than before, or a request ended: what it did not take others may."""
+        """Queues of which somebody takes more than before, or a demand ended: what it did not take others may."""
         self.due_us = NEVER
 
     def next_place(self) -> int:
-        """The next place among all requests and assignments."""
+        """The next place among all demands and assignments."""
         self._began += 1
         return self._began
 
@@ -102,19 +102,19 @@ class Requests:
 
     # --- consumers of this node ----------------------------------------------------------------------------
 
-    def stand(self, queue: Queue, number: int, selector: str) -> Standing:
+    def stand(self, queue: Queue, number: int, selector: str) -> Demand:
         """A consumer of this node asks for messages, as soon as it is granted credit."""
-        return queue.request(self._node, number, selector, self.next_place())
+        return queue.demand(self._node, number, selector, self.next_place())
 
-    def grant(self, queue: Queue, request: Standing, credit: int) -> None:
+    def grant(self, queue: Queue, demand: Demand, credit: int) -> None:
         """It takes so many in all."""
-        request.grant(credit)
+        demand.grant(credit)
         self._ready[queue] = None
 
-    def leave(self, queue: Queue, request: Standing) -> None:
+    def leave(self, queue: Queue, demand: Demand) -> None:
         """It asks no more."""
         if queue is self._queues.numbered(queue.number):
-            queue.withdraw(request)
+            queue.withdraw(demand)
             self._ready[queue] = None
 
     # --- other nodes ---------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ class Requests:
             return None
         return queue
 
-    def request(self, asked: Request, node: NodeId, now: int) -> None:
-        """A request came, for the first time, with more credit, or to last longer."""
+    def ask(self, asked: Ask, node: NodeId, now: int) -> None:
+        """A demand came, for the first time, with more credit, or to last longer."""
         queue = self.open_to(asked.queue, node)
         if queue is None:
             return
@@ -141,18 +141,18 @@ class Requests:
         known = self._standing.get(key) or self._begin(key, queue, asked.selector, now)
         if known is None:
             return
-        standing = known[1]
-        standing.grant(asked.credit)
-        standing.heard = max(standing.heard, min(asked.heard, standing.taken))
-        self._gaps.heard(standing, (1, standing.heard))
+        demand = known[1]
+        demand.grant(asked.credit)
+        demand.heard = max(demand.heard, min(asked.heard, demand.taken))
+        self._gaps.heard(demand, (1, demand.heard))
         until_us = deadline_us(asked.deadline_us, now, self._skew_us)
-        standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, until_us)
-        self.due_us = min(self.due_us, standing.deadline_us)
-        self.write(queue, standing)
+        demand.deadline_us = max(0 if demand.deadline_us == NEVER else demand.deadline_us, until_us)
+        self.due_us = min(self.due_us, demand.deadline_us)
+        self.write(queue, demand)
         self._ready[queue] = None
 
     def withdraw(self, asked: Withdraw, node: NodeId, now: int, until_us: int) -> None:
-        """A request stands no more; one that is not known yet may still come, until its message dies at `until_us`."""
+        """A demand stands no more; one that is not known yet may still come, until its message dies at `until_us`."""
         queue = self._queues.get(address.queue(asked.queue, self._node))
         if queue is None or queue.asked.connection or not queue.admits(node):
             return
@@ -171,12 +171,12 @@ class Requests:
             return
         self._withdrawn[key] = until_us
         self.due_us = min(self.due_us, max(until_us, now))
-        self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
+        self._ledger.put(_row_name(key), _encode(DemandRow(0, 0, until_us, "", withdrawn=True)))
 
     # --- bounds --------------------------------------------------------------------------------------------
 
-    def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Standing] | None:
-        """Let a new request stand, if there is room for it."""
+    def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
+        """Let a new demand stand, if there is room for it."""
         _, node, number = key
         life = number >> LIFE_BITS
         self._end_earlier_lives(node, life)
@@ -231,9 +231,9 @@ class Requests:
 
     # --- what is known -------------------------------------------------------------------------------------
 
-    def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Standing]:
+    def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Demand]:
         _, node, number = key
-        found = self._standing[key] = queue, queue.request(node, number, selector, self.next_place())
+        found = self._standing[key] = queue, queue.demand(node, number, selector, self.next_place())
         self._weights[node] += _weight_of(selector) or 0
         self._note(key, queue)
         return found
@@ -247,13 +247,13 @@ class Requests:
         for key in [key for key in self._by_node.get(node, ()) if key[2] >> LIFE_BITS < life]:
             self._forget(key)
 
-    def _end(self, queue: Queue, standing: Standing) -> None:
-        queue.withdraw(standing)
-        self._gaps.forget(standing)
+    def _end(self, queue: Queue, demand: Demand) -> None:
+        queue.withdraw(demand)
+        self._gaps.forget(demand)
         self._ready[queue] = None
-        self._weights[standing.node] -= _weight_of(standing.group.selector) or 0
-        if not self._weights[standing.node]:
-            del self._weights[standing.node]
+        self._weights[demand.node] -= _weight_of(demand.group.selector) or 0
+        if not self._weights[demand.node]:
+            del self._weights[demand.node]
 
     def spare(self, queue: Queue, entry: QueueEntry, now: int) -> bool:
         """See to a receiver whose entry ends, or its lease, without an answer: if it never came, another is due.
@@ -261,39 +261,39 @@ class Requests:
         Another node is told, as only it knows whether it heard of the assignment. Return True for a consumer of this
         node to which another one is due.
         """
-        request = queue.standing(entry.receiver, entry.request)
-        if request is None or entry.state is not EntryState.ASSIGNED:
+        demand = queue.find(entry.receiver, entry.demand)
+        if demand is None or entry.state is not EntryState.ASSIGNED:
             return False
-        if request.node != self._node:
-            if self._gaps.add(queue.asked.name, request, entry.number, now):
-                self.write(queue, request)
+        if demand.node != self._node:
+            if self._gaps.add(queue.asked.name, demand, entry.number, now):
+                self.write(queue, demand)
             return False
         if entry.count > entry.before:
             return False
-        request.give_back()
+        demand.give_back()
         return True
 
     def heard(self, queue: Queue, node: NodeId, answer: Gone) -> None:
         """Note that a receiver knew the numbers of assignments that ended without an answer."""
-        if (known := self._standing.get((queue.number, node, answer.request))) is not None:
+        if (known := self._standing.get((queue.number, node, answer.demand))) is not None:
             self._gaps.heard(known[1], answer.numbers)
             self.write(*known)
 
-    def write(self, queue: Queue, standing: Standing) -> None:
-        """Keep a request as it is."""
-        row = RequestRow(
-            standing.credit, standing.taken, standing.deadline_us, standing.group.selector,
-            gone=self._gaps.numbers(standing),
+    def write(self, queue: Queue, demand: Demand) -> None:
+        """Keep a demand as it is."""
+        row = DemandRow(
+            demand.credit, demand.taken, demand.deadline_us, demand.group.selector,
+            gone=self._gaps.numbers(demand),
         )  # fmt: skip
-        self._ledger.put(_row_name((queue.number, standing.node, standing.number)), _encode(row))
+        self._ledger.put(_row_name((queue.number, demand.node, demand.number)), _encode(row))
 
     def expire(self, now: int) -> None:
         """Forget those whose deadline has come."""
-        for key in [key for key, (_, standing) in self._standing.items() if standing.deadline_us <= now]:
+        for key in [key for key, (_, demand) in self._standing.items() if demand.deadline_us <= now]:
             self._forget(key)
         for key in [key for key, until_us in self._withdrawn.items() if until_us <= now]:
             self._forget(key)
-        dues = [standing.deadline_us for _, standing in self._standing.values()]
+        dues = [demand.deadline_us for _, demand in self._standing.values()]
         self.due_us = min([*dues, *self._withdrawn.values()], default=NEVER)
 
     def end_queue(self, queue: Queue) -> None:
@@ -326,10 +326,10 @@ class Requests:
             self._withdrawn[key] = until_us
             self._note(key, queue)
             return
-        standing = self._enter(key, queue, row.selector)[1]
-        standing.grant(row.credit, row.taken)
-        standing.deadline_us = until_us
-        self._gaps.restore(queue.asked.name, standing, row.gone, now)
+        demand = self._enter(key, queue, row.selector)[1]
+        demand.grant(row.credit, row.taken)
+        demand.deadline_us = until_us
+        self._gaps.restore(queue.asked.name, demand, row.gone, now)
 
 
 @functools.lru_cache(maxsize=REQUESTS_MAX)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 FAMILY = b"P"
 REPLIES = "$replies"
 """The queue that replies come to; whoever makes a request declares it."""
-REQUESTS_MAX = 10_000
+CALLS_MAX = 10_000
 """A program that makes requests in a loop and takes no replies would be told of it."""
 _DEADLINE_BYTES = 8
 
 
-class OpenRequests:
+class Calls:
     """The open requests of one node, by correlation id."""
 
     def __init__(self, ledger: Ledger, node: NodeId) -> None:
@@ -63,7 +63,7 @@ class OpenRequests:
             raise IllegalStateException(
                 f"a request with the correlation id {correlation!r} is open on this node: choose another"
             )
-        if len(self._deadlines) >= REQUESTS_MAX:
+        if len(self._deadlines) >= CALLS_MAX:
             raise ResourceAllocationException(
                 f"{len(self._deadlines):,} requests are open on this node: take their replies first"
             )
