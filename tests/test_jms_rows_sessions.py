@@ -332,7 +332,7 @@ async def test_row_63_an_exception_listener_may_close_its_context(net: testing.N
     async with net.context("a") as other:
         consumer = await context.create_consumer(NEWS)
         consumer.set_message_listener(lambda _: None)
-        context._connection.report(ListenerException("a test says so"))  # noqa: SLF001 - whatever it is about
+        context._connection.reports.report(ListenerException("a test says so"))  # noqa: SLF001 - whatever it is about
         await asyncio.wait_for(closed.wait(), 10)
         await send(other, "x")
     with pytest.raises(IllegalStateException):
@@ -566,7 +566,7 @@ async def test_a_session_that_answers_many_destinations_remembers_none_of_them(n
         found = [message async for message in far.messages(timeout=SOON_S)]
         assert [message.get_body(str) for message in found] == ["0", "10", "20", "30"]
         assert not any(message.property_exists("JMS_carrypost_OutOfOrder") for message in found)
-        kept = vars(both.here._session).values()  # noqa: SLF001 - what it keeps is seen nowhere else
+        kept = vars(both.here._sessions.opened()).values()  # noqa: SLF001 - what it keeps is seen nowhere else
         assert max(len(each) for each in kept if isinstance(each, Sized)) < 40
 
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import JMSProducer, Producer
-    from carrypost.jms.requests import Request
+    from carrypost.jms.requestor import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
@@ -219,7 +219,7 @@ _MODULES = {
     "Queue": "jms.destinations",
     "QueueBrowser": "jms.browsing",
     "RemoteError": "errors",
-    "Request": "jms.requests",
+    "Request": "jms.requestor",
     "ResourceAllocationException": "errors",
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",

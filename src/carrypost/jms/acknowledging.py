@@ -6,11 +6,10 @@ The host counts what was handed over and not acknowledged; here is only which nu
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from carrypost.errors import IllegalStateException, JMSException
+from carrypost.errors import IllegalStateException, JMSException, TransactionInProgressException
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.works import SessionWorks
 from carrypost.journal import Durability
@@ -25,10 +24,10 @@ _GROUP_S = 1.0
 """DUPS_OK acknowledges so many together, or what there is after so long."""
 
 
-class Acknowledging(ABC):
-    """What one session has and did not acknowledge."""
+class Acknowledging:
+    """Messages that one session has and did not acknowledge."""
 
-    retries: ClassVar[bool]
+    retries: ClassVar[bool] = False
     """Whether a message whose listener raised comes to it again at once."""
 
     def __init__(self, works: SessionWorks) -> None:
@@ -36,18 +35,17 @@ class Acknowledging(ABC):
         self._leases: dict[int, int] = {}
         """By number, when its lease is over; 0: never."""
 
-    @abstractmethod
     def consumed(self, handed: Handed) -> None:
-        """The program got this one; or, if a listener got it, is done with it."""
+        """Note that the program got this message; or, if a listener got it, is done with it."""
+        self._leases[handed.number] = handed.lease_us
 
-    @abstractmethod
-    async def acknowledge(self, number: int) -> None:
-        """The program acknowledges the message that was handed over under this number."""
+    async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
+        """Acknowledge a message, as the program asks, unless that is not left to the program."""
+        self._works.check()
 
     async def acknowledge_all(self) -> None:
-        """The program acknowledges everything that it got so far."""
-        await self._works.ready()
-        await self._finish(list(self._leases))
+        """Acknowledge everything that the program got so far, as it asks, unless that is not left to the program."""
+        self._works.check()
 
     async def _finish(self, numbers: list[int]) -> None:
         """Acknowledge these, and wait until that is durable; raises if the leases of some are over.
@@ -93,17 +91,9 @@ class Acknowledging(ABC):
 
 
 class _Automatic(Acknowledging):
-    """Acknowledges by itself; what a program says is not needed."""
+    """Acknowledging without the program."""
 
     retries = True
-
-    async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - it is acknowledged already, or soon
-        """Nothing is left to do."""
-        self._works.check()
-
-    async def acknowledge_all(self) -> None:
-        """Nothing is left to do."""
-        self._works.check()
 
     def flush(self) -> asyncio.Future[None] | None:
         """Acknowledge what was consumed since the last time.
@@ -127,10 +117,10 @@ class AutoAcknowledging(_Automatic):
     """In the next turn of the loop, without waiting for the disk: after a crash the last ones may come again."""
 
     def consumed(self, handed: Handed) -> None:
-        """It is acknowledged in the next turn, with all that were consumed in this one."""
+        """Acknowledge it in the next turn, with all that were consumed in this one."""
         if not self._leases:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._leases[handed.number] = handed.lease_us
+        super().consumed(handed)
 
 
 class DupsOkAcknowledging(_Automatic):
@@ -141,8 +131,8 @@ class DupsOkAcknowledging(_Automatic):
         self._timer: asyncio.TimerHandle | None = None
 
     def consumed(self, handed: Handed) -> None:
-        """It is acknowledged with others."""
-        self._leases[handed.number] = handed.lease_us
+        """Acknowledge it with others."""
+        super().consumed(handed)
         if len(self._leases) >= _GROUP:
             self.flush()
         elif self._timer is None:
@@ -159,15 +149,14 @@ class DupsOkAcknowledging(_Automatic):
 class ClientAcknowledging(Acknowledging):
     """The program says so, for everything that it got so far."""
 
-    retries = False
-
-    def consumed(self, handed: Handed) -> None:
-        """It waits for the program's word."""
-        self._leases[handed.number] = handed.lease_us
-
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
         """Acknowledge all that the session got so far."""
         await self.acknowledge_all()
+
+    async def acknowledge_all(self) -> None:
+        """Acknowledge all that the session got so far."""
+        await self._works.ready()
+        await self._finish(list(self._leases))
 
 
 class IndividualAcknowledging(ClientAcknowledging):
@@ -181,26 +170,27 @@ class IndividualAcknowledging(ClientAcknowledging):
 
 
 class TransactedAcknowledging(Acknowledging):
-    """The commit of the transaction says so; what a program says of one message is not needed."""
+    """The commit of the transaction says so."""
 
-    retries = False
+    def __init__(self, works: SessionWorks) -> None:
+        super().__init__(works)
+        self.committing = False
+        """Whether a commit is under way. Set by the transaction."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What the transaction has received."""
+        """The messages that the transaction has received."""
         return tuple(self._leases)
 
-    def consumed(self, handed: Handed) -> None:
-        """It waits for the commit."""
-        self._leases[handed.number] = handed.lease_us
+    def check(self) -> None:
+        """Raise while a commit runs, and if the transaction has received too much."""
+        self.check_idle()
+        super().check()
 
-    async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - the commit does
-        """Nothing is to be done."""
-        self._works.check()
-
-    async def acknowledge_all(self) -> None:
-        """Nothing is to be done."""
-        self._works.check()
+    def check_idle(self) -> None:
+        """Raise while a commit runs."""
+        if self.committing:
+            raise TransactionInProgressException("a commit is under way in this context: wait for it first")
 
 
 def lease_over(lapsed: int, count: int) -> IllegalStateException:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from carrypost.errors import (
-    CarrypostError,
-    IllegalArgumentException,
-    InvalidDestinationException,
-    JMSException,
-)
-from carrypost.jms.consumer import Wanted
+import msgspec
+
+from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
 from carrypost.jms.destinations import Queue, Topic
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.translation import translated
@@ -18,6 +15,19 @@ from carrypost.model.address import topic_pattern
 from carrypost.model.pattern import DESTINATION, entry
 from carrypost.model.selector import Selector
 from carrypost.mom.commands import Receive, Subscribe
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consumer was opened for, as its program said it."""
+
+    destination: Any
+    selector: Any = None
+    no_local: bool = False
+    patterns: Mapping[str, str] | None = None
+    prefetch: Any = None
+    name: str = ""
+    durable: bool = False
+    shared: bool = False
 
 
 def asked(wanted: Wanted) -> Subscribe | Receive:

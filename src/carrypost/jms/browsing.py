@@ -6,10 +6,8 @@ when it looked, as far as the messages come: a snapshot, whose age it tells.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from carrypost.errors import IllegalStateException
 from carrypost.jms.durations import Duration, seconds
@@ -17,67 +15,16 @@ from carrypost.jms.passage import from_browsed
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed
     from carrypost.jms.destinations import Queue
     from carrypost.jms.messages import Message
-    from carrypost.jms.works import SessionWorks
+    from carrypost.jms.session import Session
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Browsing
-
-
-class Look:
-    """One look into a queue: what of it has come so far."""
-
-    def __init__(self, begun: Browsing) -> None:
-        self.number = begun.number
-        self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
-        self.taken_us = begun.taken_us
-        """When the manager looked; 0 while it was not heard."""
-        self.complete = begun.descriptors is not None
-        self.ended = ""
-        """Why nothing more is told, if that is so."""
-        self._news = asyncio.Event()
-
-    def add(self, part: Browsed) -> None:
-        """A further part of it."""
-        self.waiting.extend(part.descriptors)
-        self.taken_us, self.complete = part.taken_us, part.complete
-        self._news.set()
-
-    def end(self, reason: str) -> None:
-        """Nothing more is told."""
-        self.ended = reason
-        self._news.set()
-
-    async def more(self, limit_s: float | None) -> bool:
-        """Wait for news; False if none came in time."""
-        self._news.clear()
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
-
-
-class BrowserSession(Protocol):
-    """What a browser needs of its session."""
-
-    @property
-    def works(self) -> SessionWorks:
-        """By which the node is asked."""
-
-    async def look(self, queue: Queue, selector: str | None) -> Look:
-        """Begin a look into a queue."""
-
-    def forget_look(self, look: Look) -> None:
-        """Nobody waits for the rest of it."""
 
 
 class QueueBrowser:
     """Sees what waits in a queue; made by `Context.create_browser`. Every iteration looks anew."""
 
-    def __init__(self, session: BrowserSession, queue: Queue, selector: str | None) -> None:
+    def __init__(self, session: Session, queue: Queue, selector: str | None) -> None:
         self._session, self._queue, self._selector = session, queue, selector
         self._taken_us = 0
         self._closed = False

@@ -6,111 +6,104 @@ It opens with its first context and closes with its last.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.jms.calling import called, is_called_by
+from carrypost.jms.open_connection import OpenConnection
+from carrypost.jms.reports import Reports
 from carrypost.jms.session import Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
     from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
-    from carrypost.jms.consumer import Consumer
+    from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
-    from carrypost.jms.provider import Provider
-
-ExceptionListener = Callable[[JMSException], Awaitable[None] | None]
-_log = logging.getLogger("carrypost.jms")
-
-
-class Source(Protocol):
-    """Where a connection gets its provider from."""
-
-    async def acquire(self) -> Provider:
-        """The provider, opened if it is not open."""
-
-    async def release(self) -> None:
-        """It is not needed any more by this connection."""
-
-    def unheard(self, error: JMSException) -> None:
-        """There is a problem, and no exception listener to be told of it."""
+    from carrypost.jms.provider import Provider, Source
 
 
 class Connection:
     """One connection, to which a provider tells what happens."""
 
     def __init__(self, source: Source, client_id: str) -> None:
-        self._source = source
         self.client_id = client_id
-        self.number = 0
-        self.started = False
         self.used = False
         """Whether anything was done by it: then its client id stays."""
-        self.consumers: dict[int, Consumer] = {}
-        self.temporaries = Temporaries(self)
-        self._provider: Provider | None = None
+        self.reports = Reports(source)
+        self._source = source
+        self._intakes: dict[int, Intake] = {}
+        self._temporaries = Temporaries(self._intakes)
+        self._open: OpenConnection | None = None
+        self._started = False
+        self._gone = False
+        """The node has ended, and with it the connection."""
         self._sessions: dict[int, Session] = {}
         self._opening = asyncio.Lock()
-        self._listener: ExceptionListener | None = None
-        self._reports: deque[tuple[JMSException, bool]] = deque()
-        self._reporting: asyncio.Task[None] | None = None
         self._losses: Counter[str] = Counter()
         """Messages that durable subscriptions of its client id lost, by subscription."""
 
     @property
-    def provider(self) -> Provider:
-        """The provider; raises `IllegalStateException` unless it is open."""
-        if self._provider is None:
+    def opened(self) -> OpenConnection:
+        """The connection as sessions see it; raises `IllegalStateException` unless it is open."""
+        if self._open is None:
             raise IllegalStateException("this connection is not open: enter the context by `async with`, or await it")
-        return self._provider
+        return self._open
 
     # --- sessions ------------------------------------------------------------------------------------------
 
     async def open_session(self, mode: SessionMode) -> Session:
-        """One more session; the first one opens the connection."""
+        """Open one more session; the first one opens the connection."""
         async with self._opening:
-            if self._provider is None:
+            if self._open is None:
                 provider = await self._source.acquire()
                 try:
-                    self.number = await provider.connect(self.client_id, self)
+                    await self._connect(provider, self.client_id)
                 except BaseException:
                     await self._source.release()
                     raise
-                self._provider = provider
             try:
-                number = await self._provider.open_session(self.number)
+                return await self._add_session(mode)
             except BaseException:
                 await self._leave()
                 raise
-            session = self._sessions[number] = Session(self, number, mode)
-            return session
+
+    async def _connect(self, provider: Provider, client_id: str) -> None:
+        number = await provider.connect(client_id, self)
+        self._open = OpenConnection(provider, number, client_id, self.reports, self._intakes, self._temporaries)
+
+    async def _add_session(self, mode: SessionMode) -> Session:
+        number = await self.opened.provider.open_session(self.opened.number)
+        session = self._sessions[number] = Session(self.opened, number, mode)
+        if self._started:
+            session.inbox.start()
+        return session
 
     async def close_session(self, session: Session) -> None:
         """Close a session; the last one closes the connection."""
         try:
             await session.close()
+        except JMSException:
+            if not session.ended:  # Else the node is gone, and with it what was to be closed.
+                raise
         finally:
             async with self._opening:
                 self._sessions.pop(session.number, None)
                 await self._leave()
 
     async def _leave(self) -> None:
-        if self._sessions or self._provider is None:
+        opened = self._open
+        if self._sessions or opened is None:
             return
-        provider, self._provider = self._provider, None
-        self.started = False
-        self.temporaries.end_all()
+        self._open, self._started = None, False
+        self._temporaries.end_all()
         try:
-            if self.number:
-                await provider.disconnect(self.number, ())
+            if not self._gone:
+                await opened.provider.disconnect(opened.number, ())
         except JMSException:
-            if self.number:  # Else the node is gone, and with it the connection.
+            if not self._gone:  # Else the node ended meanwhile.
                 raise
         finally:
-            self.number = 0
+            self._gone = False
             await self._source.release()
 
     async def rename(self, client_id: str, session: Session) -> Session:
@@ -122,102 +115,74 @@ class Connection:
                 "the client id comes first: set it before anything else, or give it to the connection factory"
             )
         async with self._opening:
-            provider, before = self.provider, self.number
-            self.number = await provider.connect(client_id, self)
+            before = self.opened
+            await self._connect(before.provider, client_id)
             self.client_id = client_id
-            await provider.disconnect(before, ())
-            number = await provider.open_session(self.number)
-            self._sessions = {number: Session(self, number, session.mode)}
-            return self._sessions[number]
+            await before.provider.disconnect(before.number, ())
+            made = await self._add_session(session.mode)
+            self._sessions = {made.number: made}
+            return made
 
     # --- delivering ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Let messages be delivered."""
-        self.started = self.used = True
+        self._started = self.used = True
         for session in self._sessions.values():
-            session.wake()
+            session.inbox.start()
 
     async def stop(self) -> None:
         """Deliver nothing until it is started again; returns when no listener is being called."""
         for session in self._sessions.values():
             session.check_not_listening("stop the connection")
-        self.started = False
+        self._started = False
+        for session in self._sessions.values():
+            session.inbox.stop()
         for session in list(self._sessions.values()):
-            await session.listeners_idle()
+            await session.listening.idle()
 
     def take(self, handed: Handed) -> None:
-        """A message for one of the consumers."""
-        consumer = self.consumers.get(handed.consumer)
-        if consumer is not None:
-            consumer.hand(handed)
+        """Pass a message on to its consumer."""
+        intake = self._intakes.get(handed.consumer)
+        if intake is not None:
+            intake.hand(handed)
 
     def gave_up(self, event: GivenUp) -> None:
-        """A message for one of the consumers was handed over too often."""
+        """Report a message for one of the consumers that was handed over too often."""
         for session in self._sessions.values():
-            if event.consumer in session.consumers:
-                session.gave_up(event)
+            if event.consumer in session.inbox.intakes:
+                session.inbox.gave_up(event)
 
     def browsed(self, part: Browsed) -> None:
-        """A part of what waits in a queue that one of the sessions looks into."""
+        """Pass on a part of what waits in a queue that one of the sessions looks into."""
         for session in self._sessions.values():
             session.browsed(part)
 
     def receipt(self, receipt: Receipt) -> None:
-        """How far a message has come, which may be one of its own."""
+        """Note how far a message has come, which may be one of its own."""
         for session in self._sessions.values():
             session.sends.take(receipt)
 
     def node_ended(self, reason: str) -> None:
-        """The node is gone, and all that was open on it."""
-        self.number = 0
+        """End all that was open on the node, which is gone."""
+        self._gone = True
         for session in list(self._sessions.values()):
             session.node_ended(reason)
-        if self._listener is not None:  # Else the next call that needs the node raises it.
-            self.report(JMSException(reason))
+        if self.reports.listener is not None:  # Else the next call that needs the node raises it.
+            self.reports.report(JMSException(reason))
 
     def lost(self, lost: ClaimLost) -> None:
         """Report lost messages, the less often the more there are: nobody may have consumed for weeks."""
         count = self._losses[lost.subscription] = self._losses[lost.subscription] + 1
-        if self._listener is not None and count.bit_count() == 1:  # Else the node's log has it.
-            self.report(
+        if self.reports.listener is not None and count.bit_count() == 1:  # Else the node's log has it.
+            self.reports.report(
                 ResourceAllocationException(
                     f"the durable subscription {lost.subscription!r} lost the message {lost.descriptor.shown} "
                     f"({lost.reason.value}), {count} so far: consume more often, or give the node a larger cache"
                 )
             )
 
-    # --- what nobody else can be told ----------------------------------------------------------------------
-
-    def listen(self, listener: ExceptionListener | None) -> None:
-        """Who is told of problems that have no other place to go."""
-        self._listener = listener
-
-    def report(self, error: JMSException, *, seen: bool = False) -> None:
-        """Tell the exception listener, or the log; of one error that several works failed with, once.
-
-        `seen`: the program knows already what it is about.
-        """
-        if (error, seen) in self._reports:
-            return
-        self._reports.append((error, seen))
-        if self._reporting is None or self._reporting.done():
-            self._reporting = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
-
     async def told(self) -> None:
-        """If the connection is closed, wait until all of it was told; who is just being told does not wait."""
-        if self._provider is None and self._reporting is not None and not is_called_by(self):
-            await asyncio.wait({self._reporting})
-
-    async def _run(self) -> None:
-        while self._reports:
-            error, seen = self._reports.popleft()
-            if self._listener is None:
-                # An answer of the node that says why has no traceback, and none is needed.
-                _log.error("%s", error, exc_info=error if error.__traceback__ is not None else None)
-                if not seen:
-                    self._source.unheard(error)
-                continue
-            failed = await called(self, self._listener, error)
-            if failed is not None:
-                _log.error("an exception listener failed", exc_info=failed)
+        """If the connection is closed, wait until all of its problems were told."""
+        if self._open is None:
+            await self.reports.told()

@@ -7,55 +7,46 @@ What touches the node is awaited; messages, destinations and producers are made 
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from carrypost.errors import (
     IllegalArgumentException,
-    IllegalStateException,
-    JMSException,
+    InvalidDestinationException,
     TransactionInProgressException,
 )
-from carrypost.jms.asking import asked
-from carrypost.jms.connection import Connection, ExceptionListener
-from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, Queue, named
+from carrypost.jms import declaring, requestor
+from carrypost.jms.asking import Wanted, asked, queue_selector
+from carrypost.jms.browsing import QueueBrowser
+from carrypost.jms.connection import Connection
+from carrypost.jms.consumer import Consumer
+from carrypost.jms.context_sessions import ContextSessions
+from carrypost.jms.destinations import Destination, Queue, Topic, named, queue_of, resolved
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.making import Maker
-from carrypost.jms.modes import SessionMode
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.modes import SessionMode, session_mode
 from carrypost.jms.opening import Opening
-from carrypost.jms.producer import Producer
-from carrypost.jms.queueing import Queueing
-from carrypost.jms.requests import Requests
+from carrypost.jms.producer import Body, Producer
+from carrypost.jms.requestor import Request
+from carrypost.model.address import check_levels
+from carrypost.model.descriptor import Ordering
 
 if TYPE_CHECKING:
+    from carrypost.jms.reports import ExceptionListener
     from carrypost.jms.sent import Sent
-    from carrypost.jms.session import Session
-    from carrypost.jms.transactions import Transaction
+    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.ids import NodeId
 
-_UNOPENED = "not open yet: enter it by `async with`, or await it"
-_CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
 
 
-class Context(Maker, Queueing):
+class Context:
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
-        self._session: Session | None = None
-        self._state = _UNOPENED
         self._connection = connection
-        self._mode = _checked(mode)
-        self._auto_start = True
-        self._in_block = False
-        """A block of `transaction` is open."""
-        self._children: list[Context] = []
-        self._listeners: set[asyncio.Task[None]] = set()
-        self._closing: asyncio.Future[None] | None = None
-        self._requests = Requests(connection)
+        self._sessions = ContextSessions(connection, session_mode(mode))
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -64,26 +55,14 @@ class Context(Maker, Queueing):
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-            self._cut_off()  # As by Ctrl-C: what listeners are doing is cancelled as well.
+            self._sessions.cut_off()  # As by Ctrl-C: what listeners are doing is cancelled as well.
         await self.close()
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
 
     async def _open(self) -> Self:
-        if self._state != _UNOPENED:
-            raise IllegalStateException(f"this context is {self._state if self._state == _CLOSED else 'open already'}")
-        self._state = "being opened"
-        try:
-            session = await self._connection.open_session(self._mode)
-        except BaseException:
-            if self._state != _CLOSED:
-                self._state = _UNOPENED
-            raise
-        if self._state == _CLOSED:  # Meanwhile.
-            await self._connection.close_session(session)
-            raise IllegalStateException(f"this context is {_CLOSED}")
-        self._session, self._state = session, "open"
+        await self._sessions.open()
         return self
 
     async def close(self) -> None:
@@ -93,49 +72,7 @@ class Context(Maker, Queueing):
         ``async with`` block by cancellation, as Ctrl-C does, cuts them off. Who waits in `receive` gets None. What was
         not acknowledged goes back: durable subscriptions have it again, flagged. Sends that were begun are finished.
         """
-        session = self._session
-        if session is None:
-            self._state = _CLOSED
-            return
-        self._check_not_listening("close the context")
-        if self._closing is None:
-            self._state = _CLOSED
-            self._closing = asyncio.ensure_future(self._close(session))
-        await asyncio.shield(self._closing)  # Who is cancelled meanwhile leaves nothing half closed.
-        await self._connection.told()
-
-    def _check_not_listening(self, what: str) -> None:
-        """Raise if one of its listeners calls, or one that `listener` made: it would wait for itself."""
-        for session in self._all_sessions():
-            session.check_not_listening(what)
-
-    def _all_sessions(self) -> list[Session]:
-        """Its own, and those of the contexts that `listener` made."""
-        found = (context._session for context in (self, *self._children))  # noqa: SLF001 - others of the same class
-        return [session for session in found if session is not None]
-
-    def _cut_off(self) -> None:
-        """Wait for no listener any more; what they had comes again."""
-        for session in self._all_sessions():
-            session.cut_off()
-
-    async def _listeners_stand(self) -> None:
-        if self._listeners:
-            await asyncio.wait(self._listeners)
-
-    async def _close(self, session: Session) -> None:
-        await self._end_listeners()
-        try:
-            await self._connection.close_session(session)
-        except JMSException:
-            if not session.ended:  # Else the node is gone, and with it what was to be closed.
-                raise
-
-    async def _end_listeners(self) -> None:
-        await self._listeners_stand()
-        for child in self._children:
-            await child.close()
-        await self._requests.close()
+        await self._sessions.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
         """Close it without leaving work undone; after `timeout`, whatever is undone.
@@ -143,46 +80,18 @@ class Context(Maker, Queueing):
         Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable. When
         the time is over listeners are cancelled, and what they had comes again.
         """
-        limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        self._opened()
-        self._check_not_listening("drain the context")
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._listeners_stand()
-                await asyncio.gather(*(session.drain() for session in self._all_sessions()))
-        except (TimeoutError, asyncio.CancelledError) as over:
-            self._cut_off()
-            if not isinstance(over, TimeoutError):
-                raise
-        finally:
-            await self.close()
-
-    def __del__(self) -> None:
-        if self._state == "open" and self._session is not None and not self._session.ended:
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await ctx.close()", ResourceWarning, 2, source=self
-            )
+        await self._sessions.drain(None if timeout is None else seconds(timeout, "a timeout"))
 
     def __repr__(self) -> str:
-        return f"<Context {self._mode.name}, {self._state.partition(':')[0]}>"
-
-    def _opened(self) -> Session:
-        if self._session is None:
-            raise IllegalStateException(f"this context is {self._state}")
-        self._session.works.check()
-        return self._session
+        return f"<Context {self._sessions}>"
 
     # --- what it is ----------------------------------------------------------------------------------------
-
-    def _check_not_closed(self) -> None:
-        if self._state == _CLOSED:
-            raise IllegalStateException(f"this context is {_CLOSED}")
 
     @property
     def session_mode(self) -> SessionMode:
         """When what it receives counts as consumed."""
-        self._check_not_closed()
-        return self._mode
+        self._sessions.check_not_closed()
+        return self._sessions.mode
 
     @property
     def transacted(self) -> bool:
@@ -192,7 +101,7 @@ class Context(Maker, Queueing):
     @property
     def client_id(self) -> str | None:
         """The client id of its connection; None if it has none."""
-        self._check_not_closed()
+        self._sessions.check_not_closed()
         return self._connection.client_id or None
 
     async def set_client_id(self, client_id: str) -> None:
@@ -200,56 +109,48 @@ class Context(Maker, Queueing):
 
         Raises `InvalidClientIDException` if another connection of this node has it.
         """
-        session = self._opened()
-        self._session = await self._connection.rename(named(client_id, "a client id"), session)
+        await self._sessions.rename(named(client_id, "a client id"))
 
     @property
     def node_id(self) -> NodeId:
         """The id of the node that it uses."""
-        return self._opened().works.provider.place.node
+        return self._sessions.opened().works.provider.place.node
 
     @property
     def given_up(self) -> int:
         """How many messages its listeners, those of `listener` included, failed with too often."""
-        own = 0 if self._session is None else self._session.given_up
-        return own + sum(child.given_up for child in self._children)
+        return sum(session.inbox.given_up for session in self._sessions.all)
 
     # --- contexts and delivery -----------------------------------------------------------------------------
 
     def create_context(self, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Context:
         """Another context on the same connection, with a session of its own."""
-        self._opened()
-        self._connection.used = True
+        self._sessions.use()
         return Context(self._connection, mode)
 
     @property
     def auto_start(self) -> bool:
         """Whether the first consumer starts the connection."""
-        self._check_not_closed()
-        return self._auto_start
+        self._sessions.check_not_closed()
+        return self._sessions.auto_start
 
     def set_auto_start(self, auto_start: bool) -> None:
         """Let `start` alone start the connection, or, as by default, the first consumer as well."""
-        self._check_not_closed()
-        self._auto_start = auto_start
-
-    def _start_by_itself(self) -> None:
-        """Something is to be received: start the connection, unless the program does."""
-        if self._auto_start:
-            self._connection.start()
+        self._sessions.check_not_closed()
+        self._sessions.auto_start = auto_start
 
     async def start(self) -> None:
         """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
-        self._opened()
+        self._sessions.opened()
         self._connection.start()
-        await self._listeners_stand()
+        await self._sessions.stand()
 
     async def stop(self) -> None:
         """Deliver nothing to the contexts of this connection, until `start`. Returns when no listener is being called.
 
         Timeouts of `receive` go on, and so does all sending and carrying.
         """
-        self._opened()
+        self._sessions.opened()
         await self._connection.stop()
 
     def set_exception_listener(self, listener: ExceptionListener | None) -> None:
@@ -260,24 +161,73 @@ class Context(Maker, Queueing):
         lost (`ResourceAllocationException`: the first, the second, the fourth, and so on), and the end of the node.
         That no other node is near is no problem.
         """
-        self._opened()
+        self._sessions.opened()
         if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
             raise IllegalArgumentException(
                 f"an exception listener is a function, or has on_exception, not {listener!r}"
             )
-        self._connection.listen(listener)
+        self._connection.reports.listener = listener
+
+    # --- destinations and messages -------------------------------------------------------------------------
+
+    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
+        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
+
+        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
+        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
+        """
+        self._sessions.check_not_closed()
+        made = Topic(name, ordering)
+        check_levels(name)
+        return made
+
+    def create_queue(self, name: str) -> Queue:
+        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
+
+        It is a name alone: `declare_queue` makes a queue.
+        """
+        self._sessions.check_not_closed()
+        return queue_of(name)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        self._sessions.check_not_closed()
+        return Message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message with a text."""
+        self._sessions.check_not_closed()
+        return TextMessage(text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """A message with bytes."""
+        self._sessions.check_not_closed()
+        return BytesMessage(data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """A message with names and values."""
+        self._sessions.check_not_closed()
+        return MapMessage(entries or {})
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message with values one after the other."""
+        self._sessions.check_not_closed()
+        return StreamMessage()
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """A message with an object of a registered class."""
+        self._sessions.check_not_closed()
+        return ObjectMessage(value)
 
     # --- sending -------------------------------------------------------------------------------------------
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""
-        session = self._opened()
-        self._connection.used = True
-        return Producer(session)
+        return Producer(self._sessions.use())
 
     async def sent(self, message_id: str) -> Sent:
         """Find a message again by its id, also in another life; raises `IllegalArgumentException` (`Session.sent`)."""
-        return await self._opened().sent(message_id)
+        return await self._sessions.opened().sent(message_id)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -300,7 +250,7 @@ class Context(Maker, Queueing):
         wanted = Wanted(
             destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch
         )
-        return self._consumer("create_consumer", wanted)
+        return self._sessions.opening(wanted, "create_consumer")
 
     def create_durable_consumer(
         self,
@@ -321,7 +271,7 @@ class Context(Maker, Queueing):
             destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), durable=True,
         )  # fmt: skip
-        return self._consumer("create_durable_consumer", wanted)
+        return self._sessions.opening(wanted, "create_durable_consumer")
 
     def create_shared_consumer(
         self,
@@ -337,7 +287,7 @@ class Context(Maker, Queueing):
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True,
         )  # fmt: skip
-        return self._consumer("create_shared_consumer", wanted)
+        return self._sessions.opening(wanted, "create_shared_consumer")
 
     def create_shared_durable_consumer(
         self,
@@ -353,23 +303,7 @@ class Context(Maker, Queueing):
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True, durable=True,
         )  # fmt: skip
-        return self._consumer("create_shared_durable_consumer", wanted)
-
-    def _consumer(self, what: str, wanted: Wanted) -> Opening[Consumer]:
-        session = self._opened()
-        least = 0 if isinstance(wanted.destination, Queue) else 1
-        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
-            raise IllegalArgumentException(
-                f"prefetch is a whole number of messages, {least} or more: {wanted.prefetch!r}"
-            )
-
-        async def opened() -> Consumer:
-            self._connection.used = True
-            consumer = await session.consume(wanted)
-            self._start_by_itself()
-            return consumer
-
-        return Opening(opened, what)
+        return self._sessions.opening(wanted, "create_shared_durable_consumer")
 
     async def unsubscribe(self, name: str) -> None:
         """End a durable subscription of this client id, with all that waits for it.
@@ -377,7 +311,7 @@ class Context(Maker, Queueing):
         Raises `InvalidDestinationException` if there is none of this name, `IllegalStateException` if it has a consumer
         or messages of it are not acknowledged.
         """
-        session = self._opened()
+        session = self._sessions.opened()
         await session.works.ready()
         await session.works.provider.unsubscribe(self._connection.client_id, name)
 
@@ -389,29 +323,109 @@ class Context(Maker, Queueing):
         That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
         with one message at a time. Raises what `create_consumer` raises for a destination or a selector.
         """
-        self._opened()
-
+        self._sessions.opened()
         wanted = Wanted(destination=destination, selector=selector, no_local=no_local)
         asked(wanted)  # What is wrong with it is told here, where the program can see it.
 
         def decorate(function: L) -> L:
-            child = self.create_context(self._mode)
-            self._children.append(child)
-            task = asyncio.get_running_loop().create_task(self._listen(child, wanted, function))
-            self._listeners.add(task)
-            task.add_done_callback(self._listeners.discard)
+            self._sessions.listen(wanted, function)
             return function
 
         return decorate
 
-    async def _listen(self, child: Context, wanted: Wanted, function: Callable[[Any], Any]) -> None:
-        try:
-            opened = await child
-            opened.set_auto_start(self._auto_start)
-            consumer = await opened._consumer("listener", wanted)  # noqa: SLF001 - another of the same class
-            consumer.set_message_listener(function)
-        except JMSException as error:
-            self._connection.report(error)
+    # --- queues --------------------------------------------------------------------------------------------
+
+    async def declare_queue(
+        self,
+        name: str,
+        *,
+        redelivery: str = "never",
+        lease_s: Duration | None = None,
+        policy: str = "fair",
+        receivers: Literal["anyone"] | Collection[str] = declaring.ANYONE,
+        advertise: bool = True,
+    ) -> Queue:
+        """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
+
+        The queue outlives context and program, until `end_queue`, or until its last name is unbound. It is bound
+        to its name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message
+        that a receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get
+        it), or goes to whoever asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
+        twice). `policy`: who of those that ask for a message gets it. `receivers`: the ids of the nodes, 64 at most,
+        that may receive from it and browse it beside this one; "anyone" includes strangers, who can consume what they
+        get. Raises `JMSException` if the queue is there, and was declared otherwise.
+        """
+        provider = self._sessions.opened().works.provider
+        wanted = declaring.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
+        await self._sessions.ready()
+        return await declaring.declare(provider, wanted, advertise=advertise)
+
+    async def end_queue(self, queue: Queue) -> None:
+        """End a queue that this node manages, with all that waits in it and all names that it has here.
+
+        Its senders hear that those messages failed. Raises `InvalidDestinationException` if this node does not manage
+        the queue, `IllegalStateException` while a program of this node consumes from it.
+        """
+        self._sessions.opened()
+        if not isinstance(queue, Queue):
+            raise InvalidDestinationException(f"end_queue expects a queue, made by declare_queue, not {queue!r}"[:200])
+        provider = (await self._sessions.ready()).works.provider
+        found = await resolved(provider, queue)
+        await provider.end_queue(found.address)
+
+    async def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
+        connection = (await self._sessions.ready()).connection
+        return await connection.temporaries.queue(connection.provider, connection.number)
+
+    async def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
+        connection = (await self._sessions.ready()).connection
+        return connection.temporaries.topic(connection.provider, connection.number)
+
+    def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+        """What sees the messages that wait in a queue, by ``async for``, and takes none."""
+        session = self._sessions.use()
+        if not isinstance(queue, Queue):
+            raise InvalidDestinationException(f"a browser is of a queue, made by create_queue, not of {queue!r}"[:200])
+        return QueueBrowser(session, queue, queue_selector(selector))
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    async def request(
+        self, destination: Destination, body: Body, *, time_to_live: Duration, correlation_id: str | None = None
+    ) -> Request:
+        """Send a message, or a body, and wait for the reply by the handle that this returns, for `time_to_live`.
+
+        The reply comes to a queue of this node, and waits there also while program or node are off: `open_request`
+        finds the request again. Returns when request and note are on disk.
+        """
+        if self._sessions.opened().transaction is not None:
+            raise TransactionInProgressException(
+                "a request in a transaction would not be sent before the commit: make it in a context of another mode "
+                "(ctx.create_context())"
+            )
+        await self._sessions.ready()
+        made = await self._sessions.requestor.send(destination, body, time_to_live, correlation_id)
+        self._sessions.start_by_itself()
+        return made
+
+    async def open_request(self, correlation_id: str) -> Request:
+        """The request of this correlation id that a program of this node sent, maybe in an earlier life.
+
+        Raises `IllegalStateException` if none is open: its reply was taken, or its time is over.
+        """
+        await self._sessions.ready()
+        found = await self._sessions.requestor.open(named(correlation_id, "a correlation id"))
+        self._sessions.start_by_itself()
+        return found
+
+    async def reply(self, request: Message, body: Body, *, time_to_live: Duration | None = None) -> Sent:
+        """Reply to a message: to its `jms_reply_to`, with its correlation id, or else its message id.
+
+        The reply lives as long as the request, unless `time_to_live` says otherwise.
+        """
+        return await requestor.reply(self._sessions.use(), request, body, time_to_live)
 
     # --- acknowledging -------------------------------------------------------------------------------------
 
@@ -420,11 +434,11 @@ class Context(Maker, Queueing):
 
         Where the mode acknowledges by itself there is nothing to do.
         """
-        await self._opened().acknowledging.acknowledge_all()
+        await self._sessions.opened().acknowledging.acknowledge_all()
 
     async def recover(self) -> None:
         """Let everything come again, flagged, that this context received and did not acknowledge."""
-        await self._opened().recover()
+        await self._sessions.opened().recover()
 
     # --- transactions --------------------------------------------------------------------------------------
 
@@ -434,52 +448,20 @@ class Context(Maker, Queueing):
         All of it is on disk when this returns, or none of it happened: then `TransactionRolledBackException` is raised,
         and what was received comes again.
         """
-        await self._transaction().commit()
+        await self._sessions.transaction().commit()
 
     async def rollback(self) -> None:
         """End the transaction as if it had not been: nothing was sent, and what was received comes again, flagged."""
-        await self._transaction().rollback()
+        await self._sessions.transaction().rollback()
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
+    def transaction(self) -> AbstractAsyncContextManager[None]:
         """Commit at the end of the block; roll back if it raises.
 
         A context has one transaction at a time: inside the block of another one this raises
         `TransactionInProgressException`.
         """
-        transaction = self._transaction()
-        if self._in_block:
-            raise TransactionInProgressException(
-                "a transaction of this context is in progress: leave its block first, or use another context "
-                "(ctx.create_context(SessionMode.SESSION_TRANSACTED))"
-            )
-        self._in_block = True
-        try:
-            yield
-        except BaseException:
-            with suppress(JMSException):  # A context that is closed has rolled back.
-                await asyncio.shield(asyncio.ensure_future(transaction.rollback()))
-            raise
-        finally:
-            self._in_block = False
-        await transaction.commit()
-
-    def _transaction(self) -> Transaction:
-        found = self._opened().transaction
-        if found is None:
-            raise IllegalStateException(
-                f"a context of the mode {self._mode.name} has no transactions: create it with "
-                "SessionMode.SESSION_TRANSACTED"
-            )
-        return found
+        return self._sessions.transaction().block()
 
 
 JMSContext = Context
 """As JMS calls it."""
-
-
-def _checked(mode: object) -> SessionMode:
-    try:
-        return SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
-    except ValueError:
-        raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {mode!r}"[:200]) from None

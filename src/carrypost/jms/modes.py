@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from carrypost.errors import IllegalArgumentException
+
 
 class DeliveryMode(enum.IntEnum):
     """How much a message matters; the numbers are those of JMS."""
@@ -33,3 +35,11 @@ class SessionMode(enum.IntEnum):
 
     def __str__(self) -> str:
         return self.name
+
+
+def session_mode(given: object) -> SessionMode:
+    """Return a mode of sessions, or the one of this number; callers are not all checked."""
+    try:
+        return SessionMode(given)  # type: ignore[arg-type]  # whatever it is
+    except ValueError:
+        raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {given!r}"[:200]) from None

@@ -107,9 +107,9 @@ def _headers(message: Message, sending: Sending, types: dict[str, int]) -> Heade
 
 
 def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
-    """The message was sent: give it the header fields that sending sets, whoever implements it."""
+    """Give a message that was sent the header fields that sending sets, whoever implements it."""
     if isinstance(message, Message):
-        message.stamp(descriptor)
+        message._stamp(descriptor)  # noqa: SLF001 - programs do not call it
         return
     mode = DeliveryMode.PERSISTENT if descriptor.persistent else DeliveryMode.NON_PERSISTENT
     for name, value in {

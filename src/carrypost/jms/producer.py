@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from carrypost.jms.completions import CompletionListener
     from carrypost.jms.session import Session
 
+Body = Message | str | bytes | Mapping[str, object] | object | None
+"""What can be sent: a message, or a body that tells its type by itself."""
 _PLAIN = frozenset({Topic, Queue})
 
 
@@ -58,7 +60,7 @@ class Producer:
     async def send(
         self,
         destination: Destination,
-        message: Message | str | bytes | Mapping[str, object] | object | None,
+        message: Body,
         *,
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
@@ -83,7 +85,6 @@ class Producer:
         made = message_of(message)
         await works.ready()
         await works.provider.room()
-        session.connection.used = True
         sending = self._sending(session, mode, priority, time_to_live, session.next_number())
         if headers.flag("request_receipt", request_receipt) and persistent:
             sending = msgspec.structs.replace(sending, receipt=True)

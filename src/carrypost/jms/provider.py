@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
+from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
@@ -202,3 +203,16 @@ class Provider(ABC):
     @abstractmethod
     async def entries(self, context: str) -> list[Binding]:
         """What stands in a context, by name; the root is an empty text."""
+
+
+class Source(Protocol):
+    """Where a connection gets its provider from."""
+
+    async def acquire(self) -> Provider:
+        """Return the provider, opened if it is not open."""
+
+    async def release(self) -> None:
+        """Note that this connection does not need the provider any more."""
+
+    def unheard(self, error: JMSException) -> None:
+        """Note a problem that no exception listener is told of."""

@@ -5,6 +5,8 @@ has any more nothing is kept (`Sends` refers to it weakly). The node knows how f
 looks or not: `Context.sent` finds it again, in another context or another life of the program.
 """
 
+# ruff: noqa: SLF001 - `Sends` changes what programs only see of a `Sent`
+
 from __future__ import annotations
 
 import asyncio
@@ -172,10 +174,10 @@ class Sent:
             return False
         return True
 
-    # --- for its session -----------------------------------------------------------------------------------
+    # --- what `Sends` was told -----------------------------------------------------------------------------
 
-    def rise(self, state: SendState, reason: str = "", *, handed_over: bool = False, last: bool = False) -> None:
-        """It has come so far, at least; `last`: nothing more will be heard."""
+    def _rise(self, state: SendState, reason: str = "", *, handed_over: bool = False, last: bool = False) -> None:
+        """Note that it has come so far, at least; `last`: nothing more will be heard."""
         if state > self.state:
             self._states.append(state)
             self._reason = reason
@@ -183,8 +185,8 @@ class Sent:
         self._last = self._last or last
         self._wake()
 
-    def end(self, reason: str) -> None:
-        """Nobody listens for it any more."""
+    def _end(self, reason: str) -> None:
+        """Note that nobody listens for it any more."""
         self._ended = reason
         self._wake()
 
@@ -202,12 +204,12 @@ class Sends:
         self._sends: WeakValueDictionary[MessageId, Sent] = WeakValueDictionary()
 
     def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
-        """A message that was sent, or waits for a commit."""
+        """Return the `Sent` of a message that was sent, or waits for a commit."""
         to = addressee(draft.destination)
         deaf = _NON_PERSISTENT if not draft.persistent else _UNASKED if to is None and not draft.receipt else ""
         sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None)
         if to == self._node:
-            sent.rise(state, handed_over=True)  # Its manager is here.
+            sent._rise(state, handed_over=True)  # Its manager is here.
         self.follow(sent, descriptor)
         return sent
 
@@ -216,8 +218,20 @@ class Sends:
         if descriptor is not None:
             self._sends[descriptor.id] = sent
 
+    def committed(self, sent: Sent, descriptor: Descriptor | None) -> None:
+        """Note that the transaction of a message is on disk; without a descriptor the message expired before."""
+        if descriptor is None:
+            sent._rise(SendState.EXPIRED, last=True)
+        else:
+            sent.descriptor = descriptor
+            sent._rise(_STORED)
+
+    def failed(self, sent: Sent, reason: str) -> None:
+        """Note that a message was not sent, for this reason."""
+        sent._rise(SendState.FAILED, reason, last=True)
+
     def find(self, message: MessageId | None, found: Followed | None, name: str) -> Sent | None:
-        """The `Sent` of a message of this context, or another one for what was sent elsewhere or before.
+        """Return the `Sent` of a message of this context, or another one for what was sent elsewhere or before.
 
         None if neither this context nor the node knows such a message; `found` is what the node knows.
         """
@@ -227,13 +241,13 @@ class Sends:
         return self._sends.setdefault(found.message, sent)
 
     def take(self, receipt: Receipt) -> None:
-        """Something was heard of a message."""
+        """Note what was heard of a message."""
         sent = self._sends.get(receipt.message)
         if sent is not None:
-            sent.rise(receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last)
+            sent._rise(receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last)
 
     def end(self, reason: str) -> None:
-        """The session is over."""
+        """Hear of nothing more, as the session is over."""
         for sent in list(self._sends.values()):
-            sent.end(reason)
+            sent._end(reason)
         self._sends.clear()

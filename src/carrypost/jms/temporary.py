@@ -7,7 +7,7 @@ arrives, or dies by its deadline on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.jms.destinations import TEMPORARY, Destination, Queue, Topic, is_temporary
@@ -15,22 +15,8 @@ from carrypost.model import address
 from carrypost.mom.commands import Declare
 
 if TYPE_CHECKING:
-    from carrypost.jms.consumer import Consumer
+    from carrypost.jms.intake import Intake
     from carrypost.jms.provider import Provider
-
-
-class TemporaryConnection(Protocol):
-    """What temporary destinations need of their connection."""
-
-    number: int
-
-    @property
-    def provider(self) -> Provider:
-        """The node's messaging."""
-
-    @property
-    def consumers(self) -> Mapping[int, Consumer]:
-        """Those that are open."""
 
 
 class Temporary(Destination):
@@ -71,43 +57,40 @@ class TemporaryTopic(Temporary, Topic):
 class Temporaries:
     """The temporary destinations of one connection."""
 
-    def __init__(self, connection: TemporaryConnection) -> None:
-        self._connection = connection
-        self._alive: set[str] = set()
-        """Addresses."""
+    def __init__(self, intakes: Mapping[int, Intake]) -> None:
+        self._intakes = intakes
+        """Those of its consumers that are open."""
+        self._alive: dict[str, Provider] = {}
+        """By address, the messaging of the node that has it."""
         self._count = 0
 
-    @property
-    def provider(self) -> Provider:
-        """The node's messaging."""
-        return self._connection.provider
-
-    async def queue(self) -> TemporaryQueue:
-        """One more queue."""
-        made = await self.provider.declare(Declare(self._name(), connection=self._connection.number))
-        self._alive.add(made)
+    async def queue(self, provider: Provider, connection: int) -> TemporaryQueue:
+        """Make one more queue, which the node ends with the connection of this number."""
+        made = await provider.declare(Declare(self._name(provider, connection), connection=connection))
+        self._alive[made] = provider
         return TemporaryQueue(address.name_of(made) or made, self)
 
-    def topic(self) -> TemporaryTopic:
-        """One more topic."""
-        made = TemporaryTopic(f"{self._name()}.{self.provider.place.node}", self)
-        self._alive.add(made.address)
+    def topic(self, provider: Provider, connection: int) -> TemporaryTopic:
+        """Make one more topic."""
+        made = TemporaryTopic(f"{self._name(provider, connection)}.{provider.place.node}", self)
+        self._alive[made.address] = provider
         return made
 
-    def _name(self) -> str:
-        """A name that no other life of the node gives, and no other connection."""
+    def _name(self, provider: Provider, connection: int) -> str:
+        """Return a name that no other life of the node gives, and no other connection."""
         self._count += 1
-        return f"{TEMPORARY}{self.provider.now_us():x}-{self._connection.number}-{self._count}"
+        return f"{TEMPORARY}{provider.now_us():x}-{connection}-{self._count}"
 
     async def end(self, destination: Destination) -> None:
         """End one of them; raises `IllegalStateException` if it is in use."""
-        if destination.address not in self._alive:
+        provider = self._alive.get(destination.address)
+        if provider is None:
             return
-        if any(each.destination == destination for each in self._connection.consumers.values()):
+        if any(each.wanted.destination == destination for each in self._intakes.values()):
             raise IllegalStateException(f"{destination!r} has a consumer: close it before you delete it")
         if isinstance(destination, Queue):
-            await self.provider.end_queue(destination.address)
-        self._alive.discard(destination.address)
+            await provider.end_queue(destination.address)
+        self._alive.pop(destination.address, None)
 
     def end_all(self) -> None:
         """The connection is closed, and with it they are."""

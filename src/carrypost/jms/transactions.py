@@ -8,21 +8,20 @@ transaction begins at once, and a session that closes rolls back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
 from carrypost.errors import JMSException, TransactionInProgressException, TransactionRolledBackException
-from carrypost.events import SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
+from carrypost.jms.intake import Inbox
 from carrypost.jms.passage import stamp
-from carrypost.jms.pausing import Pause
 from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
-from carrypost.jms.works import SessionWorks
 from carrypost.model.descriptor import Descriptor
 
 _ROLLED_BACK = "its transaction was rolled back"
@@ -43,37 +42,20 @@ class Transaction:
     """The transaction that a session has open, which it always has."""
 
     def __init__(
-        self,
-        works: SessionWorks,
-        acknowledging: TransactedAcknowledging,
-        sends: Sends,
-        completions: Completions,
-        pause: Pause,
-        *,
-        take_back: Callable[[], list[int]],
-        drop_through: Callable[[int], None],
+        self, inbox: Inbox, acknowledging: TransactedAcknowledging, sends: Sends, completions: Completions
     ) -> None:
-        self._works, self._acknowledging, self._sends, self._completions = works, acknowledging, sends, completions
-        self._pause = pause
-        self._take_back = take_back
-        """What consumers have and their program never saw, which they do not have any more."""
-        self._drop_through = drop_through
-        """Forget what comes again because it was handed over before a number."""
+        self._inbox, self._acknowledging, self._sends, self._completions = inbox, acknowledging, sends, completions
+        self._works = inbox.works
         self._drafts: list[Drafted] = []
-        self._committing = False
+        self._in_block = False
         self._received = False
         """Whether the transaction that is about to end received anything."""
-
-    def check_idle(self) -> None:
-        """Raise while a commit runs."""
-        if self._committing:
-            raise TransactionInProgressException("a commit is under way in this context: wait for it first")
 
     async def send(
         self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None
     ) -> Sent:
         """Keep a message for the commit."""
-        self.check_idle()
+        self._acknowledging.check_idle()
         number, descriptor = await self._works.provider.draft(self._works.session, draft)
         sent = self._sends.made(draft, descriptor)
         self._drafts.append(Drafted(number, sent, message, destination, listener))
@@ -87,7 +69,7 @@ class Transaction:
         Who is cancelled while it waits leaves nothing half done.
         """
         await self._works.ready()
-        self.check_idle()
+        self._acknowledging.check_idle()
         drafts, numbers = self._drafts, self._acknowledging.numbers
         if not drafts and not numbers:
             return
@@ -98,10 +80,10 @@ class Transaction:
         performed = self._works.commit(tuple(each.number for each in drafts), numbers)
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
-            self._committing = True
+            self._acknowledging.committing = True
             await self._works.conclude(performed.done, partial(self._end, made, performed.done))
         else:
-            self._committing = True
+            self._acknowledging.committing = True
             await self._works.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
@@ -110,7 +92,7 @@ class Transaction:
             await asyncio.wait([performed.sent])
             made = self._begun(drafts, performed.sent)
         except BaseException:
-            self._committing = False
+            self._acknowledging.committing = False
             raise
         await self._end(made, performed.done)
         for each, descriptor in made:
@@ -138,17 +120,38 @@ class Transaction:
             await self._roll_back()
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
-            self._committing = False
-        self._pause.succeed()
+            self._acknowledging.committing = False
+        self._inbox.pause.succeed()
         for each, descriptor in made:
-            _stored(each, descriptor)
+            if descriptor is not None and each.sent.descriptor is None:
+                stamp(each.message, descriptor, each.destination)
+            self._sends.committed(each.sent, descriptor)
             died = JMSException("the message expired before its transaction was committed")
             self._complete(each, died if descriptor is None else None)
+
+    @asynccontextmanager
+    async def block(self) -> AsyncIterator[None]:
+        """Commit at the end of the block; roll back if it raises."""
+        if self._in_block:
+            raise TransactionInProgressException(
+                "a transaction of this context is in progress: leave its block first, or use another context "
+                "(ctx.create_context(SessionMode.SESSION_TRANSACTED))"
+            )
+        self._in_block = True
+        try:
+            yield
+        except BaseException:
+            with suppress(JMSException):  # A context that is closed has rolled back.
+                await asyncio.shield(asyncio.ensure_future(self.rollback()))
+            raise
+        finally:
+            self._in_block = False
+        await self.commit()
 
     async def rollback(self) -> None:
         """Forget what was sent, and let come again what was received."""
         await self._works.ready()
-        self.check_idle()
+        self._acknowledging.check_idle()
         self.abandon()
         self._received = bool(self._acknowledging.numbers)
         self._acknowledging.forget()
@@ -161,7 +164,7 @@ class Transaction:
 
     def _fail(self, drafts: list[Drafted]) -> None:
         for each in drafts:
-            each.sent.rise(SendState.FAILED, _ROLLED_BACK, last=True)
+            self._sends.failed(each.sent, _ROLLED_BACK)
             self._complete(each, TransactionRolledBackException(f"the message was not sent: {_ROLLED_BACK}"))
 
     def _complete(self, draft: Drafted, error: JMSException | None) -> None:
@@ -177,8 +180,9 @@ class Transaction:
 
     async def _roll_back(self) -> None:
         if self._received:
-            self._pause.begin()
-        self._drop_through(await self._works.provider.rollback(self._works.session, self._take_back()))
+            self._inbox.pause.begin()
+        unread = self._inbox.take_back()
+        self._inbox.drop_through(await self._works.provider.rollback(self._works.session, unread))
 
 
 def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:
@@ -187,14 +191,3 @@ def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tu
     ids = {descriptor.id for descriptor in descriptors}
     died = [each.sent.descriptor is not None and each.sent.descriptor.id not in ids for each in drafts]
     return [(each, None if dead else next(found)) for each, dead in zip(drafts, died, strict=True)]
-
-
-def _stored(draft: Drafted, descriptor: Descriptor | None) -> None:
-    """The commit is on disk."""
-    if descriptor is None:
-        draft.sent.rise(SendState.EXPIRED, last=True)
-        return
-    if draft.sent.descriptor is None:
-        stamp(draft.message, descriptor, draft.destination)
-    draft.sent.descriptor = descriptor
-    draft.sent.rise(SendState.STORED)

@@ -134,8 +134,8 @@ class Message:
             self.jms_redelivered = True
         return self
 
-    def stamp(self, descriptor: Descriptor) -> None:
-        """Take on the header fields with which the message was sent. Called by the provider."""
+    def _stamp(self, descriptor: Descriptor) -> None:
+        """Take on the header fields with which the message was sent."""
         self.header_values.clear()
         self._descriptor = descriptor
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from carrypost.errors import (
-    MessageEOFException,
-    MessageFormatException,
-    MessageNotReadableException,
-)
+from carrypost.errors import MessageEOFException, MessageFormatException, MessageNotReadableException
 from carrypost.jms.messages import codec
 from carrypost.jms.messages.conversions import BODY_TABLE, read
 from carrypost.jms.messages.message import Bodied

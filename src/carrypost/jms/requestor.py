@@ -1,4 +1,4 @@
-"""Requests and their replies, over hours, by whoever passes, and over restarts of program and node.
+"""`Requestor`: requests of a context and their replies, over hours, by whoever passes, and over restarts.
 
 Replies come to one queue of this node, whose full address every request has as JMSReplyTo: whoever replies needs no
 directory. Which reply is whose the correlation id says. That a request is open is noted on the node before it is sent,
@@ -8,7 +8,7 @@ until its reply was taken or its time is over.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import (
     DeliveryTimeoutException,
@@ -17,12 +17,13 @@ from carrypost.errors import (
     InvalidDestinationException,
     JMSException,
 )
-from carrypost.jms.consumer import Wanted
+from carrypost.jms.asking import Wanted
+from carrypost.jms.consumer import Consumer
 from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.producer import Producer
+from carrypost.jms.producer import Body, Producer
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
@@ -30,7 +31,7 @@ from carrypost.mom.commands import Declare
 from carrypost.mom.queues.calls import REPLIES
 
 if TYPE_CHECKING:
-    from carrypost.jms.provider import Provider
+    from carrypost.jms.connection import Connection
     from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
 
@@ -38,27 +39,11 @@ _MILLISECOND_US = 1_000
 _CLOSED = "this context is closed: create another, and open the request there"
 
 
-class RequestsConnection(Protocol):
-    """What requests need of their connection."""
-
-    number: int
-
-    @property
-    def provider(self) -> Provider:
-        """The node's messaging."""
-
-    async def open_session(self, mode: SessionMode) -> Session:
-        """One more session."""
-
-    async def close_session(self, session: Session) -> None:
-        """Close a session."""
-
-
 class Request:
     """A request that was sent, and whose reply is awaited; made by `Context.request` and `Context.open_request`."""
 
-    def __init__(self, requests: Requests, correlation_id: str, deadline_us: int, sent: Sent | None = None) -> None:
-        self._requests = requests
+    def __init__(self, requestor: Requestor, correlation_id: str, deadline_us: int, sent: Sent | None = None) -> None:
+        self._requestor = requestor
         self._correlation_id = correlation_id
         self._deadline_us = deadline_us
         self._sent = sent
@@ -94,8 +79,8 @@ class Request:
             raise IllegalStateException("another task waits for this reply")
         self._waiting = True
         try:
-            self._reply = await self._requests.take(self._correlation_id, self._deadline_us, limit_s, self._sent)
-            await asyncio.shield(asyncio.ensure_future(self._requests.finish(self._correlation_id, self._reply)))
+            self._reply = await self._requestor.take(self._correlation_id, self._deadline_us, limit_s, self._sent)
+            await asyncio.shield(asyncio.ensure_future(self._requestor.finish(self._correlation_id, self._reply)))
         finally:
             self._waiting = False
         return self._reply
@@ -105,10 +90,10 @@ class Request:
         return f"<Request {self._correlation_id!r}, {state}>"
 
 
-class Requests:
-    """The requests of one context. They have a session of their own, whatever else the context does."""
+class Requestor:
+    """The requests of one context, in a session of their own, whatever else the context does."""
 
-    def __init__(self, connection: RequestsConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._opening = asyncio.Lock()
         self._opened: Session | None = None
@@ -135,18 +120,18 @@ class Requests:
     async def _replies(self) -> Queue:
         """Where replies come."""
         if self._queue is None:
-            found = await self._connection.provider.declare(Declare(REPLIES))
+            found = await self._connection.opened.provider.declare(Declare(REPLIES))
             self._queue = Queue(address.name_of(found) or found)
         return self._queue
 
     async def send(
-        self, destination: Destination, body: object, time_to_live: Duration, correlation_id: str | None
+        self, destination: Destination, body: Body, time_to_live: Duration, correlation_id: str | None
     ) -> Request:
         """Note a request, and send it."""
         life_s = seconds(time_to_live, "time_to_live")
         if not life_s:
             raise IllegalArgumentException("a request needs a time_to_live: nobody waits for ever")
-        session, provider = await self._session(), self._connection.provider
+        session, provider = await self._session(), self._connection.opened.provider
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
         correlation = self._correlation(correlation_id)
         producer = Producer(session).set_jms_correlation_id(correlation).set_jms_reply_to(await self._replies())
@@ -162,8 +147,8 @@ class Requests:
         """The id that was given, or one that no other request has."""
         if given is None:
             self._count += 1
-            provider = self._connection.provider
-            return f"{provider.place.node}-{provider.now_us():x}-{self._connection.number}-{self._count}"
+            provider = self._connection.opened.provider
+            return f"{provider.place.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
         found = headers.text_or_none("correlation_id", given)
         if not found:
             raise IllegalArgumentException("correlation_id is text, and not empty")
@@ -171,7 +156,7 @@ class Requests:
 
     async def open(self, correlation_id: str) -> Request:
         """A request that was sent earlier."""
-        for each in await self._connection.provider.open_requests():
+        for each in await self._connection.opened.provider.open_requests():
             if each.correlation == correlation_id:
                 return Request(self, each.correlation, each.deadline_us)
         raise IllegalStateException(
@@ -181,9 +166,10 @@ class Requests:
     async def take(self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None) -> Message:
         """Wait for a reply. If none comes in time, the error says how far the request has come, as `sent` knows."""
         session = await self._session()
-        left_s = max(0, deadline_us - self._connection.provider.now_us()) / MICROSECONDS
+        left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
-        consumer = await session.consume(Wanted(destination=await self._replies(), selector=selector, prefetch=1))
+        wanted = Wanted(destination=await self._replies(), selector=selector, prefetch=1)
+        consumer = Consumer(session, await session.consume(wanted))
         try:
             message = await consumer.receive(left_s if limit_s is None else min(left_s, limit_s))
         finally:
@@ -199,25 +185,28 @@ class Requests:
 
     async def finish(self, correlation: str, reply: Message) -> None:
         """A reply was taken: in one batch it is consumed, and the request is open no more."""
-        await asyncio.gather(reply.acknowledge(), self._connection.provider.forget_request(correlation))
+        await asyncio.gather(reply.acknowledge(), self._connection.opened.provider.forget_request(correlation))
 
 
-def remaining_s(request: Message, now_us: int) -> float | None:
-    """How long a reply to a message is of use: as long as the message lives; None: for ever."""
-    if not request.jms_expiration:
-        return None
-    left_s = (request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS
-    if left_s <= 0:
-        raise IllegalStateException("the time of this request is over: nobody waits for the reply")
-    return left_s
-
-
-def reply_place(request: object) -> Destination:
-    """Where a reply to a message goes."""
+async def reply(session: Session, request: object, body: Body, time_to_live: Duration | None) -> Sent:
+    """Reply to a message, for as long as that lives unless `time_to_live` is given; callers are not all checked."""
     if not isinstance(request, Message):
         raise IllegalArgumentException(f"a reply is to a message that was received, not to {request!r}"[:200])
     if request.jms_reply_to is None:
         raise InvalidDestinationException(
             f"nobody waits for a reply to this: it has no jms_reply_to: {request!r}"[:200]
         )
-    return request.jms_reply_to
+    if time_to_live is None:
+        time_to_live = _remaining_s(request, session.works.provider.now_us())
+    producer = Producer(session).set_jms_correlation_id(request.jms_correlation_id or request.jms_message_id)
+    return await producer.send(request.jms_reply_to, body, time_to_live=time_to_live)
+
+
+def _remaining_s(request: Message, now_us: int) -> float | None:
+    """Return how long a reply to a message is of use: as long as the message lives; None: for ever."""
+    if not request.jms_expiration:
+        return None
+    left_s = (request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS
+    if left_s <= 0:
+        raise IllegalStateException("the time of this request is over: nobody waits for the reply")
+    return left_s

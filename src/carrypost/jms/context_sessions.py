@@ -1,0 +1,208 @@
+"""The sessions of one context, from the moment it is opened until all of them are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.jms.consumer import Consumer
+from carrypost.jms.destinations import Queue
+from carrypost.jms.opening import Opening
+from carrypost.jms.requestor import Requestor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from carrypost.jms.asking import Wanted
+    from carrypost.jms.connection import Connection
+    from carrypost.jms.modes import SessionMode
+    from carrypost.jms.session import Session
+    from carrypost.jms.transactions import Transaction
+
+_UNOPENED = "not open yet: enter it by `async with`, or await it"
+_OPEN = "open"
+_CLOSED = "closed: create another"
+
+
+class ContextSessions:
+    """The context's own session, one for each function that `Context.listener` decorated, and that of its requests."""
+
+    def __init__(self, connection: Connection, mode: SessionMode) -> None:
+        self.mode = mode
+        self.state = _UNOPENED
+        self.auto_start = True
+        """Whether the first consumer starts the connection."""
+        self.requestor = Requestor(connection)
+        self._connection = connection
+        self._own: Session | None = None
+        self._listening: list[Session] = []
+        """The sessions of decorated functions."""
+        self._standing: set[asyncio.Task[None]] = set()
+        """Tasks that open those."""
+        self._closing: asyncio.Future[None] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mode.name}, {self.state.partition(':')[0]}"
+
+    def __del__(self) -> None:
+        if self.state == _OPEN and self._own is not None and not self._own.ended:
+            warnings.warn(
+                f"<Context {self}> was not closed: use `async with`, or await ctx.close()",
+                ResourceWarning,
+                2,
+                source=self,
+            )
+
+    async def open(self) -> None:
+        """Open the context's own session."""
+        if self.state != _UNOPENED:
+            raise IllegalStateException(f"this context is {self.state if self.state == _CLOSED else 'open already'}")
+        self.state = "being opened"
+        try:
+            session = await self._connection.open_session(self.mode)
+        except BaseException:
+            if self.state != _CLOSED:
+                self.state = _UNOPENED
+            raise
+        if self.state == _CLOSED:  # Meanwhile.
+            await self._connection.close_session(session)
+            raise IllegalStateException(f"this context is {_CLOSED}")
+        self._own, self.state = session, _OPEN
+
+    async def rename(self, client_id: str) -> None:
+        """Give the connection its client id, and so the context another session."""
+        self._own = await self._connection.rename(client_id, self.opened())
+
+    # --- using them ----------------------------------------------------------------------------------------
+
+    def opened(self) -> Session:
+        """Return the context's own session; raises `IllegalStateException` unless it is open."""
+        if self._own is None:
+            raise IllegalStateException(f"this context is {self.state}")
+        self._own.works.check()
+        return self._own
+
+    def use(self) -> Session:
+        """Return the context's own session, and note that the connection is in use."""
+        session = self.opened()
+        self._connection.used = True
+        return session
+
+    async def ready(self) -> Session:
+        """Return the context's own session, in use, once the outcome of calls that were cancelled is known."""
+        session = self.use()
+        await session.works.ready()
+        return session
+
+    def transaction(self) -> Transaction:
+        """Return the transaction of the context; raises `IllegalStateException` if its mode has none."""
+        found = self.opened().transaction
+        if found is None:
+            raise IllegalStateException(
+                f"a context of the mode {self.mode.name} has no transactions: create it with "
+                "SessionMode.SESSION_TRANSACTED"
+            )
+        return found
+
+    @property
+    def all(self) -> list[Session]:
+        """All but that of requests, which no listener has to do with."""
+        return [*([] if self._own is None else [self._own]), *self._listening]
+
+    def check_not_closed(self) -> None:
+        """Raise `IllegalStateException` if the context is closed."""
+        if self.state == _CLOSED:
+            raise IllegalStateException(f"this context is {_CLOSED}")
+
+    def check_not_listening(self, what: str) -> None:
+        """Raise if a listener of the context calls: it would wait for itself."""
+        for session in self.all:
+            session.check_not_listening(what)
+
+    def start_by_itself(self) -> None:
+        """Start the connection, as something is to be received, unless that is left to the program."""
+        if self.auto_start:
+            self._connection.start()
+
+    def opening(self, wanted: Wanted, call: str) -> Opening[Consumer]:
+        """Return a consumer of the context's own session that is to be opened; `call` is what the program called."""
+        session = self.opened()
+        least = 0 if isinstance(wanted.destination, Queue) else 1
+        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
+            raise IllegalArgumentException(
+                f"prefetch is a whole number of messages, {least} or more: {wanted.prefetch!r}"
+            )
+
+        async def opened() -> Consumer:
+            self._connection.used = True
+            return await self._consume(session, wanted)
+
+        return Opening(opened, call)
+
+    async def _consume(self, session: Session, wanted: Wanted) -> Consumer:
+        consumer = Consumer(session, await session.consume(wanted))
+        self.start_by_itself()
+        return consumer
+
+    def listen(self, wanted: Wanted, function: Callable[[Any], Any]) -> None:
+        """Let a function have the messages of a consumer, in a session of its own, which `stand` waits for."""
+        self.use()
+        task = asyncio.get_running_loop().create_task(self._listen(wanted, function))
+        self._standing.add(task)
+        task.add_done_callback(self._standing.discard)
+
+    async def _listen(self, wanted: Wanted, function: Callable[[Any], Any]) -> None:
+        try:
+            session = await self._connection.open_session(self.mode)
+            self._listening.append(session)
+            (await self._consume(session, wanted)).set_message_listener(function)
+        except JMSException as error:
+            self._connection.reports.report(error)
+
+    async def stand(self) -> None:
+        """Wait until the sessions of decorated functions are open."""
+        if self._standing:
+            await asyncio.wait(self._standing)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all sessions. Idempotent."""
+        if self._own is None:
+            self.state = _CLOSED
+            return
+        self.check_not_listening("close the context")
+        if self._closing is None:
+            self.state = _CLOSED
+            self._closing = asyncio.ensure_future(self._close(self._own))
+        await asyncio.shield(self._closing)  # A caller that is cancelled meanwhile leaves nothing half closed.
+        await self._connection.told()
+
+    async def _close(self, own: Session) -> None:
+        await self.stand()
+        for session in self._listening:
+            await self._connection.close_session(session)
+        await self.requestor.close()
+        await self._connection.close_session(own)
+
+    async def drain(self, limit_s: float | None) -> None:
+        """Close all sessions once their work is done, or when the time is over."""
+        self.opened()
+        self.check_not_listening("drain the context")
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.stand()
+                await asyncio.gather(*(session.drain() for session in self.all))
+        except (TimeoutError, asyncio.CancelledError) as over:
+            self.cut_off()
+            if not isinstance(over, TimeoutError):
+                raise
+        finally:
+            await self.close()
+
+    def cut_off(self) -> None:
+        """Wait for no listener any more; what they had comes again."""
+        for session in self.all:
+            session.cut_off()

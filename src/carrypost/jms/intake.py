@@ -1,0 +1,389 @@
+"""`Intake`: messages that one consumer was handed and its program has not taken; `Inbox`: the intakes of one session.
+
+The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). Only descriptors wait
+here: a body is read from the store when the program takes the message. A consumer that does not read costs ids, not
+bodies, and slows nobody. Without prefetch the node is asked for one message when the program wants one, so that the
+rest of a queue goes to whoever is ready for it.
+
+Programs have a `Consumer`, which holds its intake. The connection hands messages to intakes, and the task that calls
+the listeners of a session takes from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
+from carrypost.jms.passage import from_handed
+from carrypost.jms.pausing import Pause
+from carrypost.model import visible
+
+if TYPE_CHECKING:
+    from carrypost.events import GivenUp, Handed
+    from carrypost.jms.acknowledging import Acknowledging
+    from carrypost.jms.asking import Wanted
+    from carrypost.jms.messages import Message
+    from carrypost.jms.messages.message import Acknowledger
+    from carrypost.jms.reports import Reports
+    from carrypost.jms.works import SessionWorks
+
+Listener = Callable[["Message"], Awaitable[None] | None]
+_RENEWALS = 4
+"""A consumer's credit is renewed so often for as much as it may have ahead: until the manager of a queue elsewhere
+hears of it, the rest has to last."""
+
+
+class Intake:
+    """Messages that wait for one consumer, and the credit for more."""
+
+    def __init__(self, inbox: Inbox, number: int, wanted: Wanted) -> None:
+        self.number = number
+        """The number of the consumer at the node."""
+        self.wanted = wanted
+        self.waiting: deque[Handed] = deque()
+        self.listener: Listener | None = None
+        self.receiving = False
+        """Whether a task waits in `receive`."""
+        self.closed = ""
+        """Why the consumer is closed, if it is."""
+        self._inbox = inbox
+        self._provider = inbox.works.provider
+        settings = self._provider.place.settings
+        self._prefetch: int = settings.prefetch if wanted.prefetch is None else wanted.prefetch
+        self._prefetch_bytes = self._fetch_bytes = settings.prefetch_bytes
+        self._fetching = False
+        """Without prefetch: one message was asked for, and has not come."""
+        self._in_doubt: asyncio.Future[None] | None = None
+        """The acknowledgement of the message that was taken last, if the next one has to wait for it."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._taken = self._taken_bytes = 0
+        """Since credit was given last."""
+        if self._prefetch:
+            self._credit(self._prefetch, self._prefetch_bytes)
+
+    # --- receiving -----------------------------------------------------------------------------------------
+
+    async def receive(self, limit_s: float | None, kind: type | None) -> Message | None:
+        """Take the next message; None when the time is over, or the consumer is closed meanwhile.
+
+        `kind`: raise `MessageFormatException` unless the body is of this type.
+        """
+        inbox = self._inbox
+        self.check_receiving()
+        self.receiving = True
+        try:
+            await inbox.ready()
+            until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+            while not self.closed:
+                if not self._prefetch and not self.waiting:
+                    await self._fetch(at_once=limit_s == 0)
+                if self.waiting and inbox.delivers:
+                    message = await self._take(kind)
+                    if message is not None:
+                        return message
+                elif not self.waiting and inbox.go_on():
+                    if limit_s == 0:
+                        await inbox.works.settled()
+                elif limit_s == 0:
+                    await asyncio.sleep(0)  # A program that asks again and again lets others go on.
+                    return None
+                elif not await self._news(until):
+                    return None
+            if inbox.ended:
+                raise IllegalStateException(inbox.ended)
+            return None
+        finally:
+            self.receiving = False
+
+    def check_receiving(self) -> None:
+        """Raise `IllegalStateException` unless the program may receive here."""
+        if self.closed:
+            raise IllegalStateException(self.closed)
+        if self._inbox.listens:
+            raise IllegalStateException(
+                "this context has listeners, which get its messages one at a time: receive in a context of its own "
+                "(ctx.create_context())"
+            )
+        if self.receiving:
+            raise IllegalStateException("another task receives from this consumer: give each task its own")
+
+    async def _news(self, until: float | None) -> bool:
+        """Wait until something changed; False when the time is over."""
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            if until is None:
+                await waiter
+            else:
+                async with asyncio.timeout_at(until):
+                    await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiter = None
+        return True
+
+    async def _take(self, kind: type | None) -> Message | None:
+        """Take the first message that waits, which the program has from now on; None if it is gone or dead."""
+        acknowledging = self._inbox.acknowledging
+        handed = self.waiting[0]
+        message = await self.read(handed)
+        if not self.is_next(handed):
+            return None  # Closed or recovered meanwhile.
+        wrong = message is not None and kind is not None and not _has_body(message, kind)
+        if wrong and acknowledging.retries:
+            raise _misfit(message, kind)
+        self.waiting.popleft()
+        if message is None:
+            self._replenish(handed)
+            return None
+        acknowledging.consumed(handed)
+        self.was_taken(handed)
+        if wrong:
+            raise _misfit(message, kind)
+        return message
+
+    async def _fetch(self, *, at_once: bool) -> None:
+        """Without prefetch: ask the node for a message; `at_once`: and wait until it has given what is there.
+
+        Not before what was taken is acknowledged, and that is durable: no more than one message is in doubt.
+        """
+        if self._in_doubt is not None:
+            await asyncio.wait({self._in_doubt})
+        self._ask_for_one()
+        if at_once:
+            await self._inbox.works.settled()
+
+    def _ask_for_one(self) -> None:
+        """Ask for a message, unless one was asked for and may come any time, or waits here already."""
+        if not self._fetching and not self.waiting and self._inbox.delivers:
+            self._fetching = True
+            self._credit(1, self._fetch_bytes)
+
+    async def read(self, handed: Handed) -> Message | None:
+        """Read the message that was handed over; None if it is gone, or dead by now, or its lease is over."""
+        now_us = self._provider.now_us()
+        if 0 < handed.lease_us <= now_us:
+            await self._provider.recover(self._inbox.works.session, (), (handed.number,))
+            return None
+        payload = await self._provider.payload(handed.descriptor) if handed.descriptor.alive(now_us) else None
+        return None if payload is None else from_handed(handed, payload, now_us, self._inbox.acknowledger)
+
+    def is_next(self, handed: Handed) -> bool:
+        """Return True while this message is the first that waits."""
+        return bool(self.waiting) and self.waiting[0] is handed
+
+    # --- what is handed over -------------------------------------------------------------------------------
+
+    def hand(self, handed: Handed) -> None:
+        """Keep one more message, and wake whoever waits for it."""
+        self.waiting.append(handed)
+        self._fetching = False
+        if handed.alone:
+            self._inbox.came_alone()
+        if self.listener is None:
+            self.wake()
+        else:
+            self._inbox.news.set()
+
+    def wake(self) -> None:
+        """Let a pending `receive` look again, and ask for a message for a listener that has no prefetch."""
+        if self.listener is not None and not self._prefetch and not self.waiting:
+            self._ask_for_one()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def was_taken(self, handed: Handed) -> None:
+        """Let the node hand over another message, as the program has this one.
+
+        With a prefetch of one, or without, it may do so only when the acknowledgement is durable: then no more than one
+        message is in doubt after a crash.
+        """
+        if self._prefetch > 1:
+            self._replenish(handed)
+            return
+        done = self._in_doubt = self._inbox.acknowledging.flush()
+        if done is None:
+            self._replenish(handed)
+        else:
+            done.add_done_callback(lambda _: self._replenish(handed))
+
+    def take_back(self) -> list[int]:
+        """Give what waits here back to the node; returns its numbers, which the caller tells the node at once.
+
+        As much may be handed over instead, but only after that: else what comes later would be handed over first.
+        """
+        taken, self.waiting = self.waiting, deque()
+        for handed in taken:
+            asyncio.get_running_loop().call_soon(self._replenish, handed)
+        return [each.number for each in taken]
+
+    def drop_through(self, number: int) -> None:
+        """Drop what waits under numbers up to this one, which comes again; as much more may be handed over."""
+        while self.waiting and self.waiting[0].number <= number:
+            self._replenish(self.waiting.popleft())
+
+    def _replenish(self, handed: Handed) -> None:
+        if not self._prefetch:
+            self._fetch_bytes = handed.descriptor.length
+            if self.listener is not None:
+                self._ask_for_one()
+            return
+        self._taken += 1
+        self._taken_bytes += handed.descriptor.length
+        if self._taken * _RENEWALS >= self._prefetch or self._taken_bytes * _RENEWALS >= self._prefetch_bytes:
+            self._credit(self._taken, self._taken_bytes)
+            self._taken = self._taken_bytes = 0
+
+    def _credit(self, messages: int, nbytes: int) -> None:
+        if not self.closed:
+            self._provider.credit(self.number, messages, nbytes)
+
+    def listen(self, listener: Listener | None) -> None:
+        """Set the function that gets every message; None: none does."""
+        self.listener = listener
+        self._inbox.look_for_listeners()
+
+    def end(self, reason: str) -> None:
+        """Close the intake: a pending `receive` returns."""
+        self.closed = self.closed or reason
+        self.waiting.clear()
+        self.wake()
+
+
+class Inbox:
+    """The intakes of one session, and whether its program may have what they hold."""
+
+    def __init__(
+        self, works: SessionWorks, acknowledging: Acknowledging, acknowledger: Acknowledger, reports: Reports
+    ) -> None:
+        self.works = works
+        self.acknowledging = acknowledging
+        self.acknowledger = acknowledger
+        """What messages refer to."""
+        self.intakes: dict[int, Intake] = {}
+        """By number of the consumer."""
+        self.pause = Pause(works.provider.place.settings.redelivery_delay_s, self.wake)
+        self.news = asyncio.Event()
+        """Set when there may be something for a listener."""
+        self.listens = False
+        """Whether there are listeners."""
+        self.draining = False
+        self.ended = ""
+        """Why the node is gone, if it is."""
+        self.given_up = 0
+        """Messages that the program failed with too often, in this life or in earlier ones."""
+        self._reports = reports
+        self._started = False
+        self._alone = False
+        """Something came alone, and nothing else may come before the program is done with it."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages may be given to the program."""
+        return self._started and not self.draining and not self.pause.is_on
+
+    @property
+    def receives(self) -> bool:
+        """Whether a task waits in `receive`."""
+        return any(each.receiving for each in self.intakes.values())
+
+    @property
+    def unread(self) -> list[int]:
+        """The numbers of all messages that wait."""
+        return [handed.number for each in self.intakes.values() for handed in each.waiting]
+
+    def add(self, number: int, wanted: Wanted) -> Intake:
+        """Open the intake of one more consumer."""
+        made = self.intakes[number] = Intake(self, number, wanted)
+        return made
+
+    def remove(self, intake: Intake, reason: str) -> None:
+        """Close an intake."""
+        self.intakes.pop(intake.number, None)
+        if intake.listener is not None:
+            self.look_for_listeners()
+        intake.end(reason)
+
+    def look_for_listeners(self) -> None:
+        """Note whether there are listeners: to look with every `receive` would cost each consumer the number of all."""
+        self.listens = any(each.listener is not None for each in self.intakes.values())
+
+    def start(self) -> None:
+        """Let messages be given to the program."""
+        self._started = True
+        self.wake()
+
+    def stop(self) -> None:
+        """Give the program no message until `start`."""
+        self._started = False
+
+    async def ready(self) -> None:
+        """Wait for the outcome of calls that were cancelled; raise if nothing may be received."""
+        await self.works.ready()
+        self.acknowledging.check()
+
+    def came_alone(self) -> None:
+        """Note a message that perhaps ended an earlier life: the node hands over nothing else with it."""
+        self._alone = True
+
+    def go_on(self) -> bool:
+        """Ask for more, as the program does, and nothing is here; returns True if that is because something came alone.
+
+        A program may need several before it acknowledges any of them.
+        """
+        alone, self._alone = self._alone, False
+        if alone:
+            self.works.provider.go_on(self.works.session)
+        return alone
+
+    def wake(self) -> None:
+        """Let all who wait for a message look again."""
+        for intake in self.intakes.values():
+            intake.wake()
+        self.news.set()
+
+    def take_back(self) -> list[int]:
+        """Give all that waits back to the node; returns its numbers, which the caller tells the node at once."""
+        return [number for each in self.intakes.values() for number in each.take_back()]
+
+    def drop_through(self, number: int) -> None:
+        """Drop what was on its way when the node let everything come again: it comes again, too."""
+        for each in self.intakes.values():
+            each.drop_through(number)
+
+    # --- dead letters --------------------------------------------------------------------------------------
+
+    async def give_up(self, number: int, error: ListenerException, *, seen: bool = False) -> None:
+        """Make a dead letter of a message that the program failed with too often; `seen`: it was raised there."""
+        self.acknowledging.forget_one(number)
+        try:
+            await self.works.provider.give_up(self.works.session, (number,))
+        except JMSException as failed:
+            self._reports.report(failed)
+        self.given_up += 1
+        self._reports.report(error, seen=seen)
+
+    def gave_up(self, event: GivenUp) -> None:
+        """Report a dead letter that the node made: it was handed over too often, and never acknowledged."""
+        self.given_up += 1
+        self._reports.report(
+            ListenerException(
+                f"the message {visible.message_id(event.descriptor)} to {event.descriptor.destination} was handed over "
+                f"{event.count} times and never acknowledged: it is a dead letter now"
+            ),
+            seen=True,  # The program rolled it back, or an earlier life ended with it.
+        )
+
+
+def _has_body(message: Message, kind: type) -> bool:
+    return message.body_type != 1 and message.is_body_assignable_to(kind)
+
+
+def _misfit(message: Message | None, kind: type | None) -> MessageFormatException:
+    name = getattr(kind, "__name__", kind)
+    return MessageFormatException(
+        f"the next message has no body that is a {name}, receive() gives all of it: {message!r}"
+    )

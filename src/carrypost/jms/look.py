@@ -1,0 +1,47 @@
+"""`Look`: one look into a queue, whose parts come as the queue's manager sends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carrypost.events import Browsed
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.commands import Browsing
+
+
+class Look:
+    """One look into a queue: what of it has come so far."""
+
+    def __init__(self, begun: Browsing) -> None:
+        self.number = begun.number
+        self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
+        self.taken_us = begun.taken_us
+        """When the manager looked; 0 while it was not heard."""
+        self.complete = begun.descriptors is not None
+        self.ended = ""
+        """Why nothing more is told, if that is so."""
+        self._news = asyncio.Event()
+
+    def add(self, part: Browsed) -> None:
+        """A further part of it."""
+        self.waiting.extend(part.descriptors)
+        self.taken_us, self.complete = part.taken_us, part.complete
+        self._news.set()
+
+    def end(self, reason: str) -> None:
+        """Nothing more is told."""
+        self.ended = reason
+        self._news.set()
+
+    async def more(self, limit_s: float | None) -> bool:
+        """Wait for news; False if none came in time."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,57 @@
+"""Problems that no call can raise: told to the program's exception listener, or to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from carrypost.errors import JMSException
+from carrypost.jms.calling import called, is_called_by
+
+if TYPE_CHECKING:
+    from carrypost.jms.provider import Source
+
+ExceptionListener = Callable[[JMSException], Awaitable[None] | None]
+_log = logging.getLogger("carrypost.jms")
+
+
+class Reports:
+    """The problems of one connection, told one at a time."""
+
+    def __init__(self, source: Source) -> None:
+        self.listener: ExceptionListener | None = None
+        self._source = source
+        self._waiting: deque[tuple[JMSException, bool]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def report(self, error: JMSException, *, seen: bool = False) -> None:
+        """Tell the exception listener, or the log; of one error that several works failed with, once.
+
+        `seen`: the program knows already what it is about.
+        """
+        if (error, seen) in self._waiting:
+            return
+        self._waiting.append((error, seen))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
+
+    async def told(self) -> None:
+        """Wait until all was told; an exception listener that calls this does not wait."""
+        if self._task is not None and not is_called_by(self):
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while self._waiting:
+            error, seen = self._waiting.popleft()
+            if self.listener is None:
+                # An answer of the node that says why has no traceback, and none is needed.
+                _log.error("%s", error, exc_info=error if error.__traceback__ is not None else None)
+                if not seen:
+                    self._source.unheard(error)
+                continue
+            failed = await called(self, self.listener, error)
+            if failed is not None:
+                _log.error("an exception listener failed", exc_info=failed)
