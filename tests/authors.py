@@ -51,7 +51,7 @@ class Author(OneNode):
     def receipts(self) -> rows.Receipts:
         messaging = self.host.messaging._messaging  # noqa: SLF001 - what other nodes do by control messages
         assert messaging is not None
-        return messaging._receipts  # noqa: SLF001
+        return messaging.receipts
 
     def hear(self, message: MessageId, kind: int = DELIVERED, by: str = "m", reason: str = "") -> None:
         """Somebody says what became of a message: as a control message does, in a step of the host."""

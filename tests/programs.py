@@ -8,10 +8,10 @@ from itertools import count
 
 from carrypost import testing
 from carrypost.events import Event, Handed
-from carrypost.host.messaging import HostMessaging
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe, Work
+from carrypost.mom.programs import MessagingCommands
 
 PLENTY = 1_000_000
 _numbers = count(1)
@@ -60,7 +60,7 @@ class Program:
         self.messaging.credit(self.consumer, prefetch, PLENTY, self.now)
 
     @property
-    def messaging(self) -> HostMessaging:
+    def messaging(self) -> MessagingCommands:
         return self._host.messaging
 
     @property

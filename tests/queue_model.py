@@ -23,13 +23,13 @@ from carrypost import testing
 from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
-from carrypost.host.messaging import HostMessaging
 from carrypost.journal import MESSAGE, MOM
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Work
+from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
 US = 1_000_000
@@ -232,7 +232,7 @@ class QueueWorld:
     def now(self) -> int:
         return round(self.net.now * US)
 
-    def messaging(self, node: str) -> HostMessaging:
+    def messaging(self, node: str) -> MessagingCommands:
         return self.net.host(node).messaging
 
     def up(self) -> list[str]:

@@ -34,7 +34,7 @@ def at(net: testing.Network, node: str) -> Iterator[Deliveries]:
     host, now = net.host(node), round(net.now * 1e6)
     with host.step(now):
         yield host._deliveries  # noqa: SLF001 - what messaging is given when it joins a host
-        host._passage.grant_wishes(now)  # noqa: SLF001
+        host._steps.grant_wishes(now)  # noqa: SLF001
 
 
 def carry(net: testing.Network, *nodes: str) -> None:

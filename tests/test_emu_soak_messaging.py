@@ -16,9 +16,9 @@ from carrypost.emu.verify.account import Account
 from carrypost.emu.verify.programs import Programs
 from carrypost.emu.verify.soak import SeedOutcome, attempt_messaging, draw, draw_messaging, draw_ordered, main, soak
 from carrypost.events import Done, Event, Handed, Undone
-from carrypost.host.messaging import HostMessaging
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.mom.claims import Claims
+from carrypost.mom.programs import MessagingCommands
 from carrypost.mom.state import Claim
 
 SEEDS = (4, 5, 9, 12, 13, 16, 27)
@@ -97,7 +97,7 @@ def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("messaging is awake")
 
-    monkeypatch.setattr(HostMessaging, "open", refuse)
+    monkeypatch.setattr(MessagingCommands, "open", refuse)
     assert all(not outcome.problems for outcome in soak(range(1, 4)))
     assert any("messaging is awake" in problem for problem in attempt_messaging(1).problems)
 

@@ -23,13 +23,13 @@ from tests.one_node import OneNode, S
 from carrypost.errors import StateError
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
-from carrypost.host.messaging import HostMessaging
 from carrypost.journal import MOM, SEEN
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
 PICK = st.integers(0, 7)
@@ -99,7 +99,7 @@ class MessagingMachine(RuleBasedStateMachine):
         """The last step came to its end, so that what is missing in the end is worth looking at."""
 
     @property
-    def messaging(self) -> HostMessaging:
+    def messaging(self) -> MessagingCommands:
         return self.node.host.messaging
 
     def watch(self) -> None:

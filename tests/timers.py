@@ -25,7 +25,7 @@ def due_us(host: Host) -> int:
     dues = [recovery.notes_us, recovery.relief_us]
     deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
     dues += [deadline_us for deadline_us in deadlines if deadline_us is not None]
-    if host._ready:  # noqa: SLF001
+    if host._steps.ready:  # noqa: SLF001
         beacon = host._neighbours.beacon  # noqa: SLF001
         dues.append(beacon.due_us)
         for neighbour in host._neighbours:  # noqa: SLF001

@@ -94,7 +94,8 @@ class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
     __slots__ = (
-        "_again", "_durability", "_held", "_open", "_undeleted", "deletes", "permitted", "puts", "released", "serial",
+        "_again", "_durability", "_held", "_open", "_undeleted", "answered", "deletes", "permitted", "puts",
+        "released", "serial",
     )  # fmt: skip
 
     def __init__(self, released: list[Event]) -> None:
@@ -113,6 +114,8 @@ class Journal:
         """Where events go that wait for nothing any more."""
         self.permitted: list[MessageId] = []
         """Messages that may be sent from now on, until they are taken."""
+        self.answered: list[int] = []
+        """The numbers of the commands whose `Done` was released, until they are taken."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Keep `value` under `key`."""
@@ -165,13 +168,20 @@ class Journal:
         for event in held:
             if isinstance(event, Send):
                 self.permitted.append(event.message)
-            else:
-                self.released.append(event)
+                continue
+            if type(event) is Done:
+                self.answered.append(event.number)
+            self.released.append(event)
 
     def take_permitted(self) -> list[MessageId]:
         """Messages that may be sent from now on, once."""
         permitted, self.permitted = self.permitted, []
         return permitted
+
+    def take_answered(self) -> list[int]:
+        """Commands whose `Done` was released, once."""
+        answered, self.answered = self.answered, []
+        return answered
 
     def update(self, rows: Mapping[Key, Value | None]) -> None:
         """Keep each of these values under its key; forget a key whose value is None."""

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.journal import LAYERS
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.times import NEVER
@@ -57,6 +59,23 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """Neither offered nor evicted before it is durable."""
 
 
+class Steps(Protocol):
+    """The steps of a host, as commands of layers make them."""
+
+    @property
+    def incarnation(self) -> int:
+        """The number of the host's life; 0 before it began."""
+
+    def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
+        """Return one step; `number`: it is answered by `Done` or `Undone` of that number."""
+
+    def join(self, layer: Layer) -> None:
+        """Add a layer to the host, above those that it has."""
+
+    def forget_drafts(self, session: int) -> None:
+        """Forget the drafts of a session that rolled back, or is gone."""
+
+
 class Layer:
     """One layer of a host. Every method does nothing unless it is overridden."""
 
@@ -90,6 +109,15 @@ class Layer:
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Messages of this node were admitted; `take` of the same copies follows."""
+
+    def check_session(self, session: int) -> None:
+        """Raise unless drafts may be kept for this session of programs."""
+
+    def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
+        """Raise what is wrong with a work that sends these and acknowledges these; nothing was done yet."""
+
+    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
+        """Acknowledge for a work, whose messages were sent. Not `undoable`: if it is lost, it is written again."""
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has these."""
@@ -133,8 +161,9 @@ class Layers:
     """The layers of one host, lowest first."""
 
     __slots__ = (
-        "_all", "_companions", "_confirmed", "_durable", "_finish", "_left", "_links", "_lost", "_published",
-        "_rows", "_take", "announcing", "finishing", "handlers", "timed",
+        "_all", "_checks", "_companions", "_confirmed", "_durable", "_finish", "_left", "_links", "_lost", "_performed",
+        "_published", "_rows", "_sessions", "_stored", "_take", "acknowledging", "announcing", "finishing", "handlers",
+        "timed",
     )  # fmt: skip
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -142,6 +171,8 @@ class Layers:
         """Those that expire something: whoever steps looks at their `due_us`."""
         self.handlers: dict[type, Handler] = {}
         """Their kinds of frames, and what takes them."""
+        self._stored: Sequence[tuple[Key, Value]] = ()
+        """Rows of an earlier life that belong to layers which have not joined yet."""
         self._arrange(layers)
 
     def _arrange(self, layers: Sequence[Layer]) -> None:
@@ -152,6 +183,9 @@ class Layers:
         self.timed[:] = [layers[at] for at in places["expire"]]
         self._take = [layers[at].take for at in places["take"]]
         self._published = [layers[at].published for at in places["published"]]
+        self._sessions = [layers[at].check_session for at in places["check_session"]]
+        self._checks = [layers[at].check_work for at in places["check_work"]]
+        self._performed = [layers[at].performed for at in places["performed"]]
         self._confirmed = [layers[at].confirmed for at in places["confirmed"]]
         self._left = [layers[at].left for at in places["left"]]
         self._finish = [layers[at].finish for at in places["finish"]]
@@ -162,12 +196,15 @@ class Layers:
         """Whether any layer has frames that go beside announcements."""
         self.finishing = bool(self._finish)
         """Whether any layer has something to do at the end of a step."""
+        self.acknowledging = bool(self._performed)
+        """Whether any layer has something that works may acknowledge."""
         for layer in self._all:
             self.handlers.update(layer.handlers)
 
     def insert(self, layer: Layer) -> None:
-        """One more from now on, as the highest below the application's side."""
+        """Add a layer to a host that runs, as the highest below the application's side, and restore its rows."""
         self._arrange((*self._all[:-1], layer, self._all[-1]))
+        self._restore(layer)
 
     def close(self) -> None:
         """The host is done with them: what refers to each other lets go."""
@@ -175,10 +212,16 @@ class Layers:
         self.handlers.clear()
 
     def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:
-        """Give every layer its own rows of an earlier life."""
+        """Give every layer its own rows of an earlier life; keep the others for layers that join later."""
+        self._stored = rows
         for layer in self._all:
-            if layer.kind:
-                layer.restore([row for row in rows if row[0][0] == layer.kind])
+            self._restore(layer)
+        self._stored = [row for row in self._stored if row[0][0] in LAYERS]
+
+    def _restore(self, layer: Layer) -> None:
+        if layer.kind:
+            layer.restore([row for row in self._stored if row[0][0] == layer.kind])
+            self._stored = [row for row in self._stored if row[0][0] != layer.kind]
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Hand on whole messages; returns what the last layer does: those newly given to the application."""
@@ -190,6 +233,21 @@ class Layers:
         """Tell of this node's own messages, which were admitted."""
         for published in self._published:
             published(copies)
+
+    def check_session(self, session: int) -> None:
+        """Raise unless drafts may be kept for this session of programs."""
+        for check in self._sessions:
+            check(session)
+
+    def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
+        """Raise what is wrong with a work before anything is done about it."""
+        for check in self._checks:
+            check(drafts, acks)
+
+    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
+        """Acknowledge for a work, whose messages were sent."""
+        for performed in self._performed:
+            performed(sent, acks, undoable=undoable)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Tell of what the application has."""

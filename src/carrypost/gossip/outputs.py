@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from carrypost.events import Dropped, Expired, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, joined
 from carrypost.journal import Journal
+from carrypost.undo import UndoLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Outputs:
 
     __slots__ = (
         "_expired", "_named", "_received", "_refusals_max", "dropped", "events", "gathered", "journal", "outgoing",
-        "refusals", "refused", "tell",
+        "refusals", "refused", "tell", "undo",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -36,6 +37,7 @@ class Outputs:
         self.tell = self.events.append
         """Tell an event at once; one that depends on a change is held in the journal instead."""
         self.journal = Journal(self.events)
+        self.undo = UndoLog(self.journal, self.tell)
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """Whether `report` has anything to tell."""

@@ -13,7 +13,7 @@ from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.dispatch import Dispatch
-from carrypost.gossip.discovery.neighbour import LINKED, Neighbour
+from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.lives import CopyState, state_of
@@ -28,21 +28,21 @@ from carrypost.gossip.transfers.links import Links
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
-from carrypost.host.messaging import HostMessaging
 from carrypost.host.overview import Overview, overview
-from carrypost.host.passage import Passage
 from carrypost.host.recovery import Recovery
+from carrypost.host.steps import Steps
 from carrypost.host.works import Works
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
-from carrypost.model.times import NEVER
+from carrypost.mom.programs import MessagingCommands
 from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from random import Random
 
     from carrypost.config import Settings
@@ -59,21 +59,6 @@ if TYPE_CHECKING:
 
 _UNREAD_BYTES = 64
 """As many bytes that cannot be read are charged as one unit of waste."""
-
-
-class _Step:
-    """One command of a host. What was due is told, also where the command turns out to be wrong and raises."""
-
-    __slots__ = ("_host", "_links", "_now")
-
-    def __init__(self, host: Host, now: int, *, links: bool = True) -> None:
-        self._host, self._now, self._links = host, now, links
-
-    def __enter__(self) -> None:
-        self._host._begin(self._now)  # noqa: SLF001 - a part of the host
-
-    def __exit__(self, *_: object) -> None:
-        self._host._finish(self._now, links=self._links)  # noqa: SLF001
 
 
 class Host:
@@ -112,18 +97,16 @@ class Host:
         self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
         self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
-        self._passage = Passage(ground, self._deliveries, self._works, self._strategy, self._neighbours)
-        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._works)
-        self.messaging = HostMessaging(self, ground, self._deliveries, self._layers, self._works)
+        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
+        self._steps = Steps(
+            ground, self._deliveries, self._works, self._recovery, departures=self._departures,
+            receptions=self._receptions, strategy=self._strategy, neighbours=self._neighbours,
+        )  # fmt: skip
+        self._begin, self._finish = self._steps.begin, self._steps.finish
+        self.messaging = MessagingCommands(self._steps, ground, self._deliveries)
         """Topics and queues for programs; asleep until it is opened."""
         self._prefix = ground.prefix
-        self._timed = self._layers.timed
-        self._deadlines = self._holdings.cache.deadlines
-        self._schedule = self._links.schedule
-        self._incarnation = 0
         self._started = False
-        self._ready = False
-        """The incarnation is durable: this host may speak."""
         self._first_batches: set[int] = set()
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -136,7 +119,7 @@ class Host:
     @property
     def incarnation(self) -> int:
         """The number of this life; 0 before it began."""
-        return self._incarnation
+        return self._steps.incarnation
 
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
@@ -150,7 +133,7 @@ class Host:
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
         unconfirmed = len(self._deliveries.unconfirmed)
-        return overview(self._ground, self._neighbours, incarnation=self._incarnation, unconfirmed=unconfirmed)
+        return overview(self._ground, self._neighbours, incarnation=self.incarnation, unconfirmed=unconfirmed)
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
@@ -166,10 +149,10 @@ class Host:
             raise StateError("a host is started or restored once")
         self._started = True
         rows = list(state)
-        self._incarnation = self._recovery.restore(rows, now) + 1
+        incarnation = self._recovery.restore(rows, now) + 1
+        self._steps.start(incarnation)
         self._layers.restore(rows)
-        self.messaging.keep_rows(rows)
-        self._publisher.begin(self._incarnation)
+        self._publisher.begin(incarnation)
         self._finish(now)
 
     def close(self) -> None:
@@ -221,7 +204,7 @@ class Host:
         Returns what its messages were sent with; a draft that died meanwhile is not among them.
         """
         self._require_start()
-        with self.step(now):
+        with self.step(now, number=work.number):
             return self._works.perform(work, now)
 
     def subscribe(
@@ -237,7 +220,7 @@ class Host:
             asked = entry(pattern, selector, limits=self._ground.limits)
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked)
-            self._passage.grant_wishes(now)
+            self._steps.grant_wishes(now)
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
@@ -245,7 +228,7 @@ class Host:
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
-            self._passage.grant_wishes(now)
+            self._steps.grant_wishes(now)
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The subscriptions that ask for a message, ascending."""
@@ -288,7 +271,7 @@ class Host:
 
         False: they said nothing new, and there is nothing to do.
         """
-        if not self._ready:
+        if not self._steps.ready:
             return False
         if self._begin(now):
             self._finish(now)
@@ -338,48 +321,16 @@ class Host:
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
-        schedule, recovery, neighbours = self._schedule, self._recovery, self._neighbours
-        if self._begin(now):
-            self._finish(now)
-        if recovery.due_us <= now:
-            recovery.tick(now)
-            self._finish(now)
-        if not self._ready:
+        steps = self._steps
+        steps.tick(now)
+        if not steps.ready:
             return True
-        if schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now):
-            schedule.refresh()  # What was due may have come to pass meanwhile.
-            if schedule.bound_us <= now:
-                neighbours.tick(now)
-                self._strategy.tick(now)
-                self._finish(now)
         more = self.busy
-        if neighbours.beacon.due_us <= now:
-            neighbours.announce(now)
-            if self._strategy.announced(now):
-                self._finish(now)
-                more = True
-            if schedule.bound_us < neighbours.beacon.due_us:
-                schedule.refresh()  # Else what is no longer due would wake it before the next announcement.
-        return more
+        return steps.announce(now) or more
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
-        # By comparisons: drivers ask after every step.
-        recovery, due = self._recovery, self._deadlines.due_us
-        for layer in self._timed:
-            if layer.due_us < due:
-                due = layer.due_us
-        if self._ready:
-            schedule = self._schedule
-            if schedule.marked:
-                schedule.next_due_us()
-            if schedule.bound_us < due:
-                due = schedule.bound_us
-            if self._neighbours.beacon.due_us < due:
-                due = self._neighbours.beacon.due_us
-        if recovery.due_us < due:
-            due = recovery.due_us
-        return None if due >= NEVER else due
+        return self._steps.next_deadline()
 
     @property
     def busy(self) -> bool:
@@ -393,12 +344,10 @@ class Host:
         self._layers.durable(serial)
         self._outputs.journal.durable(serial)
         permitted = self._permit(now)
-        if permitted or changed or self._layers.finishing:
+        if permitted or changed or self._layers.finishing or self._outputs.journal.answered:
             self._finish(now, links=permitted)
-        if serial in self._first_batches and not self._ready:
-            self._ready = True
-            self._publisher.start()
-            self._neighbours.start(self._incarnation, now)
+        if serial in self._first_batches and not self._steps.ready:
+            self._steps.speak(now)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
@@ -426,7 +375,7 @@ class Host:
             return None
         self._layers.write(journal)
         batch = journal.take()
-        if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
+        if batch is not None and not self._steps.ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch
 
@@ -437,64 +386,15 @@ class Host:
     def events(self) -> list[Event]:
         """What happened."""
         outputs = self._outputs
-        if not (outputs.events or outputs.refusals):
-            return []
-        events = outputs.take_events()
-        if self._works.unanswered:
-            self._works.told(events)
-        return events
+        return outputs.take_events() if outputs.events or outputs.refusals else []
 
-    # --- one step ------------------------------------------------------------------------------------------
+    def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
+        """One step: what is due expires, then comes what is done in it, then whatever follows is sent and told.
 
-    def step(self, now: int, *, links: bool = True) -> _Step:
-        """One step: what is due expires, then comes what is done in it, then whatever follows is sent and told."""
-        return _Step(self, now, links=links)
+        Without `links` it is with no neighbour. `number`: it is a command, which `Done` or `Undone` answers.
+        """
+        return self._steps.step(now, links=links, number=number)
 
     def _require_start(self) -> None:
         if not self._started:
             raise StateError("start or restore the host first")
-
-    def _begin(self, now: int) -> bool:
-        """Expire what is due. Returns True if a step has to be finished for that alone."""
-        self._holdings.now_us = now
-        changed = False
-        if self._deadlines.due_us <= now:
-            # Of all that a step may end with, only what was on its way to somebody can have changed.
-            changed = self._departures.expire(now) and self._links.sending
-            if self._holdings.cache.loosened:
-                self._strategy.room_appeared(now)
-        for layer in self._timed:
-            if layer.due_us <= now:
-                layer.expire(now)
-                self._passage.hand_on(())
-                self._outputs.report()
-                changed = True
-        return changed
-
-    def _finish(self, now: int, neighbour: Neighbour | None = None, *, links: bool = True) -> None:
-        """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
-
-        `neighbour`: whom the step was with, if with one alone. Without `links` it was with none, and what is due on
-        them waits for its tick.
-        """
-        cache = self._holdings.cache
-        if self._outputs.gathered:
-            self._outputs.report()
-        if self._receptions.news:
-            self._strategy.news(now, *self._receptions.take_news())
-        if self._layers.finishing:
-            self._passage.finish(now)
-        if cache.changed:
-            self._departures.sweep()
-        if self._deliveries.burst or self._deliveries.waiting:
-            self._deliveries.flush()
-        if not (links and self._ready):
-            if cache.loosened:
-                self._strategy.room_appeared(now)
-            return
-        if self._neighbours.profiles_wanted:
-            self._neighbours.ask_profiles(now)
-        contact = None if neighbour is None else neighbour.contact
-        self._strategy.flush(now, contact, everybody=neighbour is None)
-        if self._schedule.bound_us <= now:
-            self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.host.works import Works
     from carrypost.local.deliveries import Deliveries
+    from carrypost.local.publishing import Publisher
 
 _RETRY_US = 1_000_000
 _PAUSE_US = 5_000_000
@@ -39,15 +39,15 @@ class Recovery:
     """The host's side of crashes and failing disks."""
 
     def __init__(
-        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, works: Works
+        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, publisher: Publisher
     ) -> None:
         self._author = ground.identity.author
         self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.own
-        self._outputs, self._journal = ground.outputs, ground.outputs.journal
+        self._outputs, self._journal, self._undo = ground.outputs, ground.outputs.journal, ground.outputs.undo
         self._layers = layers
         self._departures = departures
         self._deliveries = deliveries
-        self._works = works
+        self._publisher = publisher
         self._confirmations: list[MessageId] = []
         self._undelivered: dict[MessageId, None] = {}
         self._failed: list[Failed] = []
@@ -129,14 +129,14 @@ class Recovery:
             elif key == keys.INCARNATION:
                 self._incarnation = True
         self._take_back(taken_back, gone)
-        undone = self._works.lost(serial, answered.held, gone)
-        untold = {message for _, work in undone for message in work.messages}
+        undone = self._undo.lost(serial, answered.held, gone)
+        untold = {message for command in undone for message in command.messages}
         gone |= dict.fromkeys(untold)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
         for message in gone:
             self._fail(message, reason, written=(keys.MESSAGE, message, 0) not in lost, told=message not in untold)
-        self._works.undo(undone, serial, reason, now)
+        self._undo.abort(undone, serial, reason)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
@@ -233,7 +233,7 @@ class Recovery:
         failed, self._failed = self._failed, []
         for event in failed:
             self._journal.hold(event)
-        self._works.tell_again()
+        self._undo.answer_again()
         if self._incarnation:
             self._incarnation = False
-            self._works.publisher.write_incarnation()
+            self._publisher.write_incarnation()

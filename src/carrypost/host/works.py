@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.events import Done, Published, Undone
+from carrypost.events import Published
 from carrypost.gossip.holdings.ranking import rank_of
 from carrypost.local.publishing import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Layers
     from carrypost.gossip.strategy.strategy import Strategy
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Packed
     from carrypost.local.publishing import Publisher
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId
     from carrypost.mom.commands import Work
-    from carrypost.mom.messaging import Messaging
     from carrypost.order.groups import Order
 
 
@@ -46,42 +43,17 @@ class Drafted:
         """None: it has an order, which comes with the work."""
 
 
-class Unanswered:
-    """A command that was not answered yet."""
-
-    __slots__ = ("commit", "messages", "serial")
-
-    def __init__(self, messages: tuple[MessageId, ...], *, commit: bool) -> None:
-        self.messages = messages
-        self.commit = commit
-        """Undone if it is lost; else written again."""
-        self.serial = 0
-        """Of the batch that it is in."""
-
-
 class Works:
     """What one host publishes."""
 
     def __init__(self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy) -> None:
         self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
-        self._journal = ground.outputs.journal
+        self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
         self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy
-        self._messaging: Messaging | None = None
-        self._open: dict[int, Unanswered] = {}
-        self.unanswered: Mapping[int, Unanswered] = self._open
-        """Commands that nobody was told the end of. Looked at whenever events are taken."""
-        self._messages: dict[MessageId, int] = {}
-        """Of works that were not answered, by the number of the work."""
-        self._again: list[Done | Undone] = []
-        """Answers that wait until what was lost is written again."""
         self._drafts: dict[int, Drafted] = {}
         self._draft_number = 0
         self._draft_bytes: dict[int, int] = {}
         """By session."""
-
-    def join(self, messaging: Messaging) -> None:
-        """Messaging is awake: works may acknowledge from now on."""
-        self._messaging = messaging
 
     # --- one message ---------------------------------------------------------------------------------------
 
@@ -127,8 +99,7 @@ class Works:
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
         """Keep a message for a work of this session: its number, and what it is sent with unless it has an order."""
-        if self._messaging is not None:
-            self._messaging.check_session(session)
+        self.layers.check_session(session)
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -162,44 +133,28 @@ class Works:
 
     def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
         """Carry out a work; returns what its messages were sent with, less those that died as drafts."""
-        messaging = self._messaging
-        self.check_number(work.number)
         sends = [self._drafted(send) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]
         if drafts and len(set(drafts)) < len(drafts):
             raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")
-        if messaging is not None:
-            messaging.check([each.draft for each in sends], work.acks)
-        elif work.acks:
+        self.layers.check_work([each.draft for each in sends], work.acks)
+        if work.acks and not self.layers.acknowledging:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.
         alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
         self._check_room(alive)
         # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(work.acks)
-        sent = [self._send(*each, now, alone=False, withheld=whole).descriptor for each in alive]
-        if messaging is not None:
-            messaging.sent([each.draft for each, _ in alive], sent)
+        sent = [(each[0].draft, self._send(*each, now, alone=False, withheld=whole).descriptor) for each in alive]
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
-        if messaging is not None and work.acks:
-            messaging.acknowledge(work.number, work.acks, now, commit=bool(sends))
+        descriptors = tuple([descriptor for _, descriptor in sent])
+        if sends:
+            self._undo.note_sent([descriptor.id for descriptor in descriptors])
+        self.layers.performed(sent, work.acks, undoable=bool(sends))
         self._journal.demand(work.durability)
-        self.follow(work.number, [each.id for each in sent], commit=bool(sends))
-        return tuple(sent)
-
-    def check_number(self, number: int) -> None:
-        """Raise unless a command may have this number."""
-        if number in self._open:
-            raise IllegalStateException(f"the command of the number {number} is not answered yet: choose another")
-
-    def follow(self, number: int, messages: Iterable[MessageId] = (), *, commit: bool = True) -> None:
-        """A command was carried out in this step: tell when that is durable, or that it was lost."""
-        made = self._open[number] = Unanswered(tuple(messages), commit=commit)
-        for message in made.messages:
-            self._messages[message] = number
-        made.serial = self._journal.hold(Done(number))
+        return descriptors
 
     def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:
         """Raise unless all of them find room, each by its own right: then none is turned away later."""
@@ -216,54 +171,3 @@ class Works:
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, "
                 "and not enough in it may give way to them: nothing was sent"
             )
-
-    # --- answers -------------------------------------------------------------------------------------------
-
-    def told(self, events: Iterable[Event]) -> None:
-        """These are told to the driver: works that are done among them are answered."""
-        for event in events:
-            if type(event) is Done:
-                self._close(event.number)
-                if self._messaging is not None:
-                    self._messaging.done(event.number)
-
-    def _close(self, number: int) -> None:
-        made = self._open.pop(number, None)
-        for message in made.messages if made is not None else ():
-            self._messages.pop(message, None)
-
-    def lost(self, serial: int, held: Iterable[Event], gone: Collection[MessageId]) -> list[tuple[int, Unanswered]]:
-        """A batch was lost, and these messages with it: the commits that are to be undone for that.
-
-        Of what was held with the batch, works that are in another stay, and those that only acknowledge wait.
-        """
-        numbers = {self._messages[message] for message in gone if message in self._messages}
-        numbers |= {number for number, made in self._open.items() if made.serial == serial and made.commit}
-        if self._messaging is not None:
-            numbers |= self._messaging.depending(numbers)
-        undone = [(number, self._open[number]) for number in sorted(numbers, reverse=True)]
-        for number, made in undone:
-            self._journal.retract_done(number)
-            self._close(number)
-            for message in made.messages:
-                self._journal.fail(message)
-        for event in held:
-            if isinstance(event, Undone) or (isinstance(event, Done) and event.number in self._open):
-                self._again.append(event)
-        return undone
-
-    def undo(self, undone: Iterable[tuple[int, Unanswered]], serial: int, reason: str, now: int) -> None:
-        """The messages of these commits are gone, and so is the rest. One that was written is told once it is not."""
-        for number, made in undone:
-            if self._messaging is not None:
-                self._messaging.undo(number, now)
-            if made.serial == serial or not made.messages:
-                self._outputs.tell(Undone(number, reason))
-            else:
-                self._journal.hold(Undone(number, reason))
-
-    def tell_again(self) -> None:
-        """What was lost, acknowledgements and deletions, is in the batch that is being made."""
-        again, self._again = self._again, []
-        for answer in again:
-            self._journal.hold(answer)

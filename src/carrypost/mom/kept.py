@@ -14,7 +14,7 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.config import Settings
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.claims import Claims
     from carrypost.mom.state import Claim
 
@@ -31,8 +31,9 @@ _PART = 16
 class Kept:
     """What the durable commits of one host acknowledged."""
 
-    def __init__(self, claims: Claims, settings: Settings) -> None:
-        self._claims, limits = claims, settings.limits
+    def __init__(self, claims: Claims, ground: Ground) -> None:
+        self._claims, self._holdings = claims, ground.holdings
+        settings, limits = ground.settings, ground.limits
         self._messages_max = min(_MESSAGES_MAX, min(settings.cache_messages_max, limits.unconfirmed_max) // _PART)
         self._bytes_max = min(_BYTES_MAX, min(settings.cache_bytes_max, limits.unconfirmed_bytes_max) // _PART)
         self._done: list[Claim] = []
@@ -42,8 +43,9 @@ class Kept:
         self.due_us = NEVER
         """When it goes in any case."""
 
-    def add(self, done: Collection[Claim], now: int) -> None:
-        """A commit is durable that acknowledged these."""
+    def add(self, done: Collection[Claim]) -> None:
+        """Gather what a commit acknowledged that is durable."""
+        now = self._holdings.now_us
         self._done += done
         self._bytes += sum(each.copy.descriptor.length for each in done)
         self._ripe_us = min(self._ripe_us, now + _RIPE_US)

@@ -12,6 +12,7 @@ the first who says so counts: who subscribes to a topic is known to nobody.
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -69,16 +70,14 @@ class Receipts:
 
     def __init__(self, ground: Ground, ledger: Ledger) -> None:
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
-        self._journal, self._ledger = ground.outputs.journal, ledger
+        self._journal, self._undo, self._ledger = ground.outputs.journal, ground.outputs.undo, ledger
         self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
         self._sends: dict[MessageId, Send] = {}
         """Oldest first."""
         self._delivered: dict[MessageId, None] = {}
         """Those that were, the first first."""
-        self._births: dict[int, list[MessageId]] = {}
-        """Those that are not durable yet, by their batches."""
         self._unborn: dict[MessageId, bool | None] = {}
-        """The same, and whether their states rose since; None: nothing changed."""
+        """Those that are not durable yet, and whether their states rose since; None: nothing changed."""
         self._dues: list[tuple[int, MessageId]] = []
         """When something is to be done, as a heap; some are over."""
         self._untold: dict[MessageId, Receipt] = {}
@@ -107,8 +106,8 @@ class Receipts:
         self._sends[descriptor.id] = send
         self._write(descriptor.id, send)
         self._schedule(descriptor.id, send)
-        self._births.setdefault(self._journal.serial, []).append(descriptor.id)
         self._unborn[descriptor.id] = None
+        self._undo.note(partial(self._forget, descriptor.id), partial(self._born, descriptor.id))
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Those of the rows of an earlier life that are its own; what fell due since is seen to by `expire`."""
@@ -236,6 +235,7 @@ class Receipts:
             self._journal.hold(_receipt(message, send, rose=False, last=True))
 
     def _forget(self, message: MessageId) -> Send | None:
+        """Undo a send, or end it."""
         send = self._sends.pop(message, None)
         if send is not None:
             self._delivered.pop(message, None)
@@ -257,17 +257,14 @@ class Receipts:
                 state = SendState.EXPIRED if reason is Reason.EXPIRED else SendState.FAILED
                 self._outputs.tell(Receipt(copy.id, state, reason=reason, rose=False, last=True))
 
-    def durable(self, serial: int) -> None:
-        """A batch is on disk: what was heard of its sends meanwhile is written and told."""
-        for message in self._births.pop(serial, ()):
-            rose, send = self._unborn.pop(message, None), self._sends.get(message)
-            if rose is not None and send is not None:
-                self._tell(message, send, rose=rose)
+    def _born(self, message: MessageId) -> None:
+        """Write and tell what was heard of a send before it was durable."""
+        rose, send = self._unborn.pop(message, None), self._sends.get(message)
+        if rose is not None and send is not None:
+            self._tell(message, send, rose=rose)
 
-    def lost(self, serial: int, held: Iterable[Event]) -> None:
-        """A batch could not be written: its sends are undone, and what was held is told when its rows are written."""
-        for message in self._births.pop(serial, ()):
-            self._forget(message)
+    def lost(self, held: Iterable[Event]) -> None:
+        """A batch could not be written: what was held with it is told when its rows are written."""
         for event in held:
             if isinstance(event, Receipt):
                 self._untold[event.message] = max(event, self._untold.get(event.message, event), key=_news)

@@ -16,7 +16,8 @@ The one invariant: every entry has a row, written in the batch of the message th
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -84,14 +85,13 @@ _decode_advert = msgspec.msgpack.Decoder(Advert).decode
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
-class Change(NamedTuple):
-    """What a command did, until it is durable."""
+class Change:
+    """What a command did with a name of this node, until it is durable."""
 
-    name: str
-    before: Entry | None = None
-    after: Entry | None = None
-    hidden: tuple[Entry, ...] = ()
-    """Names of others that it hid."""
+    __slots__ = ("after", "before", "name")
+
+    def __init__(self, name: str, before: Entry | None, after: Entry | None) -> None:
+        self.name, self.before, self.after = name, before, after
 
 
 class Directory:
@@ -100,7 +100,7 @@ class Directory:
     def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
         settings = ground.settings
         self._here, self._limits = ground.node, ground.limits
-        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._holdings, self._outputs, self._undo = ground.holdings, ground.outputs, ground.outputs.undo
         self._deliveries, self._ledger = deliveries, ledger
         self.names = Namespace(ground.node)
         life_s = settings.messaging.advert_s
@@ -117,8 +117,6 @@ class Directory:
         self._paced_us = 0
         """No advertisement is published before this."""
         self._next_us = self._lapse_us = NEVER
-        self._changes: dict[int, Change] = {}
-        """By the numbers of the commands."""
         self._overtaken: list[MessageId] = []
         """Advertisements that leave the cache with the end of this step."""
 
@@ -309,16 +307,15 @@ class Directory:
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def bind(self, asked: Bind, number: int, now: int) -> None:
-        """Let a name stand for a destination, or make a context; undone by `number` if that could not be written."""
+    def bind(self, asked: Bind, now: int) -> None:
+        """Let a name stand for a destination, or make a context."""
         self._check(asked)
         before = self.names.bound.get(asked.name)
         advertised = asked.advertise and self._is_ours(asked.destination)
         made = Entry(
             self._here, asked.name, asked.destination, asked.ordering, advertised=advertised, receivers=asked.receivers
         )
-        self._exchange(before, made, now)
-        self._changes[number] = Change(made.name, before, made)
+        self._change(Change(made.name, before, made), now)
 
     def _check(self, asked: Bind) -> None:
         self.names.check_bindable(asked)
@@ -335,28 +332,42 @@ class Directory:
         found = address.address(destination)
         return found is not None and (found.kind is Kind.TOPIC or found.node == self._here)
 
-    def unbind(self, name: str, number: int, now: int) -> None:
+    def unbind(self, name: str, now: int) -> None:
         """Let a name go. Of others', for this device only, and until it is advertised anew."""
         found = self.names.unbindable(name)
         if found[0].owner == self._here:
-            self._exchange(found[0], None, now)
-            self._changes[number] = Change(found[0].name, found[0])
+            self._change(Change(found[0].name, found[0], None), now)
             return
-        for each in found:
-            self.names.hide(each, hidden=True)
-            self._write(each)
-        self._changes[number] = Change(name, hidden=tuple(found))
+        self._hide(found, hidden=True)
+        self._undo.note(partial(self._hide, found, hidden=False))
+
+    def _hide(self, names: Sequence[Entry], *, hidden: bool) -> None:
+        for each in names:
+            if self.names.entry(each.owner, each.name) is each:
+                self.names.hide(each, hidden=hidden)
+                self._write(each)
 
     def unbind_all(self, destination: str, now: int) -> None:
         """Let all names of this node go that stand for a destination: nothing is there any more."""
         for each in self.names.bound_to(destination):
             self._exchange(each, None, now)
 
-    def destroy(self, name: str, number: int, now: int) -> None:
+    def destroy(self, name: str, now: int) -> None:
         """Let a context go that has no names."""
-        found = self.names.destructible(name)
-        self._exchange(found, None, now)
-        self._changes[number] = Change(name, found)
+        self._change(Change(name, self.names.destructible(name), None), now)
+
+    def _change(self, change: Change, now: int) -> None:
+        self._exchange(change.before, change.after, now)
+        self._undo.note(partial(self._abort, change), subject=change)
+
+    def _abort(self, change: Change) -> None:
+        """Restore what a name was before; where that was changed again since, in case the later change is lost, too."""
+        for later in self._undo.pending(Change):
+            if later.name == change.name and later.before is change.after:
+                later.before = change.before
+                return
+        if self.names.bound.get(change.name) is change.after:
+            self._exchange(change.after, change.before, self._holdings.now_us)
 
     def _exchange(self, before: Entry | None, after: Entry | None, now: int) -> None:
         """Put one own name into the place of another one."""
@@ -370,28 +381,6 @@ class Directory:
                 self._renewals[after.name] = now
             self._outputs.tell(Advertised(after.name, after.destination))
         self._plan()
-
-    def done(self, number: int) -> None:
-        """A command is durable."""
-        self._changes.pop(number, None)
-
-    def undo(self, number: int, now: int) -> None:
-        """A command was lost: what it changed is as before. What was changed again since is, if that is lost, too."""
-        change = self._changes.pop(number, None)
-        if change is None:
-            return
-        for each in change.hidden:
-            if self.names.entry(each.owner, each.name) is each:
-                self.names.hide(each, hidden=False)
-                self._write(each)
-        if change.hidden:
-            return
-        for later, other in self._changes.items():
-            if other.name == change.name and not other.hidden and other.before is change.after:
-                self._changes[later] = other._replace(before=change.before)
-                return
-        if self.names.bound.get(change.name) is change.after:
-            self._exchange(change.after, change.before, now)
 
     # --- rows ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ which takes only replies that somebody waits for: others would fill it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
@@ -17,8 +18,8 @@ from carrypost.mom.commands import OpenRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import NodeId
     from carrypost.mom.ledger import Ledger
 
 FAMILY = b"P"
@@ -32,12 +33,10 @@ _DEADLINE_BYTES = 8
 class Calls:
     """The open requests of one node, by correlation id."""
 
-    def __init__(self, ledger: Ledger, node: NodeId) -> None:
-        self._ledger = ledger
-        self._replies = address.queue(REPLIES, node)
+    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+        self._ledger, self._undo = ledger, ground.outputs.undo
+        self._replies = address.queue(REPLIES, ground.node)
         self._deadlines: dict[str, int] = {}
-        self._made: dict[int, str] = {}
-        """Those that are not durable yet, by the numbers of the commands that made them."""
         self.due_us = NEVER
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
@@ -57,8 +56,8 @@ class Calls:
         correlation = None if descriptor.headers is None else descriptor.headers.correlation
         return "" if correlation in self._deadlines else "nobody waits for this reply"
 
-    def remember(self, number: int, correlation: str, deadline_us: int) -> None:
-        """A request is about to be sent; `number` is that of the command."""
+    def remember(self, correlation: str, deadline_us: int) -> None:
+        """Open a request that is about to be sent."""
         if correlation in self._deadlines:
             raise IllegalStateException(
                 f"a request with the correlation id {correlation!r} is open on this node: choose another"
@@ -68,7 +67,7 @@ class Calls:
                 f"{len(self._deadlines):,} requests are open on this node: take their replies first"
             )
         self._open(correlation, deadline_us)
-        self._made[number] = correlation
+        self._undo.note(partial(self.forget, correlation))
         self._ledger.put(_row_name(correlation), deadline_us.to_bytes(_DEADLINE_BYTES, "big"))
 
     def _open(self, correlation: str, deadline_us: int) -> None:
@@ -87,16 +86,6 @@ class Calls:
         for correlation in [each for each, due_us in self._deadlines.items() if due_us <= now]:
             self.forget(correlation)
         self.due_us = min(self._deadlines.values(), default=NEVER)
-
-    def done(self, number: int) -> None:
-        """A command is durable."""
-        self._made.pop(number, None)
-
-    def undo(self, number: int) -> None:
-        """A command was lost."""
-        correlation = self._made.pop(number, None)
-        if correlation is not None:
-            self.forget(correlation)
 
 
 def _row_name(correlation: str) -> bytes:

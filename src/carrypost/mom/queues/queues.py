@@ -7,6 +7,7 @@ that now goes to a consumer, say, is done by `follow_up`, before the step ends.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,11 +84,9 @@ class Queues:
         )  # fmt: skip
         self._browsings = Browsings(ground, self.receiver, self.post)
         self._showing = Showing(ground, self.manager.demands, self.post)
-        self.calls = Calls(ledger, self._node)
+        self.calls = Calls(ground, ledger)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
-        self._declared: dict[int, Queue] = {}
-        """Queues that are not durable yet, by the numbers of the commands that declared them."""
 
     @property
     def due_us(self) -> int:
@@ -221,12 +220,15 @@ class Queues:
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def declare(self, number: int, asked: Declare) -> Queue:
-        """A queue of this node, which may be here already."""
+    def declare(self, asked: Declare) -> Queue:
+        """Return a queue of this node, which may be here already."""
         queue, new = self.manager.declare(asked)
-        if new and not asked.connection:
-            self._declared[number] = queue
+        self._outputs.undo.note(partial(self._abort, queue) if new and not asked.connection else None)
         return queue
+
+    def _abort(self, queue: Queue) -> None:
+        if self.manager.get(queue.destination) is queue:
+            self.manager.end(queue, "its queue could not be kept")
 
     def described(self, asked: Bind) -> Bind:
         """A name that is to be bound, with what others are to know of its queue if that is here."""
@@ -285,15 +287,3 @@ class Queues:
     def check(self, sends: Iterable[Draft]) -> None:
         """Raise what is wrong with messages to queues before anything is done about them."""
         self.manager.check(sends)
-
-    def done(self, number: int) -> None:
-        """A command is durable."""
-        self._declared.pop(number, None)
-        self.calls.done(number)
-
-    def undo(self, number: int) -> None:
-        """A command was lost."""
-        self.calls.undo(number)
-        queue = self._declared.pop(number, None)
-        if queue is not None and self.manager.get(queue.destination) is queue:
-            self.manager.end(queue, "its queue could not be kept")

@@ -1,13 +1,13 @@
-"""The commands of messaging on one host: every one is a step of the host.
+"""The commands of messaging: `host.messaging`. Each is a step of the host.
 
-Messaging is asleep until it is opened: it has no interests and no rows, and costs nothing. What an earlier life left is
-kept meanwhile, as it is in the store. A command that changes what is durable takes a number, and is answered by `Done`
-or `Undone` of that number, as works are.
+Messaging is asleep until it is opened: it has no interests and no rows, and costs nothing. The rows of an earlier life
+are kept for it meanwhile. A command that takes a number changes what is durable, and is answered by `Done` or `Undone`
+of that number, as works are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.model.address import Kind
@@ -16,43 +16,22 @@ from carrypost.mom.names.namespace import Binding
 from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection
 
-    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.host.works import Works
-    from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
     from carrypost.mom.names.namespace import Bind
 
 
-class Stepping(Protocol):
-    """What commands need of their host."""
+class MessagingCommands:
+    """What programs ask messaging for."""
 
-    @property
-    def incarnation(self) -> int:
-        """The number of its life."""
-
-    def step(self, now: int, *, links: bool = True) -> AbstractContextManager[None]:
-        """One step of it."""
-
-
-class HostMessaging:
-    """`host.messaging`."""
-
-    def __init__(self, host: Stepping, ground: Ground, deliveries: Deliveries, layers: Layers, works: Works) -> None:
-        self._host, self._ground, self._deliveries = host, ground, deliveries
-        self._layers, self._works = layers, works
+    def __init__(self, steps: Steps, ground: Ground, deliveries: Deliveries) -> None:
+        self._steps, self._step, self._ground, self._deliveries = steps, steps.step, ground, deliveries
         self._messaging: Messaging | None = None
-        self._rows: list[tuple[Key, Value]] = []
-        """What an earlier life left, while this one is asleep."""
-
-    def keep_rows(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """What the host was restored from."""
-        self._rows = [row for row in rows if row[0][0] == Messaging.kind]
 
     @property
     def is_open(self) -> bool:
@@ -67,15 +46,13 @@ class HostMessaging:
         """Wake messaging: durable subscriptions of earlier lives collect from now on. A second time does nothing."""
         if self._messaging is not None:
             return
-        if not self._host.incarnation:
+        if not self._steps.incarnation:
             raise StateError("start or restore the host first: what an earlier life left would not be found")
-        with self._host.step(now):
-            self._messaging = Messaging(self._ground, self._deliveries, self._host.incarnation)
-            self._layers.insert(self._messaging)
-            self._works.join(self._messaging)
-            self._messaging.restore(self._rows)
-            self._rows = []
+        with self._step(now):
+            self._messaging = Messaging(self._ground, self._deliveries, self._steps.incarnation)
+            self._steps.join(self._messaging)
 
+    @property
     def _awake(self) -> Messaging:
         if self._messaging is None:
             raise IllegalStateException("messaging is not open on this node: open it first (host.messaging.open)")
@@ -85,26 +62,27 @@ class HostMessaging:
 
     def connect(self, now: int, *, client: str = "") -> int:
         """A program's connection, with its client id if it has one; returns its number."""
-        with self._host.step(now, links=False):
-            return self._awake().connect(client)
+        with self._step(now, links=False):
+            return self._awake.sessions.connect(client).number
 
     def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a connection with its sessions. What they did not acknowledge goes back; `unread`: nobody saw these."""
-        with self._host.step(now):
-            for session in self._awake().sessions_of(connection):
-                self._works.forget_drafts(session)
-            self._awake().disconnect(connection, now, unread=unread)
+        with self._step(now):
+            for session in self._awake.sessions.connection(connection).sessions:
+                self._steps.forget_drafts(session)
+            self._awake.consuming.disconnect(connection, now, unread=unread)
 
     def open_session(self, connection: int, now: int) -> int:
         """One more session of a connection; returns its number."""
-        with self._host.step(now, links=False):
-            return self._awake().open_session(connection)
+        with self._step(now, links=False):
+            sessions = self._awake.sessions
+            return sessions.open(sessions.connection(connection)).number
 
     def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a session and its consumers; its drafts are gone, and what it did not acknowledge goes back."""
-        with self._host.step(now):
-            self._awake().close_session(session, now, unread=unread)
-            self._works.forget_drafts(session)
+        with self._step(now):
+            self._awake.consuming.close_session(session, now, unread=unread)
+            self._steps.forget_drafts(session)
 
     def recover(
         self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
@@ -113,143 +91,117 @@ class HostMessaging:
 
         Returns the last number under which anything was handed over before: whoever is told later drops the rest.
         """
-        with self._host.step(now, links=False):
-            before = self._awake().last_number
-            self._awake().recover(session, unread=unread, numbers=numbers)
-        return before
+        with self._step(now, links=False):
+            return self._awake.recover(session, unread=unread, numbers=numbers)
 
     def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> int:
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
-        with self._host.step(now, links=False):
-            before = self._awake().last_number
-            self._awake().recover(session, unread=unread)
-            self._works.forget_drafts(session)
+        with self._step(now, links=False):
+            before = self._awake.recover(session, unread=unread)
+            self._steps.forget_drafts(session)
         return before
 
     def followed(self, message: MessageId, now: int) -> Followed | None:
         """A message of this node that is followed, None if it is not; a `Receipt` tells how far it has come."""
-        with self._host.step(now, links=False):
-            return self._awake().followed(message)
+        with self._step(now, links=False):
+            return self._awake.receipts.followed(message)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
     def consume(self, number: int, session: int, asked: Subscribe | Receive, now: int) -> int:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            consumer = self._awake().consume(session, asked, number, now)
-            self._works.follow(number, commit=self._awake().is_undoable(number))
-        return consumer
+        with self._step(now, number=number):
+            return self._awake.consuming.consume(session, asked, now)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so many more messages, of so many more bytes."""
-        with self._host.step(now, links=False):
-            self._awake().credit(consumer, messages, nbytes, now)
+        with self._step(now, links=False):
+            self._awake.consuming.credit(consumer, messages, nbytes, now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What its program saw stays with the session; what is `unread` goes back."""
-        with self._host.step(now):
-            self._awake().close_consumer(consumer, now, unread=unread)
+        with self._step(now):
+            self._awake.consuming.close_consumer(consumer, now, unread=unread)
 
     def unsubscribe(self, number: int, client: str, name: str, now: int) -> None:
         """End a durable subscription for good, with all that waits for it."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            self._awake().unsubscribe(client, name, now)
-            self._works.follow(number, commit=False)
+        with self._step(now, number=number):
+            self._awake.consuming.unsubscribe(client, name, now)
 
     # --- queues --------------------------------------------------------------------------------------------
 
     def declare(self, number: int, asked: Declare, now: int) -> str:
         """A queue that this node manages from now on, or does already; returns its destination."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            destination = self._awake().declare(number, asked)
-            self._works.follow(number)
-        return destination
+        with self._step(now, number=number):
+            return self._awake.queues.declare(asked).destination
 
     def end_queue(self, number: int, destination: str, now: int) -> None:
         """End a queue of this node, with its names here: whoever sent what is in it hears that it failed."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            self._awake().end_queue(destination, now)
-            self._works.follow(number, commit=False)
+        with self._step(now, number=number):
+            self._awake.end_queue(destination, now)
 
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
         """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
-        with self._host.step(now):
-            return self._awake().browse(session, destination, selector, now)
+        with self._step(now):
+            messaging = self._awake
+            messaging.directory.check_receiver(destination)
+            connection = messaging.sessions.session(session).connection.number
+            return messaging.queues.browse(destination, selector, connection, now)
 
     def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
         """A session does not take these any more. `dead`: it failed with them too often, and they are dead letters."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            self._awake().release(session, numbers, now, dead=dead)
-            self._works.follow(number, commit=False)
+        with self._step(now, number=number):
+            self._awake.handing.release(self._awake.sessions.session(session), numbers, now, dead=dead)
 
     def retry(self, number: int, session: int, handed: int, now: int) -> int:
         """Count a message once more that a session has, under the number `handed`, and tries again.
 
         Returns how often it was handed over with that, or 0 if the session does not have it any more.
         """
-        with self._host.step(now, links=False):
-            self._works.check_number(number)
-            count = self._awake().retry(session, handed)
-            self._works.follow(number, commit=False)
-        return count
+        with self._step(now, links=False, number=number):
+            return self._awake.handing.retry(self._awake.sessions.session(session), handed)
 
     def go_on(self, session: int, now: int) -> None:
         """Hand a session more, though it did not acknowledge what came alone."""
-        with self._host.step(now, links=False):
-            self._awake().go_on(session)
+        with self._step(now, links=False):
+            self._awake.claims.go_on(self._awake.sessions.session(session))
 
     # --- requests ------------------------------------------------------------------------------------------
 
     def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
         """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
-        with self._host.step(now, links=False):
-            self._works.check_number(number)
-            self._awake().queues.calls.remember(number, correlation, deadline_us)
-            self._works.follow(number)
+        with self._step(now, links=False, number=number):
+            self._awake.queues.calls.remember(correlation, deadline_us)
 
     def forget_request(self, number: int, correlation: str, now: int) -> None:
         """A request has its reply, or was never sent."""
-        with self._host.step(now, links=False):
-            self._works.check_number(number)
-            self._awake().queues.calls.forget(correlation)
-            self._works.follow(number, commit=False)
+        with self._step(now, links=False, number=number):
+            self._awake.queues.calls.forget(correlation)
 
     def open_requests(self) -> tuple[OpenRequest, ...]:
         """The requests of this node that have no reply yet."""
-        return self._awake().queues.calls.all_open()
+        return self._awake.queues.calls.all_open()
 
     # --- names ---------------------------------------------------------------------------------------------
 
     def bind(self, number: int, asked: Bind, now: int) -> None:
         """Let a name stand for a destination, or make a context."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            messaging = self._awake()
-            messaging.directory.bind(messaging.queues.described(asked), number, now)
-            self._works.follow(number)
+        with self._step(now, number=number):
+            self._awake.directory.bind(self._awake.queues.described(asked), now)
 
     def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:
         """Let a name go, and with the last name of a queue of this node the queue; `context`: an empty context."""
-        with self._host.step(now):
-            self._works.check_number(number)
-            messaging, ended = self._awake(), False
+        with self._step(now, number=number):
             if context:
-                messaging.directory.destroy(name, number, now)
+                self._awake.directory.destroy(name, now)
             else:
-                ended = messaging.unbind(name, number, now)
-            self._works.follow(number, commit=not ended)  # The end of a queue is not undone: it is written again.
+                self._awake.unbind(name, now)
 
     def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
         """What a name stands for on this device; `kind`: nothing else is meant. Raises a `NamingException`."""
-        with self._host.step(now, links=False):
-            messaging = self._awake()
-            names = messaging.directory.names
-            letters = messaging.queues.letters_named(name)
+        with self._step(now, links=False):
+            names = self._awake.directory.names
+            letters = self._awake.queues.letters_named(name)
             if letters is not None and name not in names.bound and kind in (None, Kind.QUEUE):
                 return Binding(name, letters)  # A node that advertises such a name is not in the way.
             found = names.lookup(name, kind)
@@ -259,5 +211,5 @@ class HostMessaging:
 
     def entries(self, context: str, now: int) -> list[Binding]:
         """What stands in a context, by name; the root is an empty text."""
-        with self._host.step(now, links=False):
-            return self._awake().directory.names.listing(context)
+        with self._step(now, links=False):
+            return self._awake.directory.names.listing(context)

@@ -1,0 +1,226 @@
+"""The steps of one host: every command and every input is one.
+
+A step begins with what is due: copies expire, and so does what layers hold. Then comes whatever the step is made for.
+It ends with what follows: commands that became durable commit, layers get what they want and publish their drafts,
+neighbours are answered, and the driver is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import LocalError
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.discovery.neighbour import Neighbour
+    from carrypost.gossip.discovery.neighbours import Neighbours
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Layer
+    from carrypost.gossip.strategy.strategy import Strategy
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.host.recovery import Recovery
+    from carrypost.host.works import Works
+    from carrypost.local.deliveries import Deliveries
+
+
+class _Step:
+    """One step. It ends as others do if what it is made for raises."""
+
+    __slots__ = ("_links", "_now", "_number", "_steps")
+
+    def __init__(self, steps: Steps, now: int, *, links: bool, number: int | None) -> None:
+        self._steps, self._now, self._links, self._number = steps, now, links, number
+
+    def __enter__(self) -> None:
+        if self._number is not None:
+            self._steps.undo.begin(self._number)
+        self._steps.begin(self._now)
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if self._number is not None:
+            self._steps.undo.end(done=error is None)
+        self._steps.finish(self._now, links=self._links)
+
+
+class Steps:
+    """Begins and finishes the steps of one host, and makes those that are due."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        deliveries: Deliveries,
+        works: Works,
+        recovery: Recovery,
+        *,
+        departures: Departures,
+        receptions: Receptions,
+        strategy: Strategy,
+        neighbours: Neighbours,
+    ) -> None:
+        self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
+        self._journal, self.undo = ground.outputs.journal, ground.outputs.undo
+        self._cache, self._deadlines = ground.holdings.cache, ground.holdings.cache.deadlines
+        self._deliveries, self._wishes = deliveries, deliveries.wishes
+        self._works, self._layers, self._timed = works, works.layers, works.layers.timed
+        self._recovery, self._departures, self._receptions = recovery, departures, receptions
+        self._strategy, self._neighbours, self._schedule = strategy, neighbours, ground.links.schedule
+        self.incarnation = 0
+        """The number of this life; 0 before it began."""
+        self.ready = False
+        """The incarnation is durable: this host may speak."""
+
+    def start(self, incarnation: int) -> None:
+        """Begin a life of this number."""
+        self.incarnation = incarnation
+
+    def speak(self, now: int) -> None:
+        """Begin to speak: the incarnation is durable."""
+        self.ready = True
+        self._works.publisher.start()
+        self._neighbours.start(self.incarnation, now)
+
+    def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
+        """Return one step as a context; without `links` it was with no neighbour.
+
+        `number`: it is a command, answered by `Done` or `Undone` of that number.
+        """
+        return _Step(self, now, links=links, number=number)
+
+    def join(self, layer: Layer) -> None:
+        """Add a layer to the host, above those that it has."""
+        self._layers.insert(layer)
+
+    def forget_drafts(self, session: int) -> None:
+        """Forget the drafts of a session that rolled back, or is gone."""
+        self._works.forget_drafts(session)
+
+    # --- one step ------------------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> bool:
+        """Expire what is due. Returns True if a step has to be finished for that alone."""
+        self._holdings.now_us = now
+        changed = False
+        if self._deadlines.due_us <= now:
+            # Of all that a step may end with, only what was on its way to somebody can have changed.
+            changed = self._departures.expire(now) and self._links.sending
+            if self._cache.loosened:
+                self._strategy.room_appeared(now)
+        for layer in self._timed:
+            if layer.due_us <= now:
+                layer.expire(now)
+                self._hand_on(())
+                self._outputs.report()
+                changed = True
+        return changed
+
+    def finish(self, now: int, neighbour: Neighbour | None = None, *, links: bool = True) -> None:
+        """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
+
+        `neighbour`: whom the step was with, if with one alone. Without `links` it was with none, and what is due on
+        them waits for its tick.
+        """
+        cache = self._cache
+        if self._outputs.gathered:
+            self._outputs.report()
+        if self._receptions.news:
+            self._strategy.news(now, *self._receptions.take_news())
+        if self._layers.finishing or self._journal.answered:
+            self._finish_layers(now)
+        if cache.changed:
+            self._departures.sweep()
+        if self._deliveries.burst or self._deliveries.waiting:
+            self._deliveries.flush()
+        if not (links and self.ready):
+            if cache.loosened:
+                self._strategy.room_appeared(now)
+            return
+        if self._neighbours.profiles_wanted:
+            self._neighbours.ask_profiles(now)
+        contact = None if neighbour is None else neighbour.contact
+        self._strategy.flush(now, contact, everybody=neighbour is None)
+        if self._schedule.bound_us <= now:
+            self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.
+
+    def _finish_layers(self, now: int) -> None:
+        """Commit what is durable, act upon what layers want, and publish their drafts."""
+        if self._journal.answered:
+            self.undo.commit()
+        if self._wishes:
+            self.grant_wishes(now)
+        for draft in self._layers.finish(now):
+            try:
+                self._works.publish(draft, now)
+            except LocalError:
+                # There is no room, or it is beyond the limits; the layer was not told of it by `published`.
+                self._outputs.refuse("draft", "")
+
+    def grant_wishes(self, now: int) -> None:
+        """Act upon changes of what this node wants: hand on what is here, and tell neighbours."""
+        entries, found, unwanted = self._wishes.take()
+        if unwanted:
+            self._layers.left(unwanted, None)
+        if found:
+            self._hand_on(found)
+        if entries:
+            self._strategy.interests_changed(entries)
+            self._neighbours.interests_changed(now)
+        if (missed := self._wishes.take_untold()) is not None:
+            self._strategy.look_again(missed, now)
+
+    def _hand_on(self, copies: Sequence[Copy]) -> None:
+        """Hand copies that are in the store already to the layers; the store learns which were delivered."""
+        self._holdings.keep(self._layers.take(copies), again=True)
+
+    # --- what is due ---------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Do what is due, except an announcement."""
+        schedule, recovery = self._schedule, self._recovery
+        if self.begin(now):
+            self.finish(now)
+        if recovery.due_us <= now:
+            recovery.tick(now)
+            self.finish(now)
+        if self.ready and (schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now)):
+            schedule.refresh()  # What was due may have come to pass meanwhile.
+            if schedule.bound_us <= now:
+                self._neighbours.tick(now)
+                self._strategy.tick(now)
+                self.finish(now)
+
+    def announce(self, now: int) -> bool:
+        """Announce this host if that is due. Returns True if more came of it than the announcement."""
+        schedule, beacon = self._schedule, self._neighbours.beacon
+        if beacon.due_us > now:
+            return False
+        self._neighbours.announce(now)
+        more = self._strategy.announced(now)
+        if more:
+            self.finish(now)
+        if schedule.bound_us < beacon.due_us:
+            schedule.refresh()  # Else what is no longer due would wake it before the next announcement.
+        return more
+
+    def next_deadline(self) -> int | None:
+        """When the next tick is due."""
+        # By comparisons: drivers ask after every step.
+        due = self._deadlines.due_us
+        for layer in self._timed:
+            if layer.due_us < due:
+                due = layer.due_us
+        if self.ready:
+            schedule = self._schedule
+            if schedule.marked:
+                schedule.next_due_us()
+            if schedule.bound_us < due:
+                due = schedule.bound_us
+            if self._neighbours.beacon.due_us < due:
+                due = self._neighbours.beacon.due_us
+        if self._recovery.due_us < due:
+            due = self._recovery.due_us
+        return None if due >= NEVER else due

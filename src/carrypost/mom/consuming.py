@@ -1,0 +1,198 @@
+"""Consumers: how they come to their subscriptions, and how both end.
+
+A durable subscription that asks for something else than the one of the same name replaces it. Until the new one is
+durable the old one stays, so that nothing is lost where the new one cannot be written.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException, JMSException
+from carrypost.mom.commands import Receive
+from carrypost.mom.state import destination_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.claims import Claims
+    from carrypost.mom.commands import Subscribe
+    from carrypost.mom.names.directory import Directory
+    from carrypost.mom.queues.queues import Queues
+    from carrypost.mom.session import Sessions
+    from carrypost.mom.state import Claimant, Consumer, Session, Subscription
+    from carrypost.mom.topic import Topics
+
+
+class NewSubscription:
+    """A durable subscription that is not durable yet."""
+
+    __slots__ = ("number", "replaced", "subscription")
+
+    def __init__(self, number: int, subscription: Subscription, replaced: Subscription | None) -> None:
+        self.number = number
+        """The command that made it."""
+        self.subscription = subscription
+        self.replaced = replaced
+        """The subscription of the same name that ends when this one is durable."""
+
+
+class Consuming:
+    """The consumers of one host, with the sessions and subscriptions that they are of."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        sessions: Sessions,
+        topics: Topics,
+        claims: Claims,
+        *,
+        queues: Queues,
+        directory: Directory,
+    ) -> None:
+        self._holdings, self._undo = ground.holdings, ground.outputs.undo
+        self._non_durable = ground.settings.messaging.non_durable
+        self._sessions, self._topics, self._claims = sessions, topics, claims
+        self._queues, self._directory = queues, directory
+
+    # --- coming --------------------------------------------------------------------------------------------
+
+    def consume(self, session: int, asked: Subscribe | Receive, now: int) -> int:
+        """Add a consumer of a queue, of a new subscription, or of one that is here already; returns its number."""
+        found = self._sessions.session(session)
+        if isinstance(asked, Receive):
+            self._directory.check_receiver(asked.destination)
+            receiving = self._queues.open(asked, found.connection.number, now)
+            self._directory.used(asked.destination, now)
+            return self._join(found, receiving).number
+        client = found.connection.client
+        adapted = self._non_durable == "as_durable" and not (asked.durable or asked.shared)
+        if adapted:
+            asked = self._topics.as_durable(asked, client)
+        elif self._non_durable == "reject" and not asked.durable:
+            raise JMSException(
+                'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
+                "give the subscription a name and make it durable"
+            )
+        known = self._topics.check(asked, client, adapted=adapted)
+        self._directory.opened(destination_of(asked.entry), now)
+        if known is None or known.asked != asked:
+            return self._subscribe(found, asked, known, now).number
+        known.connection = found.connection.number
+        self._topics.renew(known, now)
+        consumer, new = self._join(found, known), self._new(known)
+        if new is not None:
+            self._undo.note(partial(self._leave, consumer), needs=new.number)
+        return consumer.number
+
+    def _subscribe(self, session: Session, asked: Subscribe, known: Subscription | None, now: int) -> Consumer:
+        subscription = self._topics.add(asked, session.connection.number, session.connection.client, now)
+        if known is not None:
+            self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
+        consumer = self._join(session, subscription)
+        if asked.durable:
+            new = NewSubscription(self._undo.number, subscription, known)
+            self._undo.note(partial(self._abort, consumer, new), partial(self._commit, new), subject=new)
+        return consumer
+
+    def _join(self, session: Session, claimant: Claimant) -> Consumer:
+        consumer = self._sessions.consume(session, claimant)
+        claimant.consumers.append(consumer)
+        return consumer
+
+    def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
+        """Let a consumer take so much more."""
+        if messages < 0 or nbytes < 0:
+            raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
+        found = self._sessions.consumer(consumer)
+        found.messages += messages
+        found.nbytes += nbytes
+        self._claims.ready[found.claimant] = None
+        if (receiving := self._queues.receiver.of(found.claimant)) is not None:
+            self._queues.receiver.grant(receiving, messages, now)
+            self._queues.follow_up(now)
+
+    # --- a command that is durable, or was lost ------------------------------------------------------------
+
+    def _new(self, subscription: Subscription) -> NewSubscription | None:
+        return next((new for new in self._undo.pending(NewSubscription) if new.subscription is subscription), None)
+
+    def _commit(self, new: NewSubscription) -> None:
+        if new.replaced is not None:
+            self.end(new.replaced, self._holdings.now_us)
+
+    def _abort(self, consumer: Consumer, new: NewSubscription) -> None:
+        self._leave(consumer)
+        self.end(new.subscription, self._holdings.now_us)
+        if new.replaced is not None and not new.replaced.ended:
+            self._bring_back(new.replaced, new.subscription)
+
+    def _leave(self, consumer: Consumer) -> None:
+        if consumer in consumer.claimant.consumers:
+            self.close_consumer(consumer.number, self._holdings.now_us)
+
+    def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
+        """Restore a subscription whose successor could not be written; what replaces that one may replace it."""
+        for later in self._undo.pending(NewSubscription):
+            if later.replaced is successor:
+                later.replaced = replaced
+                return
+        self._topics.rename(replaced)
+
+    # --- going ---------------------------------------------------------------------------------------------
+
+    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a connection with all its sessions."""
+        found = self._sessions.connection(connection)
+        for session in list(found.sessions):
+            self.close_session(session, now, unread=unread)
+        self._queues.end_temporary(connection)
+        self._sessions.disconnect(found)
+
+    def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a session and its consumers. What it did not acknowledge goes back; `unread`: what nobody saw of it."""
+        found = self._sessions.session(session)
+        self._claims.give_back(list(found.handed.values()), unread=unread)
+        for consumer in list(found.consumers):
+            self.close_consumer(consumer, now)
+        self._sessions.close(found)
+        self._queues.follow_up(now)
+
+    def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
+        found = self._sessions.consumer(consumer)
+        mine = [claim for claim in found.session.handed.values() if claim.consumer is found]
+        self._claims.give_back(mine, unread=unread, seen=False)
+        found.claimant.consumers.remove(found)
+        self._sessions.leave(found)
+        if (receiving := self._queues.receiver.of(found.claimant)) is not None:
+            self._queues.receiver.close(receiving)
+            self._queues.follow_up(now)
+        elif (subscription := self._topics[found.claimant.number]) is None:
+            return  # It ended before.
+        elif subscription.durable:
+            self._topics.renew(subscription, now)
+        elif not subscription.consumers:
+            self.end(subscription, now)
+
+    def unsubscribe(self, client: str, name: str, now: int) -> None:
+        """End a durable subscription for good, with all that waits for it."""
+        subscription = self._topics.named(client, name)
+        if self._sessions.handed_for(subscription):
+            raise IllegalStateException(
+                f"messages of the subscription {name!r} are not acknowledged yet: acknowledge them, commit or recover"
+            )
+        self.end(subscription, now)
+
+    def end(self, subscription: Subscription, now: int) -> None:
+        """End a subscription, and with it the one that it was to replace. Idempotent."""
+        if subscription.ended:
+            return
+        new = self._new(subscription)
+        if new is not None and new.replaced is not None:
+            replaced, new.replaced = new.replaced, None
+            self.end(replaced, now)
+        self._topics.remove(subscription, now)
+        self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
