@@ -21,8 +21,7 @@ from carrypost.gossip.interest.own import Own
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.timers import Schedule, Timers
 from carrypost.gossip.transfers.ground import Ground
-from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.links import Links
+from carrypost.gossip.transfers.link import Link, Links
 from carrypost.gossip.transfers.loss import LossRecovery
 from carrypost.gossip.transfers.outbox import PARCEL_ITEMS, Job, Outbox
 from carrypost.gossip.transfers.wants import Wants
@@ -124,7 +123,7 @@ def remembering(size: int) -> Work:
 
 def _outbox(size: int) -> tuple[Outbox, list[Job]]:
     """An outbox with so many messages of one frame each, all in flight."""
-    outbox = Outbox(Settings.emulated(window_bytes_max=_WIDE), Timers(Schedule()))
+    outbox = Outbox(Timers(Schedule()), Settings.emulated().mtu_bytes, _WIDE)
     outbox.recovery.window.nbytes = _WIDE
     jobs = [
         Job(copy, 1, 0, b"", items=iter(PARCEL_ITEMS), left=1, parcel=True, nbytes=_FRAME_BYTES)
@@ -203,10 +202,11 @@ def buffering(size: int) -> Work:
     """Fragments of as many pieces come over one link, which may keep half of them."""
     kept_bytes = size // 2 * _FRAGMENT_BYTES
     settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**14)})
-    outputs, links = Outputs(settings.limits), Links()
+    outputs = Outputs(settings.limits)
+    links = Links(settings, outputs)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
     ground = Ground(Identity.plain("here"), settings, holdings, outputs, Own(settings), links)
-    wants, link = Wants(ground), Link("there", settings, links.schedule)
+    wants, link = Wants(ground), Link("there", links)
     links.add(link)
     want = wants.add(link, OfferEntry(MessageId(b"message"), 1, size * _FRAGMENT_BYTES, 0), 0)
     assert want is not None

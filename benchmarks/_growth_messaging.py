@@ -20,7 +20,7 @@ from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.transfers.ground import Ground
-from carrypost.gossip.transfers.links import Links
+from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
 from carrypost.model.headers import Headers
@@ -68,7 +68,7 @@ def post(size: int) -> Work:
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
-    made = Post(Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings), Links()))
+    made = Post(Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings), Links(settings, outputs)))
     journal = outputs.journal
 
     def work() -> None:

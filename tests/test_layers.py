@@ -46,7 +46,8 @@ class Quorum(Layer):
         self.held: dict[MessageId, Copy] = {}
         self.vouchers: dict[MessageId, set[str]] = {}
         self.vouched_for: list[MessageId] = []
-        self.route = Link("route", ground.settings, ground.links.schedule)
+        self.route = Link("route", ground.links)
+        ground.links.add(self.route)
         self.told: list[tuple[object, ...]] = []
         self._changed: set[MessageId] = set()
         self._drafts: list[Draft] = []
@@ -57,9 +58,6 @@ class Quorum(Layer):
 
     def companions(self, now: int) -> Sequence[Frame]:
         return (Vouch(tuple(self.vouched_for)),) if self.vouched_for else ()  # type: ignore[return-value]
-
-    def links(self) -> Iterable[Link]:
-        return (self.route,)
 
     def _take_vouch(self, link: Link, frame: Vouch, now: int) -> None:
         for message in frame.messages:

@@ -28,7 +28,10 @@ class Bench:
         self.settings = Settings.emulated(**settings)
         self.cache = Cache(self.settings)
         self.timers = Timers(Schedule())
-        self.outbox = Outbox(self.settings, self.timers, stop_and_wait=self.settings.paper_mode)
+        mtu_bytes, window_bytes_max = self.settings.mtu_bytes, self.settings.window_bytes_max
+        self.outbox = Outbox(
+            self.timers, mtu_bytes, window_bytes_max, stop_and_wait=self.settings.paper_mode
+        )  # fmt: skip
         self.serial = 0
         self.now = 0
         self.number = 0

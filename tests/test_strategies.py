@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.frames import RECEIVED
 
 from carrypost import testing
 from carrypost.events import Delivered, Event
 from carrypost.gossip.slots import bits
-from carrypost.gossip.strategy.beliefs import Contact
+from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.strategy.choice import STRATEGIES
+from carrypost.gossip.strategy.contacts import Contact
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER
-from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry
+from carrypost.gossip.transfers.departures import Departures
+from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.transfers import Transfers
+from carrypost.gossip.wire.frames import Digest, Frame, Offer, OfferEntry
 
 PAGE = 20
 
 
-class Flood(Strategy):
-    """Offers everything that matches, to everybody, whenever there is anything new, and with every announcement."""
+class Flood(Strategy[Contact]):
+    """Offers everything that matches, to everybody, whenever there is anything new, and with every announcement.
 
+    It compares nothing by itself, and answers neighbours that do: for that nothing has to be remembered.
+    """
+
+    contact = Contact
     serial = 0
+
+    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+        super().__init__(ground, transfers, departures)
+        ground.links.handlers[Digest] = self._compare
+
+    def _compare(self, link: Link, frame: Digest, _now: int) -> None:
+        own = self.ground.own.view
+        if own is None or frame.profile != own.digest or (reply := reconcile.answer(own, frame).reply) is None:
+            return
+        pages = reconcile.split(reply, link.body_bytes_max)
+        for part, page in enumerate(pages):
+            self.serial += 1
+            number = self.serial if page.buckets else 0
+            link.send([msgspec.structs.replace(
+                page, number=number, answers=frame.number, part=part, parts=len(pages), run=frame.run
+            )])  # fmt: skip
 
     def meet(self, contact: Contact, now: int) -> None:
         super().meet(contact, now)
@@ -55,7 +81,7 @@ class Flood(Strategy):
         ]
         for at in range(0, len(entries), PAGE):
             self.serial += 1
-            self.ground.outputs.send((Offer(self.serial, tuple(entries[at : at + PAGE])),), contact.link.peer)
+            contact.link.send((Offer(self.serial, tuple(entries[at : at + PAGE])),))
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 A host has its layers in a fixed order, lowest first. When messages become whole, gossip hands their list to the first
 layer; each returns those that may go on, and the last one is the application's side, which delivers them. Copies that
-leave the cache are told to the layers in the same order. A layer may have frames, links and rows of its own, hold
-messages back, and want messages published. It asks gossip by what it was built on (`gossip.transfers.ground`) and is
-called by the host alone: whatever it has to say it returns, or puts into `Outputs`.
+leave the cache are told to the layers in the same order. A layer may have frames and rows of its own, links of its own
+(which it adds to `Links`), hold messages back, and want messages published. It asks gossip by what it was built on
+(`gossip.transfers.ground`) and is called by the host alone: whatever it has to say it returns, or puts into `Outputs`.
 
 Every step of a host is: `expire`, then what was asked for (`take`, `published`, `confirmed`, `left`, frames), then
 `finish`. A host calls only what a layer overrides, so a method that is not there costs nothing.
@@ -13,7 +13,7 @@ Every step of a host is: `expire`, then what was asked for (`take`, `published`,
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -93,10 +93,6 @@ class Layer:
         """Frames that go beside an announcement."""
         return ()
 
-    def links(self) -> Iterable[Link]:
-        """Its own routes: what leaves the cache is cancelled and forgotten there as with neighbours."""
-        return ()
-
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Take in the rows of an earlier life. Copies are restored already; nothing was announced yet."""
 
@@ -161,16 +157,16 @@ class Layers:
     """The layers of one host, lowest first."""
 
     __slots__ = (
-        "_all", "_checks", "_companions", "_confirmed", "_durable", "_finish", "_left", "_links", "_lost", "_performed",
-        "_published", "_rows", "_sessions", "_stored", "_take", "acknowledging", "announcing", "finishing", "handlers",
-        "timed",
+        "_all", "_checks", "_companions", "_confirmed", "_durable", "_finish", "_handlers", "_left", "_lost",
+        "_performed", "_published", "_rows", "_sessions", "_stored", "_take", "acknowledging", "announcing",
+        "finishing", "timed",
     )  # fmt: skip
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
         """Those that expire something: whoever steps looks at their `due_us`."""
-        self.handlers: dict[type, Handler] = {}
-        """Their kinds of frames, and what takes them."""
+        self._handlers = handlers
+        """Where layers enter their kinds of frames, and what takes them (`Links.handlers`)."""
         self._stored: Sequence[tuple[Key, Value]] = ()
         """Rows of an earlier life that belong to layers which have not joined yet."""
         self._arrange(layers)
@@ -179,7 +175,6 @@ class Layers:
         self._all = tuple(layers)
         places = _overriding(tuple(map(type, layers)))
         self._companions = [layers[at].companions for at in places["companions"]]
-        self._links = [layers[at].links for at in places["links"]]
         self.timed[:] = [layers[at] for at in places["expire"]]
         self._take = [layers[at].take for at in places["take"]]
         self._published = [layers[at].published for at in places["published"]]
@@ -199,7 +194,7 @@ class Layers:
         self.acknowledging = bool(self._performed)
         """Whether any layer has something that works may acknowledge."""
         for layer in self._all:
-            self.handlers.update(layer.handlers)
+            self._handlers.update(layer.handlers)
 
     def insert(self, layer: Layer) -> None:
         """Add a layer to a host that runs, as the highest below the application's side, and restore its rows."""
@@ -209,7 +204,6 @@ class Layers:
     def close(self) -> None:
         """The host is done with them: what refers to each other lets go."""
         self._arrange(())
-        self.handlers.clear()
 
     def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:
         """Give every layer its own rows of an earlier life; keep the others for layers that join later."""
@@ -269,11 +263,6 @@ class Layers:
     def companions(self, now: int) -> list[Frame]:
         """Frames that go beside an announcement."""
         return [frame for companions in self._companions for frame in companions(now)]
-
-    def links(self) -> Iterator[Link]:
-        """The routes of all layers."""
-        for links in self._links:
-            yield from links()
 
     def write(self, journal: Journal) -> None:
         """Put what changed in each layer into the batch that is being made."""

@@ -55,9 +55,13 @@ class Outputs:
         self._named = 0
         """Refusals among the events that name a message."""
 
-    def send(self, frames: Sequence[Frame], to: str | None) -> None:
-        """Transmit these frames to a link address, or to everybody in reach."""
+    def send(self, frames: Sequence[Frame], to: str) -> None:
+        """Transmit these frames to a link address. Called by links alone."""
         self.outgoing.append(Transmission(tuple(frames), to))
+
+    def broadcast(self, frames: Sequence[Frame]) -> None:
+        """Transmit these frames to everybody in reach."""
+        self.outgoing.append(Transmission(tuple(frames), None))
 
     def receive(self, peer: NodeId, receptions: Sequence[Reception]) -> None:
         """Report messages that became whole with the next `report`, those of one neighbour together."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
-from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
@@ -24,7 +23,7 @@ from carrypost.gossip.strategy.choice import chosen
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.departures import Departures
 from carrypost.gossip.transfers.ground import Ground
-from carrypost.gossip.transfers.links import Links
+from carrypost.gossip.transfers.link import Links
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
@@ -82,19 +81,18 @@ class Host:
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._outputs = Outputs(settings.limits)
         self._holdings = Holdings(settings, self._outputs.journal, privilege, rng)
-        self._links = Links()
+        self._links = Links(settings, self._outputs)
         self._ground = ground = Ground(
             identity, settings, self._holdings, self._outputs, Own(settings), self._links
         )  # fmt: skip
         self._deliveries = Deliveries(ground)
         self._order = Order(ground, self._deliveries)
-        self._layers = Layers([self._order, *[make(ground) for make in layers], self._deliveries])
+        self._layers = Layers([self._order, *[make(ground) for make in layers], self._deliveries], self._links.handlers)
         self._departures = Departures(ground, self._layers)
         self._receptions = Receptions(ground, self._layers, self._departures)
         transfers = Transfers(ground, self._receptions, rng)
         self._strategy = chosen(settings)(ground, transfers, self._departures)
         self._neighbours = Neighbours(ground, self._strategy, self._layers, rng)
-        self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
         self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
         self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
@@ -157,8 +155,7 @@ class Host:
 
     def close(self) -> None:
         """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
-        self._dispatch.close()
-        self._strategy.close()
+        self._links.close()
         self._layers.close()
         self._holdings.close()
 
@@ -276,7 +273,7 @@ class Host:
         if self._begin(now):
             self._finish(now)
         neighbour = self._neighbours.get(peer)
-        accounts = self._dispatch.accounts
+        accounts = self._links.accounts
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
             self._outputs.refuse("muted", peer, count=len(frames))
             return False
@@ -288,22 +285,25 @@ class Host:
             first = frames[0] if len(frames) == 1 else None
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
                 return False
-        if not self._dispatch.take(neighbour, frames, peer, now):
+            new = neighbour.link.receive(frames, now)
+        else:
+            new = self._neighbours.receive(frames, peer, now)
+            neighbour = self._neighbours.get(peer)
+        if not new:
             return False
-        neighbour = self._neighbours.get(peer)
         if neighbour is not None and neighbour.state is LINKED:
             neighbour.heard(now)
-        self._finish(now, neighbour)
+        self._finish(now, None if neighbour is None else neighbour.link)
         return True
 
     def listens(self, peer: str, now: int) -> bool:
         """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
         link = self._links.get(peer)
-        return self._dispatch.accounts.listens(peer, now, neighbour=link is not None and link.usable)
+        return self._links.accounts.listens(peer, now, neighbour=link is not None and link.usable)
 
     def muted_until(self, peer: str) -> int:
         """Until when an address is not listened to, because it caused too much work for nothing."""
-        return self._dispatch.accounts.muted_us(peer)
+        return self._links.accounts.muted_us(peer)
 
     def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
@@ -311,13 +311,13 @@ class Host:
         for reason, count in reasons.items():
             self._outputs.refuse(reason, peer, count=count)
             cost += FRAME * count
-        self._dispatch.accounts.charge(peer, cost, now)
+        self._links.accounts.charge(peer, cost, now)
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
         self._begin(now)
         self._neighbours.driver_link(peer, up=up, now=now)
-        self._finish(now, self._neighbours.get(peer))
+        self._finish(now, self._links.get(peer))
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""

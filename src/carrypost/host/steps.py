@@ -7,7 +7,7 @@ neighbours are answered, and the driver is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import LocalError
 from carrypost.model.times import NEVER
@@ -15,13 +15,13 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layer
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.host.recovery import Recovery
     from carrypost.host.works import Works
@@ -59,7 +59,7 @@ class Steps:
         *,
         departures: Departures,
         receptions: Receptions,
-        strategy: Strategy,
+        strategy: Strategy[Any],
         neighbours: Neighbours,
     ) -> None:
         self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
@@ -109,7 +109,7 @@ class Steps:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = self._departures.expire(now) and self._links.sending
             if self._cache.loosened:
-                self._strategy.room_appeared(now)
+                self._strategy.transfers.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
@@ -118,11 +118,11 @@ class Steps:
                 changed = True
         return changed
 
-    def finish(self, now: int, neighbour: Neighbour | None = None, *, links: bool = True) -> None:
+    def finish(self, now: int, link: Link | None = None, *, links: bool = True) -> None:
         """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
 
-        `neighbour`: whom the step was with, if with one alone. Without `links` it was with none, and what is due on
-        them waits for its tick.
+        `link`: over which the step came, if over one alone. Without `links` it was with none, and what is due on them
+        waits for its tick.
         """
         cache = self._cache
         if self._outputs.gathered:
@@ -137,12 +137,11 @@ class Steps:
             self._deliveries.flush()
         if not (links and self.ready):
             if cache.loosened:
-                self._strategy.room_appeared(now)
+                self._strategy.transfers.room_appeared(now)
             return
         if self._neighbours.profiles_wanted:
             self._neighbours.ask_profiles(now)
-        contact = None if neighbour is None else neighbour.contact
-        self._strategy.flush(now, contact, everybody=neighbour is None)
+        self._strategy.flush(now, link)
         if self._schedule.bound_us <= now:
             self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.
 
@@ -167,10 +166,10 @@ class Steps:
         if found:
             self._hand_on(found)
         if entries:
-            self._strategy.interests_changed(entries)
+            self._strategy.transfers.interests_changed(entries)
             self._neighbours.interests_changed(now)
         if (missed := self._wishes.take_untold()) is not None:
-            self._strategy.look_again(missed, now)
+            self._strategy.transfers.look_again(missed, now)
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which were delivered."""

@@ -11,7 +11,7 @@ order gets all of that from the work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Published
@@ -46,7 +46,9 @@ class Drafted:
 class Works:
     """What one host publishes."""
 
-    def __init__(self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy) -> None:
+    def __init__(
+        self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
+    ) -> None:
         self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
         self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
         self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy

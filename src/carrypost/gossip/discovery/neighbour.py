@@ -14,7 +14,7 @@ from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.strategy.beliefs import Contact
+    from carrypost.gossip.strategy.contacts import Contact
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Announce
 
@@ -61,7 +61,7 @@ class Neighbour:
     """One neighbour, as its announcements show it."""
 
     __slots__ = (
-        "addressed_us", "announced_us", "begun_us", "contact", "counter", "driver_asserted", "first_us",
+        "addressed_us", "announced_us", "contact", "counter", "driver_asserted", "first_us",
         "heard_us", "incarnation", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile",
         "profile_asked_us", "state", "view",
     )  # fmt: skip
@@ -80,8 +80,6 @@ class Neighbour:
         self.heard_us = now
         self.linked_us = now
         """When it became usable."""
-        self.begun_us = NEVER
-        """When it was first known that this contact has begun for the neighbour as well."""
         self.announced_us = -NEVER
         self.state = SILENT
         self.driver_asserted = False
@@ -109,11 +107,6 @@ class Neighbour:
             self.link.timers.arm(FORGET, now + SILENT_PERIODS * period_us)
         if self.contact is not None:
             self.contact.heard(now, overdue_us)
-
-    def begun(self, now: int) -> None:
-        """The neighbour says what it says to those only with whom a contact has begun."""
-        if self.begun_us == NEVER:
-            self.begun_us = now
 
     def announced(self, frame: Announce, now: int) -> None:
         """It announced itself, and says how often it does."""

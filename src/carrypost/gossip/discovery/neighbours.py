@@ -10,7 +10,7 @@ An announcement that says nothing new takes the short way through `announced`: n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
@@ -27,20 +27,19 @@ from carrypost.gossip.discovery.neighbour import (
 )
 from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
+from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest
-from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.strategy.beliefs import Contact
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.ground import Ground
 
@@ -55,7 +54,7 @@ _CHANGE_COST = 25
 class Neighbours:
     """The links of one host, and its own announcements."""
 
-    def __init__(self, ground: Ground, strategy: Strategy, layers: Layers, rng: Random) -> None:
+    def __init__(self, ground: Ground, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._links, self._own = ground.links, ground.own
         self._settings, self._limits = ground.settings, ground.limits
@@ -79,6 +78,14 @@ class Neighbours:
         self._tell_profile = True
         self._incarnation: int | None = None
         """The number of this life; None until it may be told."""
+        self._links.handlers.update(
+            {
+                Announce: lambda link, frame, now: self._announced(self._at(link), frame, now),
+                Profile: self._take_profile,
+                ProfileRequest: self._answer_profile,
+                Request: self._take_request,
+            }
+        )
 
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self._neighbours.values())
@@ -94,31 +101,31 @@ class Neighbours:
         for peer in told:
             self.driver_link(peer, up=True, now=now)
 
-    def announce(self, now: int, to: str | None = None, *, begins: bool = False) -> None:
+    def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
         """Say who is here, what it wants and whom it hears."""
         if self._own.stale:
             self._make_profile()
         self._counter += 1
-        known = self._neighbours
-        heard = tuple([each.link.prefix for each in known.values() if each.state is not SILENT])
+        heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
         if len(heard) > self.places.count:
             heard = self.places.listed(to)
         announced = Announce(
             self._node, self._incarnation or 0, self._counter, self.beacon.period_us // 1000,
             self._own.view.digest if self._own.view else b"", heard,
-            known[to].link.prefix if to is not None and begins else b"",
+            to.link.prefix if to is not None and begins else b"",
         )  # fmt: skip
         frames: list[Frame] = [announced]
         if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
-            frames.extend(self._profile_frames())
+            frames.extend(self._profile_frames(None if to is None else to.link))
         self._tell_profile = False
         if self._layers.announcing:
             frames.extend(self._layers.companions(now))
-        self._outputs.send(frames, to)
         if to is None:
+            self._outputs.broadcast(frames)
             self.beacon.sent(now)
         else:
-            known[to].addressed_us = now
+            to.link.send(frames)
+            to.addressed_us = now
 
     # --- own profile ---------------------------------------------------------------------------------------
 
@@ -144,7 +151,7 @@ class Neighbours:
         for neighbour in self._neighbours.values():
             if neighbour.driver_asserted:
                 self._tell_profile = True
-                self.announce(now, neighbour.link.peer)
+                self.announce(now, neighbour)
 
     def _make_profile(self) -> bool:
         """Whether it is another one than before."""
@@ -153,12 +160,12 @@ class Neighbours:
         views = [each.view for each in linked if each.view is not None]
         return self._own.renew(views, self._holdings.index, self._holdings.known_copies())
 
-    def _profile_frames(self) -> list[Frame]:
+    def _profile_frames(self, to: Link | None) -> list[Frame]:
         own = self._own.view
         if own is None:
             return []
-        step = self._settings.mtu_bytes - FRAME_ROOM
         encoded = self._own.encoded
+        step = self._settings.mtu_bytes - FRAME_ROOM if to is None else to.body_bytes_max
         bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
@@ -186,13 +193,10 @@ class Neighbours:
         neighbour.link.timers.cancel(REPORT_ONE_WAY)
         neighbour.alive(neighbour.heard_us)
         self._tell_profile = True
-        self.announce(now, peer)
+        self.announce(now, neighbour)
 
     def _found(self, peer: str, now: int) -> Neighbour | None:
-        """The neighbour at an address that announces itself; a new one if there is a place for it."""
-        neighbour = self.get(peer)
-        if neighbour is not None:
-            return neighbour
+        """Make a neighbour of an address that announces itself, if there is a place for it."""
         going = self.places.ask(peer, now)
         if going is None:
             self._outputs.refuse("neighbours", peer)
@@ -202,7 +206,7 @@ class Neighbours:
         return self._new(peer, now)
 
     def _new(self, peer: str, now: int) -> Neighbour:
-        link = Link(peer, self._settings, self._links.schedule, stop_and_wait=self._strategy.stop_and_wait)
+        link = Link(peer, self._links, stop_and_wait=self._strategy.stop_and_wait)
         self._links.add(link)
         neighbour = self._neighbours[peer] = Neighbour(link, now)
         return neighbour
@@ -214,12 +218,26 @@ class Neighbours:
         self._links.remove(neighbour.link)
         del self._neighbours[neighbour.link.peer]
 
-    def announced(self, frame: Announce, peer: str, now: int) -> bool:
+    def receive(self, frames: Sequence[Frame], peer: str, now: int) -> bool:
+        """Take frames from an address without a link. An announcement may make it a neighbour's; all else is refused.
+
+        Returns False if they said nothing new.
+        """
+        cost = 0
+        for number, frame in enumerate(frames, 1):
+            cost += price(frame)
+            if type(frame) is not Announce:
+                self._outputs.refuse("unannounced", peer)
+                continue
+            if frame.node != self._node and (neighbour := self._found(peer, now)) is not None:
+                new = self._announced(neighbour, frame, now)
+                return neighbour.link.receive(frames[number:], now, cost=cost) or new
+        self._links.accounts.charge(peer, cost, now)
+        return False
+
+    def _announced(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """A neighbour says that it is there. False: nothing new."""
-        if frame.node == self._node:
-            return False
-        neighbour = self._found(peer, now)
-        if neighbour is None or not self._fresh(neighbour, frame, now):
+        if frame.node == self._node or not self._fresh(neighbour, frame, now):
             return False
         due_us = self._links.schedule.next_due_us()
         neighbour.announced(frame, now)
@@ -242,7 +260,7 @@ class Neighbours:
         self._need_profile(neighbour, now)
         if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
             self._tell_profile = True
-            self.announce(now, peer)  # It could not listen yet when it was told.
+            self.announce(now, neighbour)  # It could not listen yet when it was told.
         return True
 
     @staticmethod
@@ -252,9 +270,9 @@ class Neighbours:
         How long this host has been linked does not tell: on a slow link the two begin seconds apart, and where periods
         are short a neighbour that was suspended is forgotten a moment after it was met.
         """
-        if now - neighbour.begun_us >= _OVERTAKEN_US:
+        if now - neighbour.link.begun_us >= _OVERTAKEN_US:
             return True
-        neighbour.begun(now)
+        neighbour.link.begun(now)
         return False
 
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
@@ -279,13 +297,24 @@ class Neighbours:
         neighbour.incarnation = frame.incarnation
         return True
 
-    def named(self, neighbour: Neighbour, now: int) -> Contact | None:
-        """The neighbour's request names this host: so it hears it. Returns the contact, which begins with that."""
-        if neighbour.link.node and neighbour.state is not LINKED:
+    def _take_request(self, link: Link, frame: Request, now: int) -> None:
+        """Serve a request. One that names this host shows that its sender hears it: so a contact may begin with it."""
+        if frame.to != self._prefix:
+            self._outputs.refuse("not-for-me", link.peer)
+            return
+        if not link.usable:
+            neighbour = self._at(link)
             neighbour.alive(now)
             self._sign(neighbour, Sign.LISTS_ME, now)
             self._need_profile(neighbour, now)
-        return neighbour.contact
+        self._strategy.take_request(link, frame, now)
+
+    def _at(self, link: Link) -> Neighbour:
+        """The neighbour at the other end of a link; raises `RemoteError` if it is nobody's."""
+        neighbour = self.get(link.peer)
+        if neighbour is None:
+            raise RemoteError("unannounced")
+        return neighbour
 
     def _sign(self, neighbour: Neighbour, sign: Sign, now: int, *, answer: bool = False) -> None:
         before, neighbour.state = neighbour.state, NEIGHBOUR_TABLE[neighbour.state, sign]
@@ -300,13 +329,13 @@ class Neighbours:
             timers.cancel(REPORT_ONE_WAY)
             self._outputs.tell(NeighbourUp(neighbour.link.node))
             neighbour.linked_us = now
-            neighbour.begun_us = now if answer else NEVER
+            neighbour.link.begin(now, answer=answer)
             neighbour.one_way_reported = False
             neighbour.contact = contact = self._strategy.begin(neighbour.link)
             neighbour.alive(neighbour.heard_us)
             if not neighbour.driver_asserted:
                 # What follows goes to somebody who may not have heard yet that it is heard.
-                self.announce(now, neighbour.link.peer, begins=not answer)
+                self.announce(now, neighbour, begins=not answer)
             if neighbour.view is not None:
                 self._strategy.learn(contact, neighbour.view, now)
         elif neighbour.contact is not None:
@@ -344,7 +373,7 @@ class Neighbours:
                 continue
             if now >= neighbour.profile_asked_us + _PROFILE_RETRY_US:
                 neighbour.profile_asked_us = now
-                self._outputs.send((ProfileRequest(neighbour.profile),), neighbour.link.peer)
+                neighbour.link.send((ProfileRequest(neighbour.profile),))
             neighbour.link.timers.arm(ASK_PROFILE, neighbour.profile_asked_us + _PROFILE_RETRY_US)
 
     def _learnt(self, neighbour: Neighbour, view: View, now: int) -> None:
@@ -360,10 +389,11 @@ class Neighbours:
             self._holdings.index.drop(neighbour.view.digest)
             neighbour.view = None
             if neighbour.contact is not None:
-                self._strategy.unlearn(neighbour.contact)
+                neighbour.contact.unlearn()
 
-    def take_profile(self, neighbour: Neighbour, frame: Profile, now: int) -> None:
+    def _take_profile(self, link: Link, frame: Profile, now: int) -> None:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
+        neighbour = self._at(link)
         if frame.digest != neighbour.profile:
             raise RemoteError("profile-stale")
         index = self._holdings.index
@@ -371,16 +401,16 @@ class Neighbours:
             self._need_profile(neighbour, now)
             return
         key = (frame.digest, frame.parts)
-        encoded = self._parts.add(neighbour.link.peer, key, frame.part, frame.parts, frame.body)
+        encoded = self._parts.add(link.peer, key, frame.part, frame.parts, frame.body)
         if encoded is None:
             return
         if profile_digest(encoded) != frame.digest:
             raise RemoteError("profile-digest")
-        if not neighbour.link.budgets.profiles.take(1, now):
+        if not link.budgets.profiles.take(1, now):
             raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
         copies = self._holdings.known_copies()
-        if self._pace.begin(entries, frame.digest, copies, neighbour.link, now):
+        if self._pace.begin(entries, frame.digest, copies, link, now):
             self._use_profile(frame.digest, now)
 
     def _use_profile(self, digest: bytes, now: int) -> None:
@@ -389,12 +419,12 @@ class Neighbours:
             if each.profile == digest:
                 self._need_profile(each, now)
 
-    def answer_profile(self, neighbour: Neighbour, frame: ProfileRequest, now: int) -> None:
+    def _answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
         if self._own.view is not None and frame.digest == self._own.view.digest:
-            if not neighbour.link.budgets.answers.take(1, now):
+            if not link.budgets.answers.take(1, now):
                 raise RemoteError("rate")
-            self._outputs.send(self._profile_frames(), neighbour.link.peer)
+            link.send(self._profile_frames(link))
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -96,15 +96,15 @@ class Places:
         del self._line[peer]
         return going
 
-    def listed(self, to: str | None) -> tuple[bytes, ...]:
+    def listed(self, to: Neighbour | None) -> tuple[bytes, ...]:
         """Whom an announcement lists, in a host that has more neighbours than places.
 
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
         heard = [each for each in self._neighbours.values() if each.state is not SILENT]
-        addressed = [each for each in heard if each.link.peer == to]
-        found = [each for each in heard if not each.driver_asserted and each.link.peer != to]
-        told = (each for each in heard if each.driver_asserted and each.link.peer != to)
+        addressed = [each for each in heard if each is to]
+        found = [each for each in heard if not each.driver_asserted and each is not to]
+        told = (each for each in heard if each.driver_asserted and each is not to)
         return tuple([each.link.prefix for each in islice(chain(addressed, found, told), self.count)])
 
     def clock_stepped(self, delta_us: int) -> None:

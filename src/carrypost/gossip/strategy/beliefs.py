@@ -1,7 +1,7 @@
 """What is believed of a neighbour's cache, and which offers it was made.
 
-A `Contact` is soft state: it begins when a link becomes usable and is gone with it. Nothing in it is believed for
-longer than until the next review.
+This is what the strategies `exchange` and `paper` remember of a contact. Nothing in it is believed for longer than
+until the next review.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.candidates import Candidates
+from carrypost.gossip.strategy.contacts import Contact
 from carrypost.gossip.strategy.states import Agreement
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW, Timers
 from carrypost.model.times import NEVER
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.links import Links
 
 
 class OpenOffer:
@@ -108,20 +108,15 @@ class Offering:
             self.partials.pop(slot, None)
 
 
-class Contact:
-    """One neighbour with whom messages may be exchanged, as the strategy sees it."""
+class ExchangeContact(Contact):
+    """One neighbour, what it is believed to have, and how far the two have agreed on that."""
 
-    __slots__ = ("_review_after", "agreement", "link", "offering", "overdue_us", "timers", "view")
+    __slots__ = ("_review_after", "agreement", "offering")
 
     def __init__(self, link: Link, settings: Settings) -> None:
-        self.link = link
-        self.timers = link.timers
+        super().__init__(link, settings)
         self.offering = Offering(link.timers)
         self.agreement = Agreement()
-        self.view: View | None = None
-        """What it wants; None until its profile is known."""
-        self.overdue_us = NEVER
-        """From then on it should have been heard again: it may be gone, though it is too early to tell."""
         self._review_after = settings.digest_every - 1
         """After so many announcements the next one may be the time to compare sets again."""
 
@@ -138,24 +133,15 @@ class Contact:
         self.timers.cancel(REVIEW)
 
     def announced(self, overdue_us: int) -> bool:
-        """Count an announcement that says nothing new, and expect the next one until `overdue_us`.
-
-        False: something has to be looked at, and nothing was counted.
-        """
-        agreement = self.agreement
-        if agreement.announcements >= self._review_after or self.offering.stalled:
+        """Count an announcement that says nothing new, unless it may be time for a review."""
+        if self.offering.stalled or not self.agreement.count_announcement(self._review_after):
             return False
-        agreement.announcements += 1
         self.overdue_us = overdue_us
         return True
 
     def count_announcement(self) -> None:
         """The neighbour announced itself; after so many the sets are compared again."""
-        self.agreement.announcements += 1
-
-    def expect(self, overdue_us: int) -> None:
-        """From then on the neighbour should have been heard again."""
-        self.overdue_us = overdue_us
+        self.agreement.count_announcement()
 
     def heard(self, now: int, overdue_us: int) -> None:
         """Anything at all from the neighbour shows that it is still there."""
@@ -167,31 +153,3 @@ class Contact:
         """Slots were freed for other messages."""
         self.offering.forget_slots(mask)
         self.agreement.forget_slots(mask)
-
-
-class Contacts:
-    """The contacts of one host."""
-
-    __slots__ = ("_by_link", "_links", "_settings", "all")
-
-    def __init__(self, links: Links, settings: Settings) -> None:
-        self._links = links
-        self._settings = settings
-        self._by_link: dict[Link, Contact] = {}
-        self.all: list[Contact] = []
-        """Those with whom messages may be exchanged, in the order of the links."""
-
-    def begin(self, link: Link) -> Contact:
-        """A link became usable."""
-        contact = self._by_link[link] = Contact(link, self._settings)
-        link.believe(contact)
-        self._changed()
-        return contact
-
-    def end(self, contact: Contact) -> None:
-        """Its link is not usable any more."""
-        del self._by_link[contact.link]
-        self._changed()
-
-    def _changed(self) -> None:
-        self.all = [self._by_link[link] for link in self._links.usable if link in self._by_link]

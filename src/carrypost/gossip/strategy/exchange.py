@@ -9,31 +9,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.errors import RemoteError
+from carrypost.gossip.strategy.beliefs import ExchangeContact
 from carrypost.gossip.strategy.offers import Offers
+from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
+from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from carrypost.gossip.strategy.beliefs import Contact
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.transfers import Transfers
-    from carrypost.gossip.wire import frames as fr
 
 
-class Exchange(Strategy):
+class Exchange(Strategy[ExchangeContact]):
     """Reviews, then increments."""
+
+    contact = ExchangeContact
 
     def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
         super().__init__(ground, transfers, departures)
+        self.review = Review(ground, departures)
         self.offers = Offers(ground, transfers, self.contacts)
+        ground.links.handlers[fr.Digest] = self._take_digest
 
-    def meet(self, contact: Contact, now: int) -> None:
+    def meet(self, contact: ExchangeContact, now: int) -> None:
         """Compare the two sets: the smaller id begins."""
         self.review.begin(contact, now)
 
-    def stale(self, contact: Contact, now: int) -> bool:
+    def stale(self, contact: ExchangeContact, now: int) -> bool:
         """Compare the sets again every so many announcements: beliefs go stale."""
         return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
 
@@ -45,28 +52,45 @@ class Exchange(Strategy):
         """Make the offers that are due."""
         self.offers.flush(now)
 
-    def repeat(self, contact: Contact, now: int) -> None:
+    def repeat(self, link: Link, now: int) -> None:
         """Do again what was lost: transfer frames, offers, requests, a review."""
-        super().repeat(contact, now)
-        due = contact.timers.due
-        if due[OFFER_AGAIN] <= now:
+        super().repeat(link, now)
+        contact, due = self.contacts.of(link), link.timers.due
+        if contact is not None and due[OFFER_AGAIN] <= now:
             self.offers.repeat(contact, now)
-        if due[REVIEW] <= now:
+        if contact is not None and due[REVIEW] <= now:
             self.review.ask(contact, now)
 
-    def take_request(self, contact: Contact, frame: fr.Request, now: int) -> None:
+    def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
         """Serve it; what it answers is believed to be known to the neighbour, or on its way."""
-        self.offers.take_request(contact, frame, now)
+        contact = self.contacts.of(link)
+        if contact is None:
+            super().take_request(link, frame, now)
+        else:
+            self.offers.take_request(contact, frame, now)
 
-    def take_offer(self, contact: Contact, frame: fr.Offer, now: int) -> None:
+    def take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
         """Note what the neighbour has; where the two offered each other the same, either offer answers the other."""
+        contact = self.contacts.of(link)
+        if contact is None:
+            super().take_offer(link, frame, now)
+            return
         offering = contact.offering
         waiting = bool(offering.open)
-        taken = self.transfers.requests.take_offer(contact.link, frame, now, offered=offering.offered)
+        taken = self.transfers.requests.take_offer(link, frame, now, offered=offering.offered)
         offering.needless(taken)
         if waiting and not offering.open:
             self.offers.all_answered(contact, now)
 
-    def take_ack(self, contact: Contact, frame: fr.Ack, now: int) -> None:
+    def take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
         """Note what went through, and offer more once all of it has."""
-        self.offers.take_ack(contact, frame, now)
+        super().take_ack(link, frame, now)
+        contact = self.contacts.of(link)
+        if contact is not None:
+            self.offers.acknowledged(contact, now)
+
+    def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:
+        contact = self.contacts.of(link)
+        if contact is None:
+            raise RemoteError("not-linked")
+        self.review.take(contact, frame, now)

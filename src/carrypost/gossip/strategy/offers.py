@@ -15,8 +15,7 @@ from carrypost.gossip.slots import bits, mask_of, without
 from carrypost.gossip.strategy.beliefs import OpenOffer
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
-from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request
+from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, Request
 from carrypost.gossip.wire.pieces import to_bitmap
 from carrypost.model.times import NEVER
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.strategy.beliefs import Contact, Contacts
+    from carrypost.gossip.strategy.beliefs import ExchangeContact
+    from carrypost.gossip.strategy.contacts import Contacts
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.transfers import Transfers
 
@@ -48,19 +48,16 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts) -> None:
+    def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._settings = ground.outputs, ground.settings
+        self._outputs = ground.outputs
         self._wants, self._serving = transfers.wants, transfers.serving
         self._contacts = contacts
         self._serial = 0
-        self._coalesce_us = round(self._settings.coalesce_s * 1e6)
-        self._gap_us = round(self._settings.offer_s_min * 1e6)
+        self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
+        self._gap_us = round(ground.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
-        self._page_bytes = self._settings.mtu_bytes - FRAME_ROOM
         self._entries_max = ground.limits.offer_entries_max
-        self._page_entries = self._page_bytes // _ENTRY_BYTES
-        """At most; ids take their part of it."""
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Something new is here: it is offered to the other neighbours soon, not at the next announcement.
@@ -80,7 +77,7 @@ class Offers:
 
     def flush(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
-        groups: dict[int, list[Contact]] = {}
+        groups: dict[int, list[ExchangeContact]] = {}
         partial = self._cache.partial
         for contact in self._contacts.all:
             offering = contact.offering
@@ -94,23 +91,25 @@ class Offers:
                 groups.setdefault(mask, []).append(contact)
             if partial and (contact.agreement.state in SYNCED or contact.agreement.peer_lacks):
                 self._offer_partials(contact, now)
-        for mask, links in groups.items():
-            if len(links) > 1 and self._concerns_all(mask, links):
-                self._offer(links, mask, None, now)
+        for mask, contacts in groups.items():
+            if len(contacts) > 1 and self._concerns_all(mask, contacts):
+                self._offer(contacts, mask, now)
             else:
-                for contact in links:
-                    self._offer([contact], mask, contact.link.peer, now)
+                for contact in contacts:
+                    self._offer([contact], mask, now)
 
-    def _concerns_all(self, mask: int, lacking: list[Contact]) -> bool:
+    def _concerns_all(self, mask: int, lacking: list[ExchangeContact]) -> bool:
         """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
         usable = self._contacts.all
+        if not all(contact.link.broadcast for contact in lacking):
+            return False
         if len(lacking) == len(usable):
             return True
         lacks = set(lacking)
         others = (contact for contact in usable if contact not in lacks)
         return not any(mask & ~contact.link.known for contact in others)
 
-    def _new_for(self, contact: Contact) -> int:
+    def _new_for(self, contact: ExchangeContact) -> int:
         view, cache = contact.view, self._cache
         if view is None:
             return 0
@@ -120,34 +119,39 @@ class Offers:
             mask &= agreement.peer_lacks
         return without(without(mask, offering.offered), self._holdings.withheld)
 
-    def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:
-        pages, most = self._room(links, mask)
+    def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
+        """Offer messages to one neighbour, or to several by broadcast."""
+        pages, most = self._room(contacts, mask)
         if pages <= 0 or most <= 0:
             return
         frames: list[Frame] = []
         entry_of = self._holdings.entry_of
-        for page in self._pages(self._ranked(links[0], mask, most))[:pages]:
+        link = contacts[0].link
+        for page in self._pages(self._ranked(contacts[0], mask, most), link.body_bytes_max)[:pages]:
             frames.append(self._page([copy.entry or entry_of(copy) for copy in page]))
             page_mask = mask_of([copy.slot for copy in page])
-            for contact in links:
+            for contact in contacts:
                 self._note_offer(contact, page_mask, now)
-        if frames:
-            self._outputs.send(frames, to)
+        if frames and len(contacts) == 1:
+            link.send(frames)
+        elif frames:
+            self._outputs.broadcast(frames)
 
-    def _room(self, contacts: Sequence[Contact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
+    def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
         """How many pages, and how many messages, may be offered now."""
         pages = _OPEN_PAGES_MAX - max(len(each.offering.open) for each in contacts)
-        most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * self._page_entries)
+        page_entries = contacts[0].link.body_bytes_max // _ENTRY_BYTES  # At most; ids take their part of it.
+        most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * page_entries)
         return pages, most
 
-    def _note_offer(self, contact: Contact, mask: int, now: int) -> None:
+    def _note_offer(self, contact: ExchangeContact, mask: int, now: int) -> None:
         offering = contact.offering
         offer = offering.open[self._serial] = OpenOffer(mask)
         offering.offered |= mask
         offering.offered_us = now
         self._wait_for_answer(contact, offer, now)
 
-    def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:
+    def _wait_for_answer(self, contact: ExchangeContact, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
         patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.recovery.timeout_us)
         if offer.tries:
@@ -159,7 +163,7 @@ class Offers:
         self._serial += 1
         return Offer(self._serial, tuple(entries))
 
-    def _ranked(self, contact: Contact, mask: int, most: int) -> list[Copy]:
+    def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
         view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
         fresh = candidates.unranked(mask)
@@ -174,7 +178,7 @@ class Offers:
         copies = self._cache.copies
         return sorted([copy for slot in bits(mask) if (copy := copies[slot]) is not None], key=_SENDING_ORDER)
 
-    def _pages(self, copies: list[Copy]) -> list[list[Copy]]:
+    def _pages(self, copies: list[Copy], page_bytes: int) -> list[list[Copy]]:
         pages: list[list[Copy]] = []
         page: list[Copy] = []
         room = 0
@@ -183,12 +187,12 @@ class Offers:
             if size > room or len(page) >= self._entries_max:
                 page = []
                 pages.append(page)
-                room = self._page_bytes
+                room = page_bytes
             page.append(copy)
             room -= size
         return pages
 
-    def _offer_partials(self, contact: Contact, now: int) -> None:
+    def _offer_partials(self, contact: ExchangeContact, now: int) -> None:
         """Half-received messages are offered too, with the pieces that are here; again when there are more."""
         view, cache = contact.view, self._cache
         if view is None or not cache.partial:
@@ -211,9 +215,9 @@ class Offers:
             entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege, pieces)
             offer = self._page([entry])
             self._note_offer(contact, 0, now)
-            self._outputs.send((offer,), contact.link.peer)
+            contact.link.send((offer,))
 
-    def repeat(self, contact: Contact, now: int) -> None:
+    def repeat(self, contact: ExchangeContact, now: int) -> None:
         """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
         offering, copies = contact.offering, self._cache.copies
         if now > contact.overdue_us:
@@ -238,11 +242,11 @@ class Offers:
             if not offer.mask:
                 offering.partials.clear()
         if frames:
-            self._outputs.send(frames, contact.link.peer)
+            contact.link.send(frames)
 
     # --- what is asked for ---------------------------------------------------------------------------------
 
-    def take_request(self, contact: Contact, frame: Request, now: int) -> None:
+    def take_request(self, contact: ExchangeContact, frame: Request, now: int) -> None:
         """Queue what the neighbour asks for."""
         link = contact.link
         answered = [mask for serial in frame.offers if (mask := contact.offering.answered(serial)) is not None]
@@ -256,12 +260,12 @@ class Offers:
         else:
             self._end_turn(contact, now)
 
-    def all_answered(self, contact: Contact, now: int) -> None:
+    def all_answered(self, contact: ExchangeContact, now: int) -> None:
         """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
         if contact.timers.due[OFFER] == NEVER and self._new_for(contact):
             contact.timers.arm(OFFER, now)
 
-    def _wait_for_others(self, contact: Contact, asked: int, now: int) -> None:
+    def _wait_for_others(self, contact: ExchangeContact, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""
         outbox = contact.link.outbox
         if outbox.recovery.in_flight or not self._share_wait_us:
@@ -271,15 +275,14 @@ class Offers:
                 outbox.wait(now + self._share_wait_us)
                 return
 
-    def take_ack(self, contact: Contact, frame: Ack, now: int) -> None:
-        """The neighbour has these in memory."""
-        self._serving.acknowledge(contact.link, frame, now)
+    def acknowledged(self, contact: ExchangeContact, now: int) -> None:
+        """The neighbour has acknowledged something."""
         if not contact.link.outbox.jobs:
             if self._prompt(contact) and (self._new_for(contact) or (self._cache.partial and self._few_links())):
                 contact.timers.arm(OFFER, now)
             self._end_turn(contact, now)
 
-    def _prompt(self, contact: Contact) -> bool:
+    def _prompt(self, contact: ExchangeContact) -> bool:
         """Whether more may be offered as soon as there is room: with `offer_s_min` what came since has its own time."""
         return not self._gap_us or contact.timers.due[OFFER] == NEVER
 
@@ -288,13 +291,13 @@ class Offers:
         return len(self._contacts.all) <= _FEW_LINKS
 
     @staticmethod
-    def _end_turn(contact: Contact, now: int) -> None:
+    def _end_turn(contact: ExchangeContact, now: int) -> None:
         """What the neighbour's review had shown it to lack is there: now for the rest."""
         agreement = contact.agreement
         if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
             contact.timers.arm(REVIEW, now)
 
 
-def _idle(contact: Contact) -> bool:
+def _idle(contact: ExchangeContact) -> bool:
     """Whether nothing is on its way to the neighbour, nor offered to it."""
     return not (contact.offering.open or contact.link.outbox.jobs)

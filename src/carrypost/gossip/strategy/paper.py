@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.strategy.offers import Offers
-from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.strategy.beliefs import Contact, OpenOffer
+    from carrypost.gossip.strategy.beliefs import ExchangeContact, OpenOffer
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.transfers import Transfers
@@ -31,12 +30,12 @@ class _Catalogues(Offers):
         for contact in self._contacts.all:
             contact.offering.withdraw()
             if contact.view is not None and (mask := contact.view.matches & offered):
-                self._offer([contact], mask, contact.link.peer, now)
+                self._offer([contact], mask, now)
 
-    def _room(self, contacts: Sequence[Contact], mask: int) -> tuple[int, int]:  # noqa: ARG002
+    def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002
         return mask.bit_count(), mask.bit_count()
 
-    def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:  # noqa: ARG002
+    def _wait_for_answer(self, contact: ExchangeContact, offer: OpenOffer, now: int) -> None:  # noqa: ARG002
         offer.due_us = NEVER  # Every announcement repeats it.
 
 
@@ -50,17 +49,16 @@ class Paper(Exchange):
         super().__init__(ground, transfers, departures)
         self.offers: _Catalogues = _Catalogues(ground, transfers, self.contacts)
 
-    def meet(self, contact: Contact, now: int) -> None:
+    def meet(self, contact: ExchangeContact, now: int) -> None:
         """Nothing is compared."""
-        Strategy.meet(self, contact, now)
+        self.review.conclude(contact, now)
 
-    def stale(self, contact: Contact, now: int) -> bool:
+    def stale(self, contact: ExchangeContact, now: int) -> bool:  # noqa: ARG002
         """Nothing is compared again."""
-        return Strategy.stale(self, contact, now)
+        return contact.offering.stalled
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """What is new is in the next catalogue."""
-        Strategy.gained(self, now, own=own, partial=partial)
 
     def announced(self, now: int) -> bool:
         """Offer everything."""

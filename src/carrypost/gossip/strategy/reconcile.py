@@ -106,8 +106,6 @@ class Step:
     """Slots of what the other side lacks, as its listings show."""
     wanted_mine: int
     """Slots of what it asked for by fingerprint, and so lacks too."""
-    finished: bool
-    """Nothing is left to compare on this branch; the run is over when that is so for all frames."""
 
 
 def opening(view: View) -> Digest:
@@ -126,7 +124,7 @@ def answer(view: View, digest: Digest) -> Step:
     _check(digest)
     wanted_mine = mask_of(view.find(digest.wanted)[0]) if digest.wanted else 0
     if not digest.buckets:
-        return Step(None, 0, wanted_mine, finished=True)
+        return Step(None, 0, wanted_mine)
     mine_only = 0
     buckets: list[Bucket] = []
     wanted: list[int] = []
@@ -138,7 +136,7 @@ def answer(view: View, digest: Digest) -> Step:
             wanted += missing
             mine_only |= view.mask(bucket.depth, bucket.prefix) & ~mask_of(found)
     reply = Digest(view.digest, digest.round + 1, tuple(buckets), tuple(wanted))
-    return Step(reply, mine_only, wanted_mine, finished=not buckets)
+    return Step(reply, mine_only, wanted_mine)
 
 
 def split(digest: Digest, mtu_bytes: int) -> list[Digest]:

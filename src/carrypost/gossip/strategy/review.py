@@ -19,12 +19,11 @@ from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.strategy.states import SYNCED, UNDECIDED, ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.transfers.accounts import price
-from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Digest, Frame
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.strategy.beliefs import Contact
+    from carrypost.gossip.strategy.beliefs import ExchangeContact
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
 
@@ -55,18 +54,18 @@ class Review:
         self._number = 0
         self._wait_us = round(self._settings.coalesce_s * 1e6)
 
-    def begin(self, contact: Contact, now: int) -> None:
+    def begin(self, contact: ExchangeContact, now: int) -> None:
         """A contact began, or its profile changed."""
         if self._node < contact.link.node:
             self.ask(contact, now)
         else:
             contact.timers.arm(REVIEW, now + self._wait_us)
 
-    def conclude(self, contact: Contact, now: int) -> None:
+    def conclude(self, contact: ExchangeContact, now: int) -> None:
         """Compare nothing: the neighbour may lack anything that it is not known to have."""
         self._agree(contact, ReviewRun(0, 0), now)
 
-    def ask(self, contact: Contact, now: int) -> None:
+    def ask(self, contact: ExchangeContact, now: int) -> None:
         """Begin a run, if it is known what the neighbour wants."""
         view = contact.view
         if view is None:
@@ -83,7 +82,7 @@ class Review:
         contact.link.budgets.charge(_RUN_COST)
         self._send(contact, run, reconcile.opening(view), 0)
 
-    def due(self, contact: Contact, now: int) -> bool:
+    def due(self, contact: ExchangeContact, now: int) -> bool:
         """Whether it is time to begin anew: beliefs go stale.
 
         A review is repeated every so many announcements, by the smaller id if it can.
@@ -95,10 +94,10 @@ class Review:
         return True
 
     @staticmethod
-    def _patience_us(contact: Contact) -> int:
+    def _patience_us(contact: ExchangeContact) -> int:
         return _RETRY_US << min(contact.agreement.tries, _RETRY_DOUBLINGS)
 
-    def take(self, contact: Contact, frame: Digest, now: int) -> None:
+    def take(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
         self._departures.sweep()
         offering = frame.round % 2 == 1
@@ -125,7 +124,7 @@ class Review:
         if not run.questions:
             self._end(contact, run, now, offering=offering)
 
-    def _answering(self, contact: Contact, view: View, frame: Digest, now: int) -> ReviewRun | None:
+    def _answering(self, contact: ExchangeContact, view: View, frame: Digest, now: int) -> ReviewRun | None:
         """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
         agreement = contact.agreement
         run = agreement.answering
@@ -135,14 +134,15 @@ class Review:
                     return None
                 agreement.give_way()
             self._holdings.invite()
-            run = agreement.answering = ReviewRun(frame.run, view.known)
+            run = ReviewRun(frame.run, view.known)
             run.free = contact.link.budgets.runs.take(1, now)
+            agreement.answer(run)
         if frame.round == 0 and run is not None:
             run.openings += 1
             run.free = run.free and run.openings <= _OPENINGS_MAX
         return run
 
-    def _end(self, contact: Contact, run: ReviewRun, now: int, *, offering: bool) -> None:
+    def _end(self, contact: ExchangeContact, run: ReviewRun, now: int, *, offering: bool) -> None:
         """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
         agreement = contact.agreement
         if offering or self._same(contact):
@@ -155,13 +155,13 @@ class Review:
             else:
                 self.ask(contact, now)
 
-    def _same(self, contact: Contact) -> bool:
+    def _same(self, contact: ExchangeContact) -> bool:
         """Whether the two want the same: then one run serves both."""
         return contact.view is not None and contact.view is self._own.view
 
-    def _send(self, contact: Contact, run: ReviewRun, digest: Digest, answers: int) -> None:
+    def _send(self, contact: ExchangeContact, run: ReviewRun, digest: Digest, answers: int) -> None:
         run.asked_us = self._holdings.now_us
-        pages = reconcile.split(digest, self._settings.mtu_bytes - FRAME_ROOM)
+        pages = reconcile.split(digest, contact.link.body_bytes_max)
         frames: list[Frame] = []
         for part, page in enumerate(pages):
             number = 0
@@ -175,10 +175,10 @@ class Review:
                     page, number=number, answers=answers, part=part, parts=len(pages), run=run.number
                 )
             )
-        self._outputs.send(frames, contact.link.peer)
+        contact.link.send(frames)
 
     @staticmethod
-    def _agree(contact: Contact, run: ReviewRun, now: int) -> None:
+    def _agree(contact: ExchangeContact, run: ReviewRun, now: int) -> None:
         contact.agreement.agree()
         contact.link.learn(run.snapshot)
         contact.link.unlearn(run.mine_only)

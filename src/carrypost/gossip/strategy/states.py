@@ -53,6 +53,7 @@ Why
 from __future__ import annotations
 
 import enum
+import sys
 
 from carrypost.errors import StateError
 
@@ -162,6 +163,13 @@ class Agreement:
         self.tries = 0
         """Runs begun since the last one that was over."""
 
+    def count_announcement(self, most: int = sys.maxsize) -> bool:
+        """Count an announcement of the neighbour, unless so many were counted since the last review."""
+        if self.announcements >= most:
+            return False
+        self.announcements += 1
+        return True
+
     def profile_known(self) -> None:
         """It is known what the neighbour wants."""
         self._move(Move.PROFILE_KNOWN)
@@ -178,6 +186,10 @@ class Agreement:
         self.asking = run
         self.peer_lacks = self.announcements = 0
         self.tries += 1
+
+    def answer(self, run: ReviewRun) -> None:
+        """Answer a run that the neighbour begins."""
+        self.answering = run
 
     def give_way(self) -> None:
         """Give up the own run, if there is one, because the neighbour's serves both."""

@@ -7,8 +7,23 @@ forger and link addresses are not.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.interest.matcher import Matcher
 
 _SECOND_US = 1_000_000
+_PROFILE_BURST_S = 5.0
+_PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
+"""To compile a pattern, and to match a message against a profile (`gossip.transfers.accounts`)."""
+_PROFILE_US = 50_000
+"""One whose selectors took longer counts as several: two a second of the longest would take half of a core."""
+_PROFILES_FREE = 0.75
+"""While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
+_RUNS_PER_S = 0.1
+"""Reconciliations that a neighbour may begin at no cost: one at the beginning of a contact, then every few minutes."""
+_RUNS_BURST_S = 40.0
 
 
 class Budget:
@@ -77,3 +92,47 @@ class Volume:
             return False
         self._frames_full_us, self._bytes_full_us = frames_after_us, bytes_after_us
         return True
+
+
+class Budgets:
+    """What the neighbour may make this host do."""
+
+    __slots__ = ("answers", "common", "forgeries", "profiles", "runs", "tally", "volume")
+
+    def __init__(self, limits: Limits) -> None:
+        self.volume = Volume(limits.link_frames_per_s, limits.link_bytes_per_s)
+        self.forgeries = Budget(limits.link_forgeries_per_s)
+        self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
+        """For learning its profiles."""
+        self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
+        """For telling it this host's."""
+        self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
+        """For reconciliations that it begins."""
+        self.tally = 0
+        """What its frames led to, less what they cost beyond their price, since `take_tally` (`transfers.accounts`)."""
+        self.common = 0
+        """What it cost that is charged to all addresses together, and not to this one."""
+
+    def credit(self, worth: int) -> None:
+        """Credit what came from the neighbour by what it led to."""
+        self.tally += worth
+
+    def charge(self, cost: int) -> None:
+        """Charge what it cost beyond the price of its frames."""
+        self.tally -= cost
+
+    def take_tally(self) -> tuple[int, int]:
+        """What its frames were worth since the last call, and what is charged to all addresses together."""
+        tally, common = self.tally, self.common
+        self.tally = self.common = 0
+        return tally, common
+
+    def learnt(self, profile: Matcher, copies: int, now: int) -> None:
+        """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
+        selecting_us = profile.selecting_us
+        cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + selecting_us
+        self.profiles.spend(selecting_us // _PROFILE_US, now)
+        if self.profiles.share(now) < _PROFILES_FREE:
+            self.tally -= cost
+        else:
+            self.common += cost

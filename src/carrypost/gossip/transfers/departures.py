@@ -11,12 +11,9 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.link import Link
 
 
 class Departures:
@@ -51,12 +48,8 @@ class Departures:
                 self._leave(copies, reason)
         released = self._holdings.take_released()
         if released:
-            for link in self._all_links():
+            for link in self._links:
                 link.forget_slots(released)
-
-    def _all_links(self) -> Iterator[Link]:
-        yield from self._links
-        yield from self._layers.links()
 
     def _leave(self, copies: list[Copy], reason: Reason) -> None:
         expired = reason is Reason.EXPIRED
@@ -67,6 +60,6 @@ class Departures:
             self._outputs.drop(dropped, reason)
         self._layers.left(copies, reason)
         self._holdings.clear(copies, expired=expired)
-        for outbox in [link.outbox for link in self._all_links() if link.outbox.jobs]:
+        for outbox in [link.outbox for link in self._links if link.outbox.jobs]:
             for copy in copies:
                 outbox.cancel(copy.slot)

@@ -8,7 +8,7 @@ from carrypost.config import Limits, Settings
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.transfers.links import Links
+from carrypost.gossip.transfers.link import Links
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 

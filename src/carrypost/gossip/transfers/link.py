@@ -1,36 +1,44 @@
-"""One link to a neighbour: an address, what may be asked of this host over it, what comes in and what goes out.
+"""The links of a host: of each its address, what may be asked of this host over it, what comes in and what goes out.
 
 A link is known by its address, never by the node that it claims to be, so a forger who claims somebody's name gets a
 link of its own. Who is behind it, and whether the two hear each other, is found by `gossip.discovery`; what is offered
 over it is decided by `gossip.strategy`. Here messages are moved.
+
+A link sends frames (`send`), and hands those that come over it to whatever takes their kind (`receive`). That of a
+neighbour sends datagrams to an address that the driver knows. A layer may have links that send in another way, for
+example through a neighbour: it derives them from `Link`, overrides `send`, and gives them the size of a datagram that
+is left inside its own frames. What comes inside such frames is handed to `receive_inner`.
+
+`Links` holds all of them, those of neighbours and those of layers alike, and what they have in common: their timers,
+what takes their frames, and their accounts.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.budget import Budget, Volume
+from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
+from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
-from carrypost.gossip.transfers.outbox import Outbox
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
+from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, Profile, ProfileRequest, Request
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.config import Limits, Settings
-    from carrypost.gossip.interest.matcher import Matcher
+    from collections.abc import Callable, Iterator, Sequence
 
-_PROFILE_BURST_S = 5.0
-_PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
-"""To compile a pattern, and to match a message against a profile (`gossip.transfers.accounts`)."""
-_PROFILE_US = 50_000
-"""One whose selectors took longer counts as several: two a second of the longest would take half of a core."""
-_PROFILES_FREE = 0.75
-"""While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
-_RUNS_PER_S = 0.1
-"""Reconciliations that a neighbour may begin at no cost: one at the beginning of a contact, then every few minutes."""
-_RUNS_BURST_S = 40.0
+    from carrypost.config import Settings
+    from carrypost.gossip.outputs import Outputs
+
+_INTRODUCTIONS = (Announce, Profile, ProfileRequest)
+"""Kinds that are sent to whoever is heard; all others only where a contact has begun."""
+_BEFORE_USABLE = (Profile, ProfileRequest, Request)
+"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
 
 
 class Standing(enum.IntEnum):
@@ -46,50 +54,6 @@ class Standing(enum.IntEnum):
 STRANGER, TAKER, GIVER = Standing
 
 
-class Budgets:
-    """What the neighbour may make this host do."""
-
-    __slots__ = ("answers", "common", "forgeries", "profiles", "runs", "tally", "volume")
-
-    def __init__(self, limits: Limits) -> None:
-        self.volume = Volume(limits.link_frames_per_s, limits.link_bytes_per_s)
-        self.forgeries = Budget(limits.link_forgeries_per_s)
-        self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
-        """For learning its profiles."""
-        self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
-        """For telling it this host's."""
-        self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
-        """For reconciliations that it begins."""
-        self.tally = 0
-        """What its frames led to, less what they cost beyond their price, since `take_tally` (`transfers.accounts`)."""
-        self.common = 0
-        """What it cost that is charged to all addresses together, and not to this one."""
-
-    def credit(self, worth: int) -> None:
-        """Credit what came from the neighbour by what it led to."""
-        self.tally += worth
-
-    def charge(self, cost: int) -> None:
-        """Charge what it cost beyond the price of its frames."""
-        self.tally -= cost
-
-    def take_tally(self) -> tuple[int, int]:
-        """What its frames were worth since the last call, and what is charged to all addresses together."""
-        tally, common = self.tally, self.common
-        self.tally = self.common = 0
-        return tally, common
-
-    def learnt(self, profile: Matcher, copies: int, now: int) -> None:
-        """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
-        selecting_us = profile.selecting_us
-        cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + selecting_us
-        self.profiles.spend(selecting_us // _PROFILE_US, now)
-        if self.profiles.share(now) < _PROFILES_FREE:
-            self.tally -= cost
-        else:
-            self.common += cost
-
-
 class Beliefs(Protocol):
     """What a strategy keeps about a link, for itself: here only so that freed slots are forgotten there, too."""
 
@@ -101,25 +65,124 @@ class Link:
     """One link of this host."""
 
     __slots__ = (
-        "beliefs", "budgets", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
+        "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "beliefs", "body_bytes_max", "broadcast",
+        "budgets", "datagram_bytes_max", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
         "served_pieces", "standing", "timers", "usable",
     )  # fmt: skip
 
-    def __init__(self, peer: str, settings: Settings, schedule: Schedule, *, stop_and_wait: bool = False) -> None:
+    def __init__(
+        self,
+        peer: str,
+        links: Links,
+        *,
+        datagram_bytes_max: int | None = None,
+        broadcast: bool = True,
+        stop_and_wait: bool = False,
+    ) -> None:
+        settings = links.settings
+        self._links, self._handlers, self._outputs = links, links.handlers, links.outputs
+        self._waste_max = settings.limits.link_waste_per_s
         self.peer = peer
         """The address."""
+        self.datagram_bytes_max = datagram_bytes_max or settings.mtu_bytes
+        self.body_bytes_max = self.datagram_bytes_max - FRAME_ROOM
+        """What is sent over it is cut into frames whose bodies have so many bytes at most."""
+        self.broadcast = broadcast
+        """Whether the other side hears what is sent to everybody in reach. All such links have one size."""
         self.node = NodeId("")
         """Whom the other side claims to be."""
         self.prefix = b""
         """The name by which requests call it."""
         self.usable = False
         """Whether messages may be exchanged over it: changed by `Links`."""
+        self.begun_us = NEVER
+        """When it was first known that this contact has begun for the other side as well."""
         self.standing = STRANGER
         self.budgets = Budgets(settings.limits)
-        self.timers = Timers(schedule)
-        self.outbox = Outbox(settings, self.timers, stop_and_wait=stop_and_wait)
+        self.timers = Timers(links.schedule)
+        self.outbox = Outbox(
+            self.timers, self.datagram_bytes_max, settings.window_bytes_max, stop_and_wait=stop_and_wait
+        )  # fmt: skip
         self.beliefs: Beliefs | None
         self.clear()
+
+    # --- frames --------------------------------------------------------------------------------------------
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Send frames to the other side."""
+        self._outputs.send(frames, self.peer)
+
+    def receive(self, frames: Sequence[Frame], now: int, *, cost: int = 0) -> bool:
+        """Take frames that came over the link, one by one, but small messages together.
+
+        Returns False if they said nothing new. `cost` is what their sender is charged beside them.
+        """
+        new = False
+        parcels: list[OpenParcel] = []
+        for number, frame in enumerate(frames, 1):
+            # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
+            if type(frame) is OpenParcel and self.usable:
+                parcels.append(frame)
+                continue
+            cost += price(frame)
+            if not self.usable and not self._listens_to(frame):
+                # What a stranger says changes nothing, so it must not cost a round over all links.
+                self._outputs.refuse("not-linked" if self.node else "unannounced", self.peer)
+                continue
+            new = self._take(frame, now) or new
+            # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
+            if cost - self.budgets.tally > self._waste_max:
+                self._outputs.refuse("muted", self.peer, count=len(frames) - number)
+                break
+        if parcels:
+            cost += PARCEL * len(parcels)
+            if self.usable:
+                self._handlers[OpenParcel](self, parcels, now)
+                new = True
+            else:  # An announcement among the frames ended the contact: nobody would send acknowledgements.
+                self._outputs.refuse("not-linked", self.peer, count=len(parcels))
+        worth, common = self.budgets.take_tally()
+        self._links.accounts.charge(self.peer, cost - worth, now, common=common)
+        return new
+
+    def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
+        """Take frames that came inside another one, over another link."""
+        if self._links.accounts.listens(self.peer, now, neighbour=self.usable):
+            self._links.stir()
+            self.receive(frames, now)
+        else:
+            self._outputs.refuse("muted", self.peer, count=len(frames))
+
+    def _listens_to(self, frame: Frame) -> bool:
+        """Whether a frame is taken while messages may not be exchanged."""
+        return type(frame) is Announce or (bool(self.node) and type(frame) in _BEFORE_USABLE)
+
+    def _take(self, frame: Frame, now: int) -> bool:
+        """Hand a frame to what takes its kind. Returns False if it said nothing new."""
+        kind = type(frame)
+        handler = self._handlers.get(kind)
+        if handler is None:  # Of a layer that this host has not, or not now.
+            self._outputs.refuse("kind", self.peer)
+            return True
+        try:
+            new = handler(self, frame, now) is not False
+        except RemoteError as error:
+            self._outputs.refuse(error.reason, self.peer)
+            return True
+        if self.begun_us == NEVER and kind not in _INTRODUCTIONS:
+            self.begun_us = now
+        return new
+
+    # --- the contact ---------------------------------------------------------------------------------------
+
+    def begin(self, now: int, *, answer: bool) -> None:
+        """A contact begins; `answer`: it has begun for the other side already."""
+        self.begun_us = now if answer else NEVER
+
+    def begun(self, now: int) -> None:
+        """Note that the contact has begun for the other side as well, unless that is known."""
+        if self.begun_us == NEVER:
+            self.begun_us = now
 
     def clear(self) -> None:
         """The contact is over: what came, and what was on its way, is gone."""
@@ -181,3 +244,89 @@ class Link:
             self.served_pieces.pop(slot, None)
         if self.beliefs is not None:
             self.beliefs.forget_slots(mask)
+
+
+class Links:
+    """The links of one host."""
+
+    __slots__ = (
+        "_by_peer",
+        "_stirred",
+        "accounts",
+        "ended",
+        "get",
+        "handlers",
+        "outputs",
+        "schedule",
+        "settings",
+        "usable",
+    )
+
+    def __init__(self, settings: Settings, outputs: Outputs) -> None:
+        self.settings, self.outputs = settings, outputs
+        self._by_peer: dict[str, Link] = {}
+        self.get: Callable[[str], Link | None] = self._by_peer.get
+        """The link of an address. Asked for every datagram."""
+        self.usable: list[Link] = []
+        """Those over which messages may be exchanged. Replaced, never changed, when one opens or closes."""
+        self.schedule = Schedule()
+        """When the first of their timers is due."""
+        self.accounts = Accounts(settings.limits)
+        self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
+        """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
+        taken together, as a list. One that returns False found nothing new."""
+        self.ended: list[Link] = []
+        """Links that were removed while they were usable: what they leave behind is cleared when the step ends."""
+        self._stirred = False
+
+    def __len__(self) -> int:
+        return len(self._by_peer)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._by_peer.values())
+
+    def __getitem__(self, peer: str) -> Link:
+        return self._by_peer[peer]
+
+    def add(self, link: Link) -> None:
+        """Keep a new link."""
+        self._by_peer[link.peer] = link
+        self.schedule.add(link.timers)
+
+    def remove(self, link: Link) -> None:
+        """Forget a link. Neighbours have ended their contact before; of another link that ends here, too."""
+        if link.usable:
+            self.ended.append(link)
+        self.open(link, usable=False)
+        del self._by_peer[link.peer]
+        self.schedule.remove(link.timers)
+
+    def open(self, link: Link, *, usable: bool) -> None:
+        """Let messages be exchanged over a link, or no longer."""
+        link.usable = usable
+        self.usable = [link for link in self if link.usable]
+
+    def stir(self) -> None:
+        """Have all links looked at when the step ends: something came over another one than it began with."""
+        self._stirred = True
+
+    def settle(self) -> bool:
+        """Return True if `stir` was called since the last call."""
+        stirred, self._stirred = self._stirred, False
+        return stirred
+
+    def take_ended(self) -> list[Link]:
+        """Take the links that were removed while they were usable."""
+        ended, self.ended = self.ended, []
+        return ended
+
+    def close(self) -> None:
+        """Let go of everything that refers back to the links: the host is done with them."""
+        self.handlers.clear()
+        self._by_peer.clear()
+        self.usable = []
+
+    @property
+    def sending(self) -> bool:
+        """Whether anything is on its way to a neighbour."""
+        return any(link.outbox.jobs for link in self.usable)

@@ -32,7 +32,6 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from random import Random
 
-    from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy
 
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
@@ -172,10 +171,12 @@ class Outbox:
         "not_before_us", "recovery", "retransmissions", "stop_and_wait",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, timers: Timers, *, stop_and_wait: bool = False) -> None:
+    def __init__(
+        self, timers: Timers, datagram_bytes: int, window_bytes_max: int, *, stop_and_wait: bool = False
+    ) -> None:
         self._timers = timers
         self.stop_and_wait = stop_and_wait
-        self._datagram_bytes, self._window_bytes_max = settings.mtu_bytes, settings.window_bytes_max
+        self._datagram_bytes, self._window_bytes_max = datagram_bytes, window_bytes_max
         self.jobs: dict[int, Job] = {}
         self.clear()
 

@@ -14,7 +14,6 @@ from carrypost.gossip.slots import mask_of, without
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import ENTRY, FRAME
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
@@ -55,9 +54,7 @@ class Requests:
         self._limits = ground.limits
         self._wants = wants
         self._declined = declined
-        room = ground.settings.mtu_bytes - FRAME_ROOM
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
-        self._page_handles = min(self._limits.request_handles_max, room // _HANDLE_BYTES)
 
     def take_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
         """Note what the neighbour has; it is answered at the end of the step, several offers together.
@@ -157,7 +154,7 @@ class Requests:
         link.timers.arm(REQUEST_AGAIN, due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
-            self._outputs.send(frames, link.peer)
+            link.send(frames)
 
     def _missing(self, want: Want) -> int:
         entry = want.entry
@@ -169,7 +166,7 @@ class Requests:
     def _request_frames(
         self, link: Link, serials: tuple[int, ...], handles: list[int], parts: list[PieceRequest]
     ) -> list[Frame]:
-        step, to = self._page_handles, link.prefix
+        step, to = min(self._limits.request_handles_max, link.body_bytes_max // _HANDLE_BYTES), link.prefix
         if len(serials) + len(handles) <= step and not parts:
             return [Request(to, serials, tuple(handles))] if serials or handles else []
         return [
@@ -189,7 +186,7 @@ class Requests:
         inbox = link.inbox
         earlier = inbox.receipts.note(serials)
         if earlier:
-            self._outputs.send(earlier, link.peer)
+            link.send(earlier)
         if last or inbox.receipts.count >= _ACK_FRAMES:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
@@ -204,7 +201,7 @@ class Requests:
             self._request(link, fresh, serials, now)
         if link.timers.due[ACKNOWLEDGE] <= now:
             link.timers.cancel(ACKNOWLEDGE)
-            self._outputs.send((inbox.receipts.report(),), link.peer)
+            link.send((inbox.receipts.report(),))
 
     def repeat(self, link: Link, now: int) -> None:
         """Ask again. Each want has its own patience: that others come does not mean that this one was heard."""

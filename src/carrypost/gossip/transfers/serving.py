@@ -75,7 +75,7 @@ class Serving:
         if view is not None and view.wants(copy.descriptor, link.node):
             level += _WANTED
         skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
-        outbox.add(self._transfer.job(copy, wanted, level, skip_preamble=skip_preamble))
+        outbox.add(self._transfer.job(link, copy, wanted, level, skip_preamble=skip_preamble))
         return True
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
@@ -92,4 +92,4 @@ class Serving:
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         link.budgets.credit(price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at)
         for job in outbox.take_unfinished():
-            outbox.add(self._transfer.job(job.copy, job.more, job.level, skip_preamble=True))
+            outbox.add(self._transfer.job(link, job.copy, job.more, job.level, skip_preamble=True))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.transfers import outbox as ob
-from carrypost.gossip.transfers.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, Item, Job, Outbox
+from carrypost.gossip.transfers.outbox import SMALL_HEADER_BYTES, Item, Job, Outbox
 from carrypost.gossip.wire.frames import (
     BlankData,
     Data,
@@ -46,25 +46,24 @@ Unit = tuple[Frame, ...]
 class Transfer:
     """Builds the bursts of one host."""
 
-    __slots__ = ("_body_bytes_max", "_holdings", "_outputs", "_rng", "_serial")
+    __slots__ = ("_holdings", "_outputs", "_rng", "_serial")
 
     def __init__(self, ground: Ground, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._rng = rng
         self._serial = 0
-        self._body_bytes_max = ground.settings.mtu_bytes - FRAME_ROOM
 
-    def job(self, copy: Copy, wanted: int, level: int, *, skip_preamble: bool = False) -> Job:
+    def job(self, link: Link, copy: Copy, wanted: int, level: int, *, skip_preamble: bool = False) -> Job:
         """Plan a message that a neighbour asked for; `skip_preamble`: it has descriptor and hash list already."""
-        descriptor = copy.descriptor
+        descriptor, body_bytes_max = copy.descriptor, link.body_bytes_max
         if descriptor.small:
             nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-            if nbytes <= self._body_bytes_max + ob.PARCEL_GAIN:
+            if nbytes <= body_bytes_max + ob.PARCEL_GAIN:
                 return Job(copy, wanted, level, b"", items=iter(ob.PARCEL_ITEMS), left=1, parcel=True, nbytes=nbytes)
-            if len(descriptor.wire) <= self._body_bytes_max:
+            if len(descriptor.wire) <= body_bytes_max:
                 return Job(copy, wanted, level, b"", items=iter(ob.SMALL_ITEMS), left=1)
         job = Job(copy, wanted, level, self._holdings.hashes(copy), copy.whole)
-        job.plan(self._body_bytes_max, self._rng, skip_preamble=skip_preamble)
+        job.plan(body_bytes_max, self._rng, skip_preamble=skip_preamble)
         return job
 
     def flush(self, links: list[Link], now: int) -> None:
@@ -81,8 +80,10 @@ class Transfer:
         shared: list[Unit] = []
         while outbox.retransmissions and recovery.open:
             lost, item = outbox.retransmissions.popleft()
-            alone.append(self._send(outbox, lost, item, now, shared=False))
-        others = [other.outbox for other in links if other is not link and other.outbox.jobs]
+            alone.append(self._send(link, lost, item, now, shared=False))
+        others = [each.outbox for each in links if each is not link and each.outbox.jobs and each.broadcast]
+        if not link.broadcast:
+            others = []
         if not others and not outbox.stop_and_wait:
             alone += self._parcels(outbox, now)
         while recovery.open and not outbox.waits_for_ack:
@@ -91,34 +92,36 @@ class Transfer:
                 break
             if others:
                 job.find_followers(others)
-            self._run(outbox, job, shared if job.followers else alone, now)
-        self._close(alone, link.peer)
-        self._close(shared, None)
+            self._run(link, job, shared if job.followers else alone, now)
+        if alone:
+            link.send(self._closed(alone, link.body_bytes_max))
+        if shared:
+            self._outputs.broadcast(self._closed(shared, link.body_bytes_max))
         if alone or shared:
             recovery.restart(now)
 
-    def _run(self, outbox: Outbox, job: Job, burst: list[Unit], now: int) -> None:
+    def _run(self, link: Link, job: Job, burst: list[Unit], now: int) -> None:
         """Send as much of one job as the window allows; in stop-and-wait the whole message counts as one."""
-        recovery = outbox.recovery
+        outbox, recovery = link.outbox, link.outbox.recovery
         job.begin()
         while job.left:
-            burst.append(self._send(outbox, job, job.take(), now))
+            burst.append(self._send(link, job, job.take(), now))
             if job.left and not recovery.open:
                 outbox.put_back(job)
                 job.release_followers(fast=True)
                 return
 
-    def _close(self, burst: list[Unit], to: str | None) -> None:
-        """Mark the end of a burst, so that it is acknowledged at once, and send it."""
-        if not burst:
-            return
-        frames = self._arranged(burst)
+    @classmethod
+    def _closed(cls, burst: list[Unit], body_bytes_max: int) -> list[Frame]:
+        """Return the frames of a burst, with its end marked, so that it is acknowledged at once."""
+        frames = cls._arranged(burst, body_bytes_max)
         final = frames[-1]
         if isinstance(final, OpenParcel | Data | StoredData | BlankData):
             frames[-1] = msgspec.structs.replace(final, last=True)
-        self._outputs.send(frames, to)
+        return frames
 
-    def _arranged(self, burst: list[Unit]) -> list[Frame]:
+    @staticmethod
+    def _arranged(burst: list[Unit], body_bytes_max: int) -> list[Frame]:
         """The frames in order, but descriptors that do not fit into a datagram with their payload go together.
 
         A frame spans no datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
@@ -130,11 +133,11 @@ class Transfer:
         payloads: list[Frame] = []
         room = 0
         for unit in burst:
-            size = self._bulky(unit)
+            size = _bulky(unit, body_bytes_max)
             if not size or size > room:
                 frames += payloads
                 payloads = []
-                room = self._body_bytes_max
+                room = body_bytes_max
             frames.append(unit[0])
             if size:
                 payloads.append(unit[1])
@@ -142,15 +145,6 @@ class Transfer:
             else:
                 frames += unit[1:]
         return frames + payloads
-
-    def _bulky(self, unit: Unit) -> int:
-        """Bytes of a small message's descriptor that does not fit into a datagram with its payload, else 0."""
-        descriptor = unit[0]
-        if len(unit) == 1 or not isinstance(descriptor, WholeDescriptor):
-            return 0
-        size = len(descriptor.descriptor.wire) + _DESCRIPTOR_HEADER_BYTES
-        fits = size + descriptor.descriptor.length + _DATA_HEADER_BYTES <= self._body_bytes_max
-        return 0 if fits else size
 
     def _parcels(self, outbox: Outbox, now: int) -> list[Unit]:
         """Send messages of one frame each, for one neighbour alone: what most bursts are."""
@@ -163,9 +157,10 @@ class Transfer:
         self._serial = serial
         return units
 
-    def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
+    def _send(self, link: Link, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
         self._serial = serial = self._serial + 1
         kind, index = item
+        body_bytes_max = link.body_bytes_max
         copy, descriptor = job.copy, job.copy.descriptor
         frames: Unit
         nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
@@ -173,18 +168,18 @@ class Transfer:
             hops, age_ms = _passed_on(copy, now)
             frames = (OpenParcel(copy.handle, serial, hops, age_ms, False, descriptor),)
         elif kind == ob.SMALL:
-            frames = (self._descriptor(copy, 0, serial, now), self._fragment(copy, 0, serial))
+            frames = (self._descriptor(copy, 0, serial, now, body_bytes_max), self._fragment(copy, 0, serial))
         elif kind == ob.FRAGMENT:
             frames = (self._fragment(copy, index, serial),)
             nbytes = descriptor.fragment_bytes + _DATA_HEADER_BYTES
         elif kind == ob.HASHES:
-            body = job.hashes[index * HASH_BYTES :][: self._body_bytes_max // HASH_BYTES * HASH_BYTES]
+            body = job.hashes[index * HASH_BYTES :][: body_bytes_max // HASH_BYTES * HASH_BYTES]
             frames = (HashList(copy.handle, serial, index, body),)
             nbytes = len(body) + _DATA_HEADER_BYTES
         else:
-            frames = (self._descriptor(copy, index, serial, now),)
-            nbytes = min(len(descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
-        outbox.sent(serial, (job, item), nbytes, now, shared=shared)
+            frames = (self._descriptor(copy, index, serial, now, body_bytes_max),)
+            nbytes = min(len(descriptor.wire), body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
+        link.outbox.sent(serial, (job, item), nbytes, now, shared=shared)
         return frames
 
     @staticmethod
@@ -200,13 +195,24 @@ class Transfer:
             return BlankData(handle, serial, index, False, length)
         return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length)
 
-    def _descriptor(self, copy: Copy, part: int, serial: int, now: int) -> Frame:
+    @staticmethod
+    def _descriptor(copy: Copy, part: int, serial: int, now: int, step: int) -> Frame:
         hops, age_ms = _passed_on(copy, now)
-        wire, step = copy.descriptor.wire, self._body_bytes_max
+        wire = copy.descriptor.wire
         if len(wire) <= step:
             return WholeDescriptor(copy.handle, serial, hops, age_ms, copy.descriptor)
         body = wire[part * step : (part + 1) * step]
         return DescriptorPart(copy.handle, serial, hops, age_ms, part, -(-len(wire) // step), body)
+
+
+def _bulky(unit: Unit, body_bytes_max: int) -> int:
+    """Bytes of a small message's descriptor that does not fit into a datagram with its payload, else 0."""
+    descriptor = unit[0]
+    if len(unit) == 1 or not isinstance(descriptor, WholeDescriptor):
+        return 0
+    size = len(descriptor.descriptor.wire) + _DESCRIPTOR_HEADER_BYTES
+    fits = size + descriptor.descriptor.length + _DATA_HEADER_BYTES <= body_bytes_max
+    return 0 if fits else size
 
 
 def _passed_on(copy: Copy, now: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
@@ -43,14 +43,16 @@ class Transfers:
         self.serving = Serving(ground, self._transfer)
         self._declined = Declined(ground, self.wants)
         self.requests = Requests(ground, self.wants, self._declined)
-        self.handlers: dict[type, Callable[..., None]] = {
-            fr.WholeDescriptor: self._take_preamble,
-            fr.DescriptorPart: self._take_preamble,
-            fr.HashList: self._take_preamble,
-            fr.Data: self._take_data,
-            fr.BlankData: self._take_data,
-        }
-        """Kinds of frames that a strategy need not see."""
+        self._links.handlers.update(
+            {
+                fr.WholeDescriptor: self._take_preamble,
+                fr.DescriptorPart: self._take_preamble,
+                fr.HashList: self._take_preamble,
+                fr.Data: self._take_data,
+                fr.BlankData: self._take_data,
+                fr.OpenParcel: self._take_parcels,
+            }
+        )
 
     def end(self, link: Link, now: int) -> None:
         """End the contact over a link; what it was asked for is asked of others who offer it."""
@@ -93,7 +95,7 @@ class Transfers:
         """Send what the windows of all links allow."""
         self._transfer.flush(self._links.usable, now)
 
-    def take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
+    def _take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
         """Take small messages, each of which came whole."""
         serials = self._parcels.take(link, frames, now)
         # Several bursts may come together, or the end of one first.

@@ -38,25 +38,28 @@ PATIENCE_US = 20_000_000
 LINK_SHARE = 8
 """One link may fill this part of the buffers for what is not verified yet."""
 
+_Buffer = tuple["Link", int, int]
+"""What came of a piece: over which link, under which handle, and its number."""
+
 
 class Wants:
     """All wants of one host, over all its links."""
 
     def __init__(self, ground: Ground) -> None:
-        self._outputs, self._links, self._own = ground.outputs, ground.links, ground.own
+        self._outputs, self._own = ground.outputs, ground.own
         self._cache, self._limits = ground.holdings.cache, ground.limits
-        self._sources: dict[MessageId, dict[str, tuple[Link, int]]] = {}
+        self._sources: dict[MessageId, dict[Link, int]] = {}
         """Who offers a message, and under which handle."""
-        self._open: dict[str, dict[int, Want]] = {}
+        self._open: dict[Link, dict[int, Want]] = {}
         """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
-        self._buffers: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        self._buffers: OrderedDict[_Buffer, int] = OrderedDict()
         """Bytes of the fragments by (link, handle, piece), stalest first; bounded by `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
-        self._stale: dict[str, OrderedDict[tuple[str, int, int], None]] = {}
+        self._stale: dict[Link, OrderedDict[_Buffer, None]] = {}
         """The keys of each link among them, stalest first."""
-        self._link_bytes: Counter[str] = Counter()
+        self._link_bytes: Counter[Link] = Counter()
         """Bytes of the fragments of each link."""
-        self._blocked: dict[tuple[str, MessageId], int] = {}
+        self._blocked: dict[tuple[Link, MessageId], int] = {}
         """What is not taken from whom, and until when."""
         self._asked: dict[MessageId, int] = {}
         """When somebody was asked for a message, and nothing came of it since."""
@@ -69,7 +72,7 @@ class Wants:
         if entry.length > limits.message_bytes_max:
             self._outputs.refuse("message-size", link.peer)
             return None
-        if self._blocked and self._blocked.get((link.peer, entry.message), 0) > now:
+        if self._blocked and self._blocked.get((link, entry.message), 0) > now:
             return None
         inbox, handle = link.inbox, entry.handle
         want = inbox.wants.get(handle)
@@ -82,14 +85,14 @@ class Wants:
             self._outputs.refuse("offers-open", link.peer)
             return None
         sources = self._sources.get(entry.message)
-        if sources is not None and link.peer in sources:
-            self.drop(link, sources[link.peer][1])  # It goes by another handle now.
+        if sources is not None and link in sources:
+            self.drop(link, sources[link])  # It goes by another handle now.
             sources = self._sources.get(entry.message)
         want = inbox.wants[handle] = Want(entry)
         if sources is None:
-            self._sources[entry.message] = {link.peer: (link, handle)}
+            self._sources[entry.message] = {link: handle}
         else:
-            sources[link.peer] = (link, handle)
+            sources[link] = handle
         return want
 
     def decline(self, link: Link, entry: OfferEntry) -> None:
@@ -102,13 +105,13 @@ class Wants:
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
-        source = self._sources.get(message, {}).get(link.peer)
-        want = link.inbox.wants.get(source[1]) if source else None
+        handle = self._sources.get(message, {}).get(link)
+        want = link.inbox.wants.get(handle) if handle is not None else None
         return want is not None and not want.entry.pieces
 
     def sources(self, message: MessageId) -> list[tuple[Link, int]]:
         """The links that offer this message, and their handles for it."""
-        return list(self._sources.get(message, {}).values())
+        return list(self._sources.get(message, {}).items())
 
     def asked(self, message: MessageId, now: int) -> None:
         """Note that a neighbour is asked for a message."""
@@ -127,12 +130,12 @@ class Wants:
     def requested_elsewhere(self, message: MessageId, link: Link, now: int) -> int:
         """Pieces of the message that other neighbours were asked for and may still send."""
         sources = self._sources.get(message)
-        if not sources or (len(sources) == 1 and link.peer in sources):
+        if not sources or (len(sources) == 1 and link in sources):
             return 0
         if now - self._asked.get(message, now) >= PATIENCE_US:
             return 0
         asked = 0
-        for other, handle in sources.values():
+        for other, handle in sources.items():
             if other is not link and (want := other.inbox.wants.get(handle)):
                 asked |= want.requested
         return asked
@@ -151,7 +154,7 @@ class Wants:
         message = want.entry.message
         sources = self._sources.get(message)
         if sources is not None:
-            sources.pop(link.peer, None)
+            sources.pop(link, None)
             if not sources:
                 del self._sources[message]
                 self._asked.pop(message, None)
@@ -166,7 +169,7 @@ class Wants:
             if sources is None:
                 continue
             self._asked.pop(copy.id, None)
-            for link, handle in sources.values():
+            for link, handle in sources.items():
                 want = link.inbox.wants[handle]
                 self._close(link, want)
                 if not want.entry.pieces:
@@ -180,7 +183,7 @@ class Wants:
         if self._buffers:
             for piece in list(want.fragments):
                 self.free(link, handle, piece)
-        if self._open and (opened := self._open.get(link.peer)):
+        if self._open and (opened := self._open.get(link)):
             opened.pop(handle, None)
         del inbox.wants[handle]
         inbox.closed[handle] = want.entry
@@ -193,8 +196,8 @@ class Wants:
         """End all wants of a contact that is over. Whole pieces stay in the cache, fragments go."""
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
-        self._open.pop(link.peer, None)
-        self._blocked = {key: until for key, until in self._blocked.items() if key[0] != link.peer}
+        self._open.pop(link, None)
+        self._blocked = {key: until for key, until in self._blocked.items() if key[0] is not link}
 
     def block_from(self, link: Link, handle: int, reason: str, until_us: int) -> None:
         """Do not take this message from this neighbour for a while.
@@ -206,65 +209,62 @@ class Wants:
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._cache.loosen()  # Nothing is kept free for it any more.
-        self._blocked[link.peer, want.entry.message] = until_us
+        self._blocked[link, want.entry.message] = until_us
         if len(self._blocked) > self._limits.offers_open_max:
             del self._blocked[next(iter(self._blocked))]
 
     def blocked(self, link: Link, message: MessageId) -> bool:
         """Whether it was not to be taken from this neighbour for a while."""
-        return (link.peer, message) in self._blocked
+        return (link, message) in self._blocked
 
     def forgive(self, link: Link, message: MessageId) -> None:
         """Let a message be taken from this neighbour again."""
-        self._blocked.pop((link.peer, message), None)
+        self._blocked.pop((link, message), None)
 
     def opened(self, link: Link, handle: int, want: Want) -> None:
         """Note one more half-received message; the stalest one of the fullest link makes room for it."""
-        mine = self._open.setdefault(link.peer, {})
+        mine = self._open.setdefault(link, {})
         mine[handle] = want
         limit = self._limits.partials_max
-        peer = link.peer
+        fullest = link
         if len(mine) <= max(1, limit // LINK_SHARE):
             if len(self._open) == 1 or sum(map(len, self._open.values())) <= limit:
                 return
-            peer = max(self._open, key=lambda each: len(self._open[each]))
-        stale_handle, stale = next(iter(self._open[peer].items()))
-        self._outputs.refuse("partials", peer)
-        del self._open[peer][stale_handle]
+            fullest = max(self._open, key=lambda each: len(self._open[each]))
+        stale_handle, stale = next(iter(self._open[fullest].items()))
+        self._outputs.refuse("partials", fullest.peer)
+        del self._open[fullest][stale_handle]
         for piece in list(stale.fragments):
-            self.free(self._links[peer], stale_handle, piece)
+            self.free(fullest, stale_handle, piece)
         stale.clear()
 
     def charge(self, link: Link, handle: int, piece: int, nbytes: int) -> None:
         """Charge one more fragment of a piece; the stalest pieces of this link, then of all links, make room for it."""
-        peer = link.peer
-        key = (peer, handle, piece)
+        key = (link, handle, piece)
         nbytes += FRAGMENT_BYTES
         self._buffer_bytes += nbytes
-        self._link_bytes[peer] += nbytes
+        self._link_bytes[link] += nbytes
         self._buffers[key] = self._buffers.pop(key, 0) + nbytes
-        mine = self._stale.setdefault(peer, OrderedDict())
+        mine = self._stale.setdefault(link, OrderedDict())
         mine[key] = mine.pop(key, None)
         limit = self._limits.fragment_buffer_bytes_max
-        while self._link_bytes[peer] > limit // LINK_SHARE and len(mine) > 1:
+        while self._link_bytes[link] > limit // LINK_SHARE and len(mine) > 1:
             self._discard(next(iter(mine)))
         while self._buffer_bytes > limit and len(self._buffers) > 1:
             self._discard(next(iter(self._buffers)))
 
-    def _discard(self, key: tuple[str, int, int]) -> None:
-        peer, handle, piece = key
-        self._outputs.refuse("fragment-buffer", peer)
-        self.free(self._links[peer], handle, piece)
+    def _discard(self, key: _Buffer) -> None:
+        self._outputs.refuse("fragment-buffer", key[0].peer)
+        self.free(*key)
 
     def free(self, link: Link, handle: int, piece: int) -> dict[int, bytes] | None:
         """Take the fragments of a piece out."""
-        peer = link.peer
-        key = (peer, handle, piece)
+        key = (link, handle, piece)
         if nbytes := self._buffers.pop(key, 0):
             self._buffer_bytes -= nbytes
-            self._link_bytes[peer] -= nbytes
-            del self._stale[peer][key]
-            if not self._stale[peer]:
-                del self._stale[peer], self._link_bytes[peer]
+            self._link_bytes[link] -= nbytes
+            del self._stale[link][key]
+            if not self._stale[link]:
+                del self._stale[link], self._link_bytes[link]
         want = link.inbox.wants.get(handle)
         return want.fragments.pop(piece, None) if want else None
