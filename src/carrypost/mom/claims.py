@@ -17,23 +17,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.model.ids import MessageId
 from carrypost.mom.agenda import Agenda
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
+from carrypost.mom.rows import Table
 from carrypost.mom.state import Claim, ClaimState, Move
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.owed import Owed
+    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Backlog, Claimant, Consumer, Session, Tenure
 
-FAMILY = b"C"
+_NUMBER_BYTES = 8
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
 _PLACE = attrgetter("place")
@@ -47,17 +49,13 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
     """How often it was handed over."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(ClaimRow).decode
-
-
 class Claims:
     """All claims of one host."""
 
     def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
-        self._ledger, self._tries = ledger, ground.settings.messaging.tries
+        self._table, self._tries = Table(ledger, b"C", ClaimRow), ground.settings.messaging.tries
         self.confirmations = Confirmations(ground, deliveries, ledger, owed)
         self._pins = Pins(ground.holdings.cache, ground.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
@@ -185,15 +183,16 @@ class Claims:
         if claim.tenure is not None:
             claim.tenure.keep(claim.count, claim.place)
             return
-        self._ledger.put(_row_name(claim.claimant, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
+        self._table.put(_row_name(claim.claimant, claim.copy.id), ClaimRow(claim.place, claim.count))
 
-    def restore(self, rows: Iterable[tuple[Claimant, MessageId, bytes]], now: int) -> None:
-        """The rows of an earlier life, in the order of their places; one whose copy is gone is forgotten."""
+    def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
+        """Take in the claims of an earlier life by their places; forget those without a claimant or a copy."""
         found: list[Claim] = []
-        for claimant, message, value in rows:
-            row, copy = _decode(value), self._cache.get(message)
-            if copy is None or not copy.whole:
-                self._ledger.delete(_row_name(claimant, message))
+        for name, row in self._table.read(stored):
+            claimant = claimants(int.from_bytes(name[:_NUMBER_BYTES], "big"))
+            copy = self._cache.get(MessageId(name[_NUMBER_BYTES:]))
+            if claimant is None or copy is None or not copy.whole:
+                self._table.delete(name)
             else:
                 claim = Claim(claimant, copy, row.place, row.count)
                 claim.doubtful = row.count > 0
@@ -345,7 +344,7 @@ class Claims:
             if claim.tenure is not None:
                 claim.tenure.done()
             elif claim.claimant.durable:
-                self._ledger.delete(_row_name(claim.claimant, claim.copy.id))
+                self._table.delete(_row_name(claim.claimant, claim.copy.id))
             self.confirmations.add(claim.copy, undoable=undoable, consumed=True)
             self._unlist(claim)
             if undoable:
@@ -401,7 +400,7 @@ class Claims:
     def end(self, claimant: Claimant, handed: Iterable[Claim] = ()) -> None:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
-            self._ledger.delete(_row_name(claimant, claim.copy.id))
+            self._table.delete(_row_name(claimant, claim.copy.id))
         for claim in [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]:
             self._end(claim)
 
@@ -447,7 +446,7 @@ class Claims:
         if delayed:
             self._delays.note_ended()
         if claim.tenure is None and claim.claimant.durable:
-            self._ledger.delete(_row_name(claim.claimant, claim.copy.id))
+            self._table.delete(_row_name(claim.claimant, claim.copy.id))
         self._pins.unpin(claim)
         self._unlist(claim)
 
@@ -464,7 +463,7 @@ told of; what was purged had reached somebody."""
 
 
 def _row_name(claimant: Claimant, message: MessageId) -> bytes:
-    return FAMILY + claimant.number.to_bytes(8, "big") + message
+    return claimant.number.to_bytes(_NUMBER_BYTES, "big") + message
 
 
 def _is_delayed(claim: Claim, _due_us: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.address import between_nodes
+from carrypost.model.ids import MessageId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.owed import Owed
+    from carrypost.mom.rows import Stored
 
 FAMILY = b"K"
 
@@ -38,14 +39,14 @@ class Confirmations:
         """Whether somebody on this node acknowledged it."""
         return self._holdings.is_confirmed(copy) or copy.id in self._acknowledged
 
-    def restore(self, messages: Iterable[MessageId]) -> None:
-        """What an earlier life acknowledged while the application had still to confirm it: as it has now."""
-        for message in messages:
-            copy = self._holdings.cache.get(message)
+    def restore(self, stored: Stored) -> None:
+        """Take in what an earlier life acknowledged and the application had still to confirm, if it still has."""
+        for name, _ in stored.get(FAMILY, ()):
+            copy = self._holdings.cache.get(MessageId(name))
             if copy is not None and self._deliveries.owes(copy):
-                self._acknowledged.add(message)
+                self._acknowledged.add(copy.id)
             else:
-                self._ledger.delete(FAMILY + message)
+                self._ledger.delete(FAMILY + name)
 
     def add(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
         """Note an acknowledgement: the first one counts, and the others do where that is undone, or lost.

@@ -14,15 +14,11 @@ from carrypost.gossip.layer import Layer
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import claims as claim_rows
-from carrypost.mom import confirmations as confirmation_rows
-from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Claims
 from carrypost.mom.consuming import Consuming
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US, Ledger
-from carrypost.mom.names import directory as directory_rows
 from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
@@ -43,9 +39,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import Ack
-    from carrypost.mom.state import Claim, Subscription
-
-_NUMBER_BYTES = 8
+    from carrypost.mom.state import Claim
 
 
 class Messaging(Layer):
@@ -93,37 +87,23 @@ class Messaging(Layer):
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Take in durable subscriptions and their claims; flag what live ones were given."""
         now = self._holdings.now_us
-        found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
-        by_family: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for name, value in found:
-            by_family.setdefault(name[:1], []).append((name, value))
-        for name, value in by_family.get(topic_rows.FAMILY, ()):
-            self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+        stored: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for name, value in sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes)):
+            stored.setdefault(name[:1], []).append((name[1:], value))
+        self._topics.restore(stored, now)
         claimed = [copy for copy in self._holdings.known_copies() if self._holdings.is_claimed(copy)]
         self._deliveries.wishes.pass_over(claimed)  # The claims to those are rows, or have ended.
-        self.claims.confirmations.restore(
-            [MessageId(name[1:]) for name, _ in by_family.get(confirmation_rows.FAMILY, ())]
-        )
+        self.claims.confirmations.restore(stored)
         for copy in claimed:
             if self.claims.claimable(copy):
                 self.claims.inherit(copy)
-        self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
+        self.claims.restore(stored, self._topics.__getitem__, now)
         self.queues.wake()
-        self.queues.restore(found, now)
-        self.receipts.restore(found)
-        self._owed.restore(found, now)
-        self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
+        self.queues.restore(stored, now)
+        self.receipts.restore(stored)
+        self._owed.restore(stored, now)
+        self.directory.restore(stored, now)
         self._look_ahead()
-
-    def _restore_claims(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
-        claims: list[tuple[Subscription, MessageId, bytes]] = []
-        for name, value in rows:
-            subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
-            if subscription is None:
-                self._ledger.delete(name)
-            else:
-                claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
-        self.claims.restore(claims, now)
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""

@@ -15,16 +15,14 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.control import DELIVERED, Outcome
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
-
-FAMILY = b"O"
+    from carrypost.mom.rows import Stored
 
 
 class OwedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -33,10 +31,6 @@ class OwedRow(msgspec.Struct, frozen=True, array_like=True):
     author: NodeId
     until_us: int
     """When it is of no use any more."""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(OwedRow).decode
 
 
 class _Debt:
@@ -64,7 +58,7 @@ class Owed:
     """The receipts that one node owes."""
 
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._ledger, self._post = ledger, post
+        self._table, self._post = Table(ledger, b"O", OwedRow), post
         self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
         self._debts: dict[MessageId, _Debt] = {}
         """Bounded by what is acknowledged until the next control message leaves."""
@@ -92,14 +86,12 @@ class Owed:
         if (debt := self._debts.get(copy.id)) is not None:
             self.clear(debt)
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
-        """Those of the rows of an earlier life that are its own; what is of no use any more is forgotten."""
-        for name, value in rows:
-            if name[:1] != FAMILY:
-                continue
-            debt = _Debt(self, MessageId(name[1:]), _decode(value))
-            if debt.row.until_us <= now:
-                self._ledger.delete(name)
+    def restore(self, stored: Stored, now: int) -> None:
+        """Take in the receipts that an earlier life owed; forget those that are of no use any more."""
+        for name, row in self._table.read(stored):
+            debt = _Debt(self, MessageId(name), row)
+            if row.until_us <= now:
+                self._table.delete(name)
             else:
                 self._debts[debt.message] = debt
                 self._say(debt)
@@ -116,9 +108,9 @@ class Owed:
     def clear(self, debt: _Debt) -> None:
         """It was said, or is not to be."""
         self._debts.pop(debt.message, None)
-        self._ledger.delete(FAMILY + debt.message)
+        self._table.delete(debt.message)
 
     def write(self, debt: _Debt) -> None:
         """It is to be said."""
         self._debts[debt.message] = debt
-        self._ledger.put(FAMILY + debt.message, _encode(debt.row))
+        self._table.put(debt.message, debt.row)

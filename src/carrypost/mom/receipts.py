@@ -25,6 +25,7 @@ from carrypost.model.times import NEVER
 from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.mom.ledger import RETRY_US
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Outcome
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.rows import Stored
 
-FAMILY = b"W"
 SENDS_MAX = 65_536
 """Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
 day has a week of them. Those that were delivered give way first, then the oldest."""
@@ -61,16 +62,13 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     label: str = ""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Send).decode
-
-
 class Receipts:
     """The sends of one node that are followed."""
 
     def __init__(self, ground: Ground, ledger: Ledger) -> None:
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
-        self._journal, self._undo, self._ledger = ground.outputs.journal, ground.outputs.undo, ledger
+        self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
+        self._table = Table(ledger, b"W", Send)
         self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
         self._sends: dict[MessageId, Send] = {}
         """Oldest first."""
@@ -109,9 +107,9 @@ class Receipts:
         self._unborn[descriptor.id] = None
         self._undo.note(partial(self._forget, descriptor.id), partial(self._born, descriptor.id))
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Those of the rows of an earlier life that are its own; what fell due since is seen to by `expire`."""
-        found = [(MessageId(name[1:]), _decode(value)) for name, value in rows if name[:1] == FAMILY]
+    def restore(self, stored: Stored) -> None:
+        """Take in the sends of an earlier life; what fell due since is left to `expire`."""
+        found = [(MessageId(name), send) for name, send in self._table.read(stored)]
         for message, send in sorted(found, key=lambda each: each[1].sent_us):
             self._sends[message] = send
             self._schedule(message, send)
@@ -179,7 +177,7 @@ class Receipts:
         self._journal.hold(_receipt(message, send, rose=rose))
 
     def _write(self, message: MessageId, send: Send) -> None:
-        self._ledger.put(FAMILY + message, _encode(send))
+        self._table.put(message, send)
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -240,7 +238,7 @@ class Receipts:
         if send is not None:
             self._delivered.pop(message, None)
             self._unborn.pop(message, None)
-            self._ledger.delete(FAMILY + message)
+            self._table.delete(message)
             if (copy := self._holdings.cache.get(message)) is not None:
                 self._holdings.unwatch(copy)
         return send

@@ -20,6 +20,7 @@ from carrypost.model.address import exactly
 from carrypost.model.pattern import check_entry, encode_entries, profile_digest, whole_destination
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
+from carrypost.mom.rows import Table
 from carrypost.mom.state import Here, Interest, Subscription, destination_of
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Key
 
-FAMILY = b"S"
 LINGER_US = 5_000_000
 """An interest outlives its last subscription by so much."""
 _RENEW_PART = 30
@@ -49,17 +50,14 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
     """When it ends if nobody uses it."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(SubscriptionRow).decode
-
-
 class Topics:
     """The subscriptions of one node."""
 
     def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, incarnation: int) -> None:
         self._limits, self._settings = ground.limits, ground.settings.messaging
         self.here = Here(ground.node, incarnation)
-        self._own, self._deliveries, self._ledger = ground.own, deliveries, ledger
+        self._own, self._deliveries = ground.own, deliveries
+        self._table = Table(ledger, b"S", SubscriptionRow)
         self._interests: dict[Entry, Interest] = {}
         self._by_number: dict[int, Interest] = {}
         self._named: dict[Key, Subscription] = {}
@@ -172,15 +170,15 @@ class Topics:
         if asked.name:
             self._named[subscription.key] = subscription
 
-    def restore(self, number: int, value: bytes, now: int) -> None:
-        """A durable subscription of an earlier life, later numbers last."""
-        row = _decode(value)
-        subscription = Subscription(number, row.asked, 0, row.client, self._limits)
-        self._number = max(self._number, number)
-        if (ended := self._named.get(subscription.key)) is not None:
-            self.remove(ended, now)  # It ended before this one began; that could not be written.
-        self._enter(subscription)
-        self._lease(subscription, row.lease_us)
+    def restore(self, stored: Stored, now: int) -> None:
+        """Take in the durable subscriptions of an earlier life, later numbers last."""
+        for name, row in self._table.read(stored):
+            self._number = int.from_bytes(name, "big")
+            subscription = Subscription(self._number, row.asked, 0, row.client, self._limits)
+            if (ended := self._named.get(subscription.key)) is not None:
+                self.remove(ended, now)  # It ended before this one began; that could not be written.
+            self._enter(subscription)
+            self._lease(subscription, row.lease_us)
 
     def rename(self, subscription: Subscription) -> None:
         """It is found by its name again: what was to replace it could not be written."""
@@ -217,7 +215,7 @@ class Topics:
         if not fresh or subscription.lease_us == NEVER:
             self._lease(subscription, lease_us)
             row = SubscriptionRow(subscription.client, subscription.asked, lease_us)
-            self._ledger.put(_row_name(subscription), _encode(row))
+            self._table.put(_row_name(subscription), row)
 
     def _lease(self, subscription: Subscription, lease_us: int | None) -> None:
         subscription.lease_us = NEVER if lease_us is None else lease_us
@@ -253,7 +251,7 @@ class Topics:
         if self._named.get(subscription.key) is subscription:
             del self._named[subscription.key]
         if subscription.durable:
-            self._ledger.delete(_row_name(subscription))
+            self._table.delete(_row_name(subscription))
         interest = subscription.interest
         assert interest is not None  # Every subscription that entered has one.
         del interest.subscriptions[subscription]
@@ -273,7 +271,7 @@ class Topics:
 
 
 def _row_name(subscription: Subscription) -> bytes:
-    return FAMILY + subscription.number.to_bytes(8, "big")
+    return subscription.number.to_bytes(8, "big")
 
 
 def _check_name(name: str) -> None:

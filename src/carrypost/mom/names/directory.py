@@ -38,6 +38,7 @@ from carrypost.model.pattern import entry, plain_forms
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.names.namespace import Bind, Entry, Namespace, fault_of
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.rows import Stored
 
-FAMILY = b"D"
 NAMES_MAX = 4_096
 """Names of others: some thousand devices with a few each. A row and its entry take 1 KiB, together with the copy 2."""
 CACHE_SHARE = 4
@@ -82,7 +83,6 @@ class Advert(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_advert = msgspec.msgpack.Decoder(Advert).decode
-_decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
 class Change:
@@ -101,7 +101,7 @@ class Directory:
         settings = ground.settings
         self._here, self._limits = ground.node, ground.limits
         self._holdings, self._outputs, self._undo = ground.holdings, ground.outputs, ground.outputs.undo
-        self._deliveries, self._ledger = deliveries, ledger
+        self._deliveries, self._table = deliveries, Table(ledger, b"D", Entry)
         self.names = Namespace(ground.node)
         life_s = settings.messaging.advert_s
         if settings.lifetime_s_max is not None:
@@ -127,13 +127,12 @@ class Directory:
 
     # --- the life of the node ------------------------------------------------------------------------------
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+    def restore(self, stored: Stored, now: int) -> None:
         """Take in the names of an earlier life; want advertisements, and take those that are here, too.
 
         What was due meanwhile is done at the pace of all advertisements.
         """
-        for _, value in rows:
-            found = _decode_entry(value)
+        for _, found in self._table.read(stored):
             self._add(found)
             if found.owner == self._here and found.advertised:
                 self._renewals[found.name] = self._renewal(found) if found.message else now
@@ -392,7 +391,7 @@ class Directory:
 
     def _remove(self, entry: Entry) -> None:
         self.names.remove(entry)
-        self._ledger.delete(_row(entry))
+        self._table.delete(_row_name(entry))
         self._idle.pop(entry, None)
         self._used.pop(entry, None)
         if entry.owner == self._here:
@@ -408,11 +407,11 @@ class Directory:
             self._overtaken.append(MessageId(entry.message))
 
     def _write(self, entry: Entry) -> None:
-        self._ledger.put(_row(entry), _encode(entry))
+        self._table.put(_row_name(entry), entry)
 
 
-def _row(entry: Entry) -> bytes:
-    return FAMILY + address.directory(entry.owner, entry.name).encode()
+def _row_name(entry: Entry) -> bytes:
+    return address.directory(entry.owner, entry.name).encode()
 
 
 def _serial(descriptor: Descriptor) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
+    from carrypost.mom.rows import Stored
 
-FAMILY = b"A"
 ANSWER: Final = 1
 """The matter on which the manager is owed an answer."""
 
@@ -60,13 +62,13 @@ class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
     count: int = 0
     before: int = 0
     """How often it may have been handed over elsewhere."""
-    state: int = 0
+    state: Held = Held.HELD
     owed: int = 0
     place: int = 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(AssignmentRow).decode
+_FIELDS = AssignmentRow.__struct_fields__
+_values = attrgetter(*_FIELDS)
 
 
 class Assignment:
@@ -187,7 +189,7 @@ class Assignments:
 
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._ledger, self._post = ledger, post
+        self._table, self._post = Table(ledger, b"A", AssignmentRow), post
         self._all: dict[Key, Assignment] = {}
         self._counts: Counter[str] = Counter()
         """How many there are of each queue."""
@@ -301,11 +303,7 @@ class Assignments:
         if assignment.state is Held.ACKNOWLEDGED and not assignment.owed:
             self.forget(assignment)
             return
-        row = AssignmentRow(
-            assignment.destination, assignment.round, assignment.until_us, assignment.lease_us, assignment.count,
-            assignment.before, assignment.state, assignment.owed, assignment.place,
-        )  # fmt: skip
-        self._ledger.put(_row_name(assignment.key), _encode(row))
+        self._table.put(_row_name(assignment.key), AssignmentRow(*_values(assignment)))
 
     def keep(self, assignment: Assignment) -> None:
         """Keep one that was perhaps forgotten, unless its manager said something else of the message since."""
@@ -323,16 +321,18 @@ class Assignments:
         self._holdings.need(assignment.message, needed=False)
         if self._all.get(assignment.key) is assignment:
             self._leave(assignment.key)
-            self._ledger.delete(_row_name(assignment.key))
+            self._table.delete(_row_name(assignment.key))
 
-    def restore(self, name: bytes, value: bytes) -> Assignment:
-        """A row of an earlier life."""
-        row = _decode(value)
+    def restore(self, stored: Stored) -> list[Assignment]:
+        """Take in what was assigned to an earlier life; return all of it."""
+        return [self._restore(name, row) for name, row in self._table.read(stored)]
+
+    def _restore(self, name: bytes, row: AssignmentRow) -> Assignment:
         manager = _manager_of(row.destination)
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
         made = self._enter(Assignment(self, message, row.destination, row.until_us))
-        made.round, made.lease_us, made.count, made.before = row.round, row.lease_us, row.count, row.before
-        made.state, made.owed, made.place = Held(row.state), row.owed, row.place
+        for field in _FIELDS:
+            setattr(made, field, getattr(row, field))
         made.doubtful = made.handed
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
@@ -352,4 +352,4 @@ def _manager_of(destination: str) -> NodeId:
 
 def _row_name(key: Key) -> bytes:
     manager, message = key
-    return FAMILY + len(manager.encode()).to_bytes(2, "big") + manager.encode() + message
+    return len(manager.encode()).to_bytes(2, "big") + manager.encode() + message

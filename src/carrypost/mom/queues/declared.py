@@ -13,14 +13,14 @@ from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.letters import DEAD_LETTERS, name_here, source_of
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queues.queue import Queue
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from carrypost.model.ids import NodeId
     from carrypost.mom.ledger import Ledger
-
-FAMILY = b"Q"
+    from carrypost.mom.rows import Stored
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):
@@ -29,15 +29,11 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     asked: Declare
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(QueueRow).decode
-
-
 class Declared:
     """The queues of one node."""
 
     def __init__(self, node: NodeId, ledger: Ledger) -> None:
-        self._node, self._ledger = node, ledger
+        self._node, self._table = node, Table(ledger, b"Q", QueueRow)
         self._queues: dict[str, Queue] = {}
         self._by_number: dict[int, Queue] = {}
         self._number = 0
@@ -101,7 +97,7 @@ class Declared:
         queue = Queue(self._number, destination, asked, policy)
         self._enter(queue)
         if not asked.connection:
-            self._ledger.put(_row_name(queue.number), _encode(QueueRow(asked)))
+            self._table.put(_row_name(queue.number), QueueRow(asked))
         return queue, True
 
     def _enter(self, queue: Queue) -> None:
@@ -110,18 +106,19 @@ class Declared:
     def remove(self, queue: Queue) -> None:
         """A queue is no more."""
         del self._queues[queue.destination], self._by_number[queue.number]
-        self._ledger.delete(_row_name(queue.number))
+        self._table.delete(_row_name(queue.number))
 
-    def restore(self, name: bytes, value: bytes) -> None:
-        """A row of an earlier life."""
-        number, asked = int.from_bytes(name[1:], "big"), _decode(value).asked
-        policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
-        self._number = max(self._number, number)
-        self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
+    def restore(self, stored: Stored) -> None:
+        """Take in the queues of an earlier life."""
+        for name, row in self._table.read(stored):
+            number, asked = int.from_bytes(name, "big"), row.asked
+            policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
+            self._number = max(self._number, number)
+            self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
 
 
 def _row_name(number: int) -> bytes:
-    return FAMILY + number.to_bytes(8, "big")
+    return number.to_bytes(8, "big")
 
 
 def _options(asked: Declare) -> str:

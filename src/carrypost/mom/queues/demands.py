@@ -32,6 +32,7 @@ from carrypost.mom.admission import (
     greediest,
 )
 from carrypost.mom.queues.entries import EntryState
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.gaps import Gaps
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.rows import Stored
 
-FAMILY = b"R"
 LIFE_BITS = 32
 """A demand's number is the life of its node, and so many bits of its place in it."""
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
@@ -64,15 +65,12 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
     """Numbers of assignments that ended without an answer (`mom.queues.gaps`)."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(DemandRow).decode
-
-
 class Demands:
     """All that is asked of the queues of one node."""
 
     def __init__(self, ground: Ground, ledger: Ledger, queues: Declared, gaps: Gaps) -> None:
-        self._node, self._outputs, self._ledger, self._queues = ground.node, ground.outputs, ledger, queues
+        self._node, self._outputs, self._queues = ground.node, ground.outputs, queues
+        self._table = Table(ledger, b"R", DemandRow)
         self._gaps = gaps
         self._skew_us = round(ground.settings.skew_s_max * 1e6)
         self._accounts = Accounts()
@@ -171,7 +169,7 @@ class Demands:
             return
         self._withdrawn[key] = until_us
         self.due_us = min(self.due_us, max(until_us, now))
-        self._ledger.put(_row_name(key), _encode(DemandRow(0, 0, until_us, "", withdrawn=True)))
+        self._table.put(_row_name(key), DemandRow(0, 0, until_us, "", withdrawn=True))
 
     # --- bounds --------------------------------------------------------------------------------------------
 
@@ -285,7 +283,7 @@ class Demands:
             demand.credit, demand.taken, demand.deadline_us, demand.group.selector,
             gone=self._gaps.numbers(demand),
         )  # fmt: skip
-        self._ledger.put(_row_name((queue.number, demand.node, demand.number)), _encode(row))
+        self._table.put(_row_name((queue.number, demand.node, demand.number)), row)
 
     def expire(self, now: int) -> None:
         """Forget those whose deadline has come."""
@@ -312,14 +310,18 @@ class Demands:
                 mine.pop(key, None)
                 if not mine:
                     del keys[key[1]]
-        self._ledger.delete(_row_name(key))
+        self._table.delete(_row_name(key))
 
-    def restore(self, name: bytes, value: bytes, now: int) -> None:
-        """A row of an earlier life."""
-        row, key = _decode(value), _key_of(name)
+    def restore(self, stored: Stored, now: int) -> None:
+        """Take in what an earlier life was asked for."""
+        for name, row in self._table.read(stored):
+            self._restore(name, row, now)
+
+    def _restore(self, name: bytes, row: DemandRow, now: int) -> None:
+        key = _key_of(name)
         queue, until_us = self._queues.numbered(key[0]), deadline_us(row.deadline_us, now, self._skew_us)
         if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= REQUESTS_NODE_MAX:
-            self._ledger.delete(name)
+            self._table.delete(name)
             return
         self.due_us = min(self.due_us, until_us)
         if row.withdrawn:
@@ -342,10 +344,10 @@ def _weight_of(text: str) -> int | None:
 
 def _row_name(key: Key) -> bytes:
     queue, node, number = key
-    return FAMILY + queue.to_bytes(_QUEUE_BYTES, "big") + number.to_bytes(_NUMBER_BYTES, "big") + node.encode()
+    return queue.to_bytes(_QUEUE_BYTES, "big") + number.to_bytes(_NUMBER_BYTES, "big") + node.encode()
 
 
 def _key_of(name: bytes) -> Key:
-    queue, number = name[1 : 1 + _QUEUE_BYTES], name[1 + _QUEUE_BYTES : 1 + _QUEUE_BYTES + _NUMBER_BYTES]
-    node = NodeId(name[1 + _QUEUE_BYTES + _NUMBER_BYTES :].decode())
+    queue, number = name[:_QUEUE_BYTES], name[_QUEUE_BYTES : _QUEUE_BYTES + _NUMBER_BYTES]
+    node = NodeId(name[_QUEUE_BYTES + _NUMBER_BYTES :].decode())
     return int.from_bytes(queue, "big"), node, int.from_bytes(number, "big")

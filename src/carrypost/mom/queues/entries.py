@@ -8,6 +8,7 @@ items those are, and the post asks for them when they may leave.
 from __future__ import annotations
 
 import enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.rows import Table
 
-FAMILY = b"E"
 ASSIGN: Final = 1
 HAND_OVER: Final = 2
 OUTCOME: Final = 4
@@ -44,12 +44,12 @@ class EntryState(enum.IntEnum):
     """Consumed, or failed."""
 
 
-class EntryRow(msgspec.Struct, frozen=True, array_like=True):
+class EntryRow(msgspec.Struct, array_like=True):
     """An entry in the store; fields may be appended with a default."""
 
     place: int
-    state: int = 0
-    receiver: str = ""
+    state: EntryState = EntryState.WAITING
+    receiver: NodeId = NodeId("")
     demand: int = 0
     round: int = 0
     count: int = 0
@@ -57,7 +57,7 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     owed: int = 0
     outcome: int = control.DELIVERED
     reason: str = ""
-    author: str = ""
+    author: NodeId = NodeId("")
     """Of a closed one, whose copy is gone."""
     until_us: int = NEVER
     """Likewise: when there is nothing to be said of it any more."""
@@ -67,26 +67,21 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     number: int = 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
-decode_row = msgspec.msgpack.Decoder(EntryRow).decode
-
-
-def row_name(queue: int, message: bytes) -> bytes:
-    """The name of an entry's row."""
-    return FAMILY + queue.to_bytes(8, "big") + message
+_FIELDS = EntryRow.__struct_fields__
+_values = attrgetter(*_FIELDS)
 
 
 class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
+        "_table", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
         "lease_us", "message", "number", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason",
         "receiver", "reminders", "demand", "round", "state", "until_us",
     )  # fmt: skip
 
-    def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
-        self._ledger = ledger
+    def __init__(self, table: Table[EntryRow], queue_number: int, message: MessageId, place: int) -> None:
+        self._table = table
         self.queue_number = queue_number
         self.message = message
         self.place = place
@@ -129,14 +124,9 @@ class QueueEntry:
         self.rank = (-descriptor.priority, descriptor.created_us, self.place)
 
     def restore(self, row: EntryRow) -> None:
-        """As the store has it."""
-        self.state = EntryState(row.state)
-        self.receiver, self.demand = NodeId(row.receiver), row.demand
-        self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
-        self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
-        self.author, self.until_us = NodeId(row.author), row.until_us
-        self.assigned_us, self.reminders, self.claim_place = row.assigned_us, row.reminders, row.claim_place
-        self.number = row.number
+        """Set what the store has of it."""
+        for field in _FIELDS:
+            setattr(self, field, getattr(row, field))
 
     @property
     def descriptor(self) -> Descriptor:
@@ -165,21 +155,22 @@ class QueueEntry:
 
     def write(self) -> None:
         """Keep it, or forget it if nothing is to be done about it any more."""
-        name = row_name(self.queue_number, self.message)
         closed = self.state is EntryState.CLOSED
         if closed and not self.owed:
-            self._ledger.delete(name)
+            self.delete()
             return
-        row = EntryRow(
-            self.place, self.state, self.receiver, self.demand, self.round, self.count, self.lease_us, self.owed,
-            self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
-            self.assigned_us, self.reminders, self.claim_place, self.number,
-        )  # fmt: skip
-        self._ledger.put(name, _encode(row))
+        row = EntryRow(*_values(self))
+        if not closed:  # Its copy knows.
+            row.author, row.until_us = NodeId(""), NEVER
+        self._table.put(self._row_name, row)
 
     def delete(self) -> None:
         """Forget it."""
-        self._ledger.delete(row_name(self.queue_number, self.message))
+        self._table.delete(self._row_name)
+
+    @property
+    def _row_name(self) -> bytes:
+        return self.queue_number.to_bytes(8, "big") + self.message
 
     # --- what is said of it --------------------------------------------------------------------------------
 

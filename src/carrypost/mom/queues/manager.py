@@ -19,7 +19,6 @@ from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
-from carrypost.mom.queues import declared, demands, entries
 from carrypost.mom.queues.closed import Closed
 from carrypost.mom.queues.declared import Declared
 from carrypost.mom.queues.demands import Demands
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from carrypost.mom.post import Post
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.rows import Stored
 
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
@@ -54,7 +54,7 @@ class Manager:
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
         self._node, self._outputs = ground.node, ground.outputs
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._ledger, self._post = ledger, post
+        self._post = post
         self._declared = Declared(ground.node, ledger)
         self._stock = Stock(ground, ledger)
         self._closed = Closed(ground, ledger, post)
@@ -406,54 +406,43 @@ class Manager:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> list[LocalTenure]:
-        """Take in the rows of an earlier life; returns what a consumer of this node was handed and did not consume."""
-        for name, value in rows:
-            if name[:1] == declared.FAMILY:
-                self._declared.restore(name, value)
-        for name, value in rows:
-            if name[:1] == demands.FAMILY:
-                self.demands.restore(name, value, now)
-        found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
-        kept: list[LocalTenure] = []
-        for row, name in sorted(found, key=lambda each: each[0].place):
-            self._stock.note_place(row.place)
-            if (entry := self._restore_entry(row, name, now)) is not None:
-                kept.append(LocalTenure(self, entry))
+    def restore(self, stored: Stored, now: int) -> list[LocalTenure]:
+        """Take in the rows of an earlier life; return what a consumer of this node was handed and did not consume."""
+        self._declared.restore(stored)
+        self.demands.restore(stored, now)
+        kept = [LocalTenure(self, entry) for entry in self._stock.restore(stored) if self._restore(entry, now)]
         self._closed.let_go_consumed(self._stock)
         return kept
 
-    def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
-        number, message = int.from_bytes(name[1:9], "big"), MessageId(name[9:])
-        entry = QueueEntry(self._ledger, number, message, row.place)
-        entry.restore(row)
+    def _restore(self, entry: QueueEntry, now: int) -> bool:
+        """Go on with an entry of an earlier life; return True if a consumer of this node was handed it."""
         entry.doubtful = entry.count > 0 and entry.receiver == self._node
-        copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
+        copy, queue = self._cache.get(entry.message), self._declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry, now)
             self._closed.seal(entry)
-            return None
+            return False
         if copy is None or not copy.whole:
             if queue is not None:
                 self.demands.spare(queue, entry, now)
             entry.delete()
-            return None
+            return False
         entry.fill(copy)
         if queue is None:
             self.close(entry, control.FAILED, "its queue ended")
             self.discard(entry)
-            return None
+            return False
         self._stock.enter(queue, entry)
         if entry.owed & HAND_OVER:
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
             self._let_wait(entry, now)
-            return None
+            return False
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
             self._stock.leases.add(entry, entry.lease_us)
         if entry.receiver == self._node:
-            return entry
+            return True
         self._reminders.expect(entry)
-        return None
+        return False

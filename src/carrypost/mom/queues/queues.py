@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.queues.receiving import Receiving
     from carrypost.mom.receipts import Receipts
+    from carrypost.mom.rows import Stored
 
 _QUEUE, _CONTROL = "queue/", "control/"
 _LEISURE_US = 30_000_000
@@ -113,11 +114,11 @@ class Queues:
 
     # --- a layer's part ------------------------------------------------------------------------------------
 
-    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> None:
+    def restore(self, stored: Stored, now: int) -> None:
         """Take in the rows of an earlier life."""
-        self.receiver.keep(self.manager.restore(rows, now))
-        self.receiver.restore(rows, now)
-        self.calls.restore(rows)
+        self.receiver.keep(self.manager.restore(stored, now))
+        self.receiver.restore(stored, now)
+        self.calls.restore(stored)
 
     def take(self, copy: Copy, now: int) -> None:
         """A message for a queue, or about queues, is here."""

@@ -21,7 +21,6 @@ from carrypost.mom import control
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.post import Said
-from carrypost.mom.queues import assignments as assignment_rows
 from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment
 from carrypost.mom.queues.demands import LIFE_BITS
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.manager import Manager
+    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Claimant, Tenure
 
 _IDLE_US = 60_000_000
@@ -415,13 +415,10 @@ class Receiver:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> None:
-        """What was this node's in an earlier life."""
-        self._asked.restore(rows)
-        for name, value in rows:
-            if name[:1] != assignment_rows.FAMILY:
-                continue
-            made = self._assignments.restore(name, value)
+    def restore(self, stored: Stored, now: int) -> None:
+        """Take in what was this node's in an earlier life."""
+        self._asked.restore(stored)
+        for made in self._assignments.restore(stored):
             if not made.stands:
                 continue
             self._claims.reserve(made.place)

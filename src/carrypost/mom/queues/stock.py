@@ -5,25 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.model.ids import MessageId
 from carrypost.mom.agenda import Agenda
 from carrypost.mom.queues.bounds import Bounds
-from carrypost.mom.queues.entries import EntryState, QueueEntry
+from carrypost.mom.queues.entries import EntryRow, EntryState, QueueEntry
+from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queues.queue import Queue
+    from carrypost.mom.rows import Stored
 
 
 class Stock:
     """The entries of one node, by the ids of their messages."""
 
     def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._holdings, self._ledger = ground.holdings, ledger
+        self._holdings, self._table = ground.holdings, Table(ledger, b"E", EntryRow)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """One of a message, but for dead letters of several subscriptions to topics."""
         self._place = 0
@@ -39,16 +41,20 @@ class Stock:
 
     def make(self, queue_number: int, copy: Copy) -> QueueEntry:
         """Make an entry of a message, the latest of all."""
-        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place + 1)
-        self.note_place(self._place + 1)
+        self._place += 1
+        entry = QueueEntry(self._table, queue_number, copy.id, self._place)
         entry.fill(copy)
         self._holdings.mark_claimed(copy)
         self._holdings.cache.mark_done((copy,))
         return entry
 
-    def note_place(self, place: int) -> None:
-        """Note that an entry has this place; later ones come after it."""
-        self._place = max(self._place, place)
+    def restore(self, stored: Stored) -> Iterator[QueueEntry]:
+        """Yield the entries of an earlier life by their places, without their copies."""
+        for name, row in sorted(self._table.read(stored), key=lambda each: each[1].place):
+            self._place = max(self._place, row.place)
+            entry = QueueEntry(self._table, int.from_bytes(name[:8], "big"), MessageId(name[8:]), row.place)
+            entry.restore(row)
+            yield entry
 
     def enter(self, queue: Queue, entry: QueueEntry) -> None:
         """Put an entry into its queue."""

@@ -1,0 +1,89 @@
+"""Rows of messaging in the store, family by family: their names, and what is in them.
+
+A row goes through the ledger, so it is in the same batch as whatever it belongs with. The first byte of its name is its
+family. Fields may be appended to what is in a row, with a default: rows of earlier versions are read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from carrypost.mom.ledger import Ledger
+
+Stored = Mapping[bytes, Sequence[tuple[bytes, bytes]]]
+"""Rows of an earlier life by family: the rest of the name, and the value, in the order of the names."""
+Row = TypeVar("Row", bound=msgspec.Struct)
+_TIME_BYTES = 8
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@functools.cache
+def _decoder(kind: type[Any]) -> Callable[[bytes], Any]:
+    """Return what reads rows of a kind; made once, and not for each host of an emulation."""
+    return msgspec.msgpack.Decoder(kind).decode
+
+
+class Table(Generic[Row]):
+    """The rows of one family, all of one kind."""
+
+    __slots__ = ("_decode", "_family", "_ledger")
+
+    def __init__(self, ledger: Ledger, family: bytes, kind: type[Row]) -> None:
+        self._ledger, self._family = ledger, family
+        self._decode: Callable[[bytes], Row] = _decoder(kind)
+
+    def put(self, name: bytes, row: Row) -> None:
+        """Keep a row."""
+        self._ledger.put(self._family + name, _encode(row))
+
+    def delete(self, name: bytes) -> None:
+        """Forget a row."""
+        self._ledger.delete(self._family + name)
+
+    def read(self, stored: Stored) -> list[tuple[bytes, Row]]:
+        """Return the rows of an earlier life, by their names."""
+        return [(name, self._decode(value)) for name, value in stored.get(self._family, ())]
+
+
+class Deadlines:
+    """Texts that are known until some time, with a row of 8 bytes each."""
+
+    def __init__(self, ledger: Ledger, family: bytes) -> None:
+        self._ledger, self._family = ledger, family
+        self._until_us: dict[str, int] = {}
+        self.due_us = NEVER
+        """When `expire` has something to do."""
+
+    def __contains__(self, text: object) -> bool:
+        return text in self._until_us
+
+    def _put(self, text: str, until_us: int) -> None:
+        """Know a text until this time."""
+        self._until_us[text] = until_us
+        self._ledger.put(self._family + text.encode(), until_us.to_bytes(_TIME_BYTES, "big"))
+        self.due_us = min(self.due_us, until_us)
+
+    def forget(self, text: str) -> None:
+        """Forget a text. Idempotent."""
+        if self._until_us.pop(text, None) is not None:
+            self._ledger.delete(self._family + text.encode())
+
+    def expire(self, now: int) -> None:
+        """Forget texts whose time is over."""
+        if self.due_us <= now:
+            for text in [each for each, until_us in self._until_us.items() if until_us <= now]:
+                self.forget(text)
+            self.due_us = min(self._until_us.values(), default=NEVER)
+
+    def restore(self, stored: Stored) -> None:
+        """Take in the rows of an earlier life."""
+        rows = stored.get(self._family, ())
+        self._until_us = {name.decode(): int.from_bytes(value, "big") for name, value in rows}
+        self.due_us = min(self._until_us.values(), default=NEVER)
