@@ -75,7 +75,7 @@ def post(size: int) -> Work:
         serials = []
         for number in range(size):
             journal.put((META, b"row", number), b"")
-            made.add(NodeId(f"n{number}"), Said(Withdraw("queue", number)), 1)
+            made.add(NodeId(f"n{number}"), Said(Withdraw("queue", number)))
             batch = journal.take()
             assert batch is not None
             made.batched(batch.serial)

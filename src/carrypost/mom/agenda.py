@@ -33,8 +33,12 @@ class Agenda(Generic[T]):
 
     @property
     def due_us(self) -> int:
-        """The first time in the heap; its thing may have ended."""
-        return self._heap[0][0] if self._heap else NEVER
+        """The time of the first thing that waits."""
+        heap = self._heap
+        while heap and not self._waits(heap[0][2], heap[0][0]):
+            heappop(heap)
+            self._ended = max(self._ended - 1, 0)
+        return heap[0][0] if heap else NEVER
 
     def __iter__(self) -> Iterator[T]:
         """Yield everything that waits, in no particular order."""
@@ -55,9 +59,5 @@ class Agenda(Generic[T]):
 
     def take_due(self, now: int) -> Iterator[T]:
         """Remove and yield the things whose time has come."""
-        while self._heap and self._heap[0][0] <= now:
-            due_us, _, thing = heappop(self._heap)
-            if self._waits(thing, due_us):
-                yield thing
-            else:
-                self._ended = max(self._ended - 1, 0)
+        while self.due_us <= now:
+            yield heappop(self._heap)[2]

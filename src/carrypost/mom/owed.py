@@ -15,6 +15,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.control import DELIVERED, Outcome
+from carrypost.mom.post import Subject
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class OwedRow(msgspec.Struct, frozen=True, array_like=True):
     """When it is of no use any more."""
 
 
-class _Debt:
+class _Debt(Subject):
     """One receipt: what the post says, and is told of."""
 
     __slots__ = ("_owed", "message", "row")
@@ -41,15 +42,15 @@ class _Debt:
     def __init__(self, owed: Owed, message: MessageId, row: OwedRow) -> None:
         self._owed, self.message, self.row = owed, message, row
 
-    def item(self, _matter: int, _to: NodeId | None) -> Outcome | None:
+    def item(self) -> Outcome | None:
         """That the message was delivered, unless that was undone."""
         return Outcome(self.message, DELIVERED) if self._owed.stands(self) else None
 
-    def said(self, _matter: int) -> None:
+    def said(self) -> None:
         """It is on its way."""
         self._owed.clear(self)
 
-    def unsaid(self, _matter: int, _to: NodeId | None) -> None:
+    def unsaid(self) -> None:
         """It is not, after all."""
         self._owed.write(self)
 
@@ -97,7 +98,7 @@ class Owed:
                 self._say(debt)
 
     def _say(self, debt: _Debt) -> None:
-        self._post.add(debt.row.author, debt, 0, until_us=debt.row.until_us)
+        self._post.add(debt.row.author, debt, until_us=debt.row.until_us)
 
     # --- for its debts -------------------------------------------------------------------------------------
 

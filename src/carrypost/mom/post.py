@@ -1,6 +1,6 @@
 """The notes that this node owes others about queues, and the control messages that they go out in.
 
-Whoever has something to say adds a note: to whom, about which subject, on which matter. A note waits until everything
+Whoever has something to say adds a note: to whom, and about which subject. A note waits until everything
 that changed with it is durable; so nothing is said that a crash could take back. Then the subject is asked for the
 item, which is what holds now, or nothing; and is told when that is on its way. The subject's own row remembers what it
 has still to say, so nothing goes unsaid, either.
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.events import Reason
 from carrypost.model.times import NEVER
+from carrypost.mom.agenda import Agenda
 from carrypost.mom.control import ROOM_BYTES, Item, control_draft, encoded_size
 
 if TYPE_CHECKING:
@@ -38,43 +40,39 @@ _NOTICE_US = 1_000_000
 """What is said to all leaves this often at most: it is of use to carriers only, and each of them keeps it."""
 
 
-class Subject(Protocol):
-    """What a note is about."""
+class Subject:
+    """What a note is about. One that keeps a row of what it has to say notes what becomes of that."""
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:
-        """What is to be said on this matter to a node, or (None) to all; None if that no longer holds."""
+    __slots__ = ()
 
-    def said(self, matter: int) -> None:
-        """It is on its way."""
+    def item(self) -> Item | None:
+        """Return what is to be said; None if it no longer holds."""
+        raise NotImplementedError
 
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is not, after all: it could not be written, and is said again."""
+    def said(self) -> None:
+        """Note that the item is on its way."""
+
+    def unsaid(self) -> None:
+        """Note that the item could not be written after all: it is said again."""
 
 
-class Said:
-    """What is said once and remembered by nobody: a crash takes it back, and no harm is done."""
+class Said(Subject):
+    """An item that no row remembers: a crash takes it back, and no harm is done."""
 
     __slots__ = ("_item",)
 
     def __init__(self, item: Item) -> None:
         self._item = item
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
-        """It."""
+    def item(self) -> Item | None:
+        """Return the item."""
         return self._item
-
-    def said(self, matter: int) -> None:
-        """Nothing is noted."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
 
 
 class Note(NamedTuple):
     """Something that is to be said."""
 
     subject: Subject
-    matter: int
     after_us: int
     """Not before this time, but sooner in the company of others."""
     until_us: int
@@ -87,9 +85,10 @@ class Note(NamedTuple):
 class _Target:
     """One node, or all nodes."""
 
-    __slots__ = ("after_us", "due_us", "free_us", "moment_us", "number", "ready", "waiting")
+    __slots__ = ("after_us", "due_us", "free_us", "moment_us", "number", "ready", "to", "waiting")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, to: NodeId | None, number: int) -> None:
+        self.to = to
         self.number = number
         """Its place among all that ever were."""
         self.ready: list[Note] = []
@@ -103,7 +102,7 @@ class _Target:
         self.moment_us = 0
         """How long after the last one that is."""
         self.due_us = NEVER
-        """When it is looked at: it has an entry in the heap for that time."""
+        """When it is looked at; `NEVER` once it is forgotten."""
 
     def add(self, note: Note) -> None:
         """One more note may be said."""
@@ -136,8 +135,8 @@ class Post:
         self._targets: dict[NodeId | None, _Target] = {}
         self._made = 0
         """How many targets there ever were."""
-        self._dues: list[tuple[int, int, NodeId | None]] = []
-        """Heap of targets, as due time, number and node; those that changed since have another entry, or none."""
+        self._agenda = Agenda(_is_due)
+        """Targets, by the times when they are looked at."""
         self._open: OrderedDict[int, None] = OrderedDict()
         """Batches that were not answered, in the order of their serials."""
         self._waiting: dict[int, list[tuple[NodeId | None, Note]]] = {}
@@ -154,20 +153,18 @@ class Post:
         """The same, by batch."""
         self.due_us = NEVER
 
-    def add(
-        self, to: NodeId | None, subject: Subject, matter: int, *, after_us: int = 0, until_us: int | None = None
-    ) -> None:
+    def add(self, to: NodeId | None, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
         """Something is to be said to a node, or (None) to all, once all that changed up to now is durable."""
-        self._put(to, Note(subject, matter, after_us, NEVER if until_us is None else until_us))
+        self._put(to, Note(subject, after_us, NEVER if until_us is None else until_us))
         self.due_us = 0
 
     def _put(self, to: NodeId | None, note: Note) -> None:
         target = self._targets.get(to)
         if target is None:
             self._made += 1
-            target = self._targets[to] = _Target(self._made)
+            target = self._targets[to] = _Target(to, self._made)
         target.waiting += 1
-        self._schedule(to, target)
+        self._schedule(target)
         self._wait(to, note)
         self._settle()
 
@@ -188,19 +185,19 @@ class Post:
                 target = self._targets[to]
                 target.waiting -= 1
                 target.add(note)
-                self._schedule(to, target)
+                self._schedule(target)
 
-    def _schedule(self, to: NodeId | None, target: _Target) -> None:
+    def _schedule(self, target: _Target) -> None:
         """Note when to look at a target: when something may leave for it, or when it may be forgotten."""
         due_us = NEVER
         if target.ready:
-            due_us = max(target.after_us, target.free_us if to != self._node else 0)
+            due_us = max(target.after_us, target.free_us if target.to != self._node else 0)
         elif not target.waiting:
             due_us = target.free_us
         if due_us != target.due_us:
             target.due_us = due_us
             if due_us < NEVER:
-                heappush(self._dues, (due_us, target.number, to))
+                self._agenda.add(target, due_us)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -239,13 +236,13 @@ class Post:
             return []
         items: list[Item] = []
         for note in target.take(now):
-            if (item := note.subject.item(note.matter, self._node)) is not None:
+            if (item := note.subject.item()) is not None:
                 items.append(item)
-                note.subject.said(note.matter)
+                note.subject.said()
         if target.empty:
-            del self._targets[self._node]
+            self._forget(target)
         else:
-            self._schedule(self._node, target)
+            self._schedule(target)
         return items
 
     def drafts(self, now: int) -> list[Draft]:
@@ -256,46 +253,30 @@ class Post:
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
         self._settle()
-        due = sorted(self._take_due(now))
+        due = sorted(self._agenda.take_due(now), key=attrgetter("number"))
         made: list[Draft] = []
-        for _, to in due:
-            if to != self._node:
-                made += self._drafts_to(to, self._targets[to], now)
-        for _, to in due:
-            target = self._targets[to]
+        for target in due:
+            target.due_us = NEVER
+            if target.to != self._node:
+                made += self._drafts_to(target, now)
+        for target in due:
             if target.empty and target.free_us <= now:
-                del self._targets[to]
+                self._forget(target)
             else:
-                self._schedule(to, target)
-        self.due_us = max(self._next_us(), now)
+                self._schedule(target)
+        self.due_us = max(self._agenda.due_us, now)
         return made
 
-    def _take_due(self, now: int) -> list[tuple[int, NodeId | None]]:
-        """Take the targets that are to be looked at now, by number and node."""
-        found: list[tuple[int, NodeId | None]] = []
-        while self._next_us() <= now:
-            _, number, to = heappop(self._dues)
-            self._targets[to].due_us = NEVER
-            found.append((number, to))
-        return found
+    def _forget(self, target: _Target) -> None:
+        target.due_us = NEVER
+        del self._targets[target.to]
 
-    def _next_us(self) -> int:
-        """Return when the next target is due; entries that do not count any more are dropped."""
-        dues = self._dues
-        while dues:
-            due_us, number, to = dues[0]
-            target = self._targets.get(to)
-            if target is not None and (target.number, target.due_us) == (number, due_us):
-                return due_us
-            heappop(dues)
-        return NEVER
-
-    def _drafts_to(self, to: NodeId | None, target: _Target, now: int) -> list[Draft]:
-        ready = target.take(now)
+    def _drafts_to(self, target: _Target, now: int) -> list[Draft]:
+        to, ready = target.to, target.take(now)
         pages: list[tuple[list[Item], list[Note]]] = []
         room = 0
         for note in ready:
-            item = note.subject.item(note.matter, to)
+            item = note.subject.item()
             if item is None:
                 continue
             size = encoded_size(item)
@@ -328,7 +309,7 @@ class Post:
             if found is not None:
                 to, notes = found
                 for note in notes:
-                    note.subject.said(note.matter)
+                    note.subject.said()
                 self._sent[copy.id] = to, notes
                 self._unwritten.setdefault(self._journal.serial, []).append(copy.id)
 
@@ -338,10 +319,14 @@ class Post:
             if (found := self._sent.pop(copy.id, None)) is not None:
                 to, notes = found
                 for note in notes:
-                    note.subject.unsaid(note.matter, to)
+                    note.subject.unsaid()
                 self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
         for note in notes:
             self._put(to, note._replace(after_us=after_us))
         self.due_us = 0
+
+
+def _is_due(target: _Target, due_us: int) -> bool:
+    return target.due_us == due_us

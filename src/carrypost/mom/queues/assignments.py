@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +20,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
+from carrypost.mom.post import Subject
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
     from carrypost.mom.rows import Stored
-
-ANSWER: Final = 1
-"""The matter on which the manager is owed an answer."""
 
 
 class Held(enum.IntEnum):
@@ -71,7 +69,7 @@ _FIELDS = AssignmentRow.__struct_fields__
 _values = attrgetter(*_FIELDS)
 
 
-class Assignment:
+class Assignment(Subject):
     """One message of another node's queue that is this node's."""
 
     __slots__ = (
@@ -100,6 +98,7 @@ class Assignment:
         """An earlier life was handed it, and perhaps ended because of it."""
         self.state = Held.HELD
         self.owed = 0
+        """1 while its manager is owed an answer."""
         self.copy: Copy | None = None
         """Its message, once that is here."""
         self.release_us = NEVER
@@ -164,23 +163,23 @@ class Assignment:
 
     # --- what is said of it --------------------------------------------------------------------------------
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only its manager is told anything
+    def item(self) -> Item | None:
         """The answer; None if there is none any more."""
-        if not self.owed & matter or self.state is Held.HELD:
+        if not self.owed or self.state is Held.HELD:
             return None
         if self.state is Held.ACKNOWLEDGED:
             return control.Acknowledge(self.message, self.round)
         return control.Release(self.message, self.round, self.count, self.state is Held.DEAD)
 
-    def said(self, matter: int) -> None:
-        """It is on its way."""
-        self.owed &= ~matter
+    def said(self) -> None:
+        """Note that the answer is on its way."""
+        self.owed = 0
         self._all.write(self)
 
-    def unsaid(self, matter: int, to: NodeId | None) -> None:  # noqa: ARG002 - likewise
-        """It is said again, if it still holds."""
+    def unsaid(self) -> None:
+        """Note that the answer is to be said again, if it still holds."""
         if self.state is not Held.HELD:
-            self.owed |= matter
+            self.owed = 1
             self._all.keep(self)
 
 
@@ -283,10 +282,10 @@ class Assignments:
 
     def answer(self, assignment: Assignment, state: Held) -> None:
         """It is not this node's any more; its manager is told, once that is durable."""
-        assignment.state, assignment.owed = state, ANSWER
+        assignment.state, assignment.owed = state, 1
         self._note_need(assignment)
         self.write(assignment)
-        self._post.add(assignment.manager, assignment, ANSWER, until_us=assignment.until_us)
+        self._post.add(assignment.manager, assignment, until_us=assignment.until_us)
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
 
@@ -339,7 +338,7 @@ class Assignments:
             self.attach(made, copy)
         self._note_need(made)
         if made.owed:
-            self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
+            self._post.add(made.manager, made, until_us=made.until_us)
         return made
 
 

@@ -6,7 +6,7 @@ before it is missing; after a while without what is missing, the rest is told wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from carrypost.events import Browsed
 from carrypost.model import address
@@ -14,46 +14,35 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.admission import ANSWER_US, LOOKS_MAX, SNAPSHOT_MAX
+from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.control import Item
     from carrypost.mom.post import Post
     from carrypost.mom.queues.receiver import Receiver
 
 _PATIENCE_US = 10_000_000
 """A snapshot waits for messages that are missing for so long after the last one came."""
-_ASK: Final = 1
 
 
 class Look:
     """One look into a queue of another node."""
 
-    __slots__ = ("_asked", "destination", "due_us", "manager", "messages", "number", "taken_us", "told")
+    __slots__ = ("destination", "due_us", "manager", "messages", "number", "taken_us", "told", "total")
 
-    def __init__(self, number: int, destination: str, manager: NodeId, asked: control.Browse) -> None:
-        self.number, self.destination, self.manager = number, destination, manager
-        self._asked = asked
+    def __init__(self, number: int, destination: str, manager: NodeId, due_us: int) -> None:
+        self.number, self.destination, self.manager, self.due_us = number, destination, manager, due_us
         self.messages: dict[int, MessageId] = {}
         """By place, as far as they were heard of."""
         self.taken_us = 0
         """When the manager looked; 0 before its answer."""
         self.told = 0
         """How many were told, or are not waited for any more."""
-        self.due_us = NEVER
-
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
-        """The question."""
-        return self._asked
-
-    def said(self, matter: int) -> None:
-        """A restart forgets it: whoever looks has gone, too."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
+        self.total = 0
+        """How many the snapshot has, once it was heard of."""
 
 
 class Browsings:
@@ -63,8 +52,6 @@ class Browsings:
         self._get, self._tell = ground.holdings.cache.get, ground.outputs.tell
         self._receiver, self._post = receiver, post
         self._open: dict[int, Look] = {}
-        self._totals: dict[int, int] = {}
-        """How many entries each snapshot has, once it was heard of."""
         self._number = 0
         self.due_us = NEVER
 
@@ -76,11 +63,11 @@ class Browsings:
             self._give_up(next(iter(self._open.values())))
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
         self._number = max(self._number + 1, now)
-        look = Look(self._number, destination, manager, control.Browse(found.name, self._number, selector or ""))
-        look.due_us = now + ANSWER_US
+        look = Look(self._number, destination, manager, now + ANSWER_US)
         self._open[look.number] = look
         self._receiver.look_into(destination)
-        self._post.add(manager, look, _ASK, until_us=look.due_us)
+        asked = control.Browse(found.name, look.number, selector or "")
+        self._post.add(manager, Said(asked), until_us=look.due_us)
         self.due_us = min(self.due_us, look.due_us)
         return look.number
 
@@ -91,9 +78,9 @@ class Browsings:
             return
         look.taken_us = item.taken_us
         # A manager may claim any total; all up to it is looked for at each step.
-        total = self._totals[look.number] = min(item.total, SNAPSHOT_MAX)
+        look.total = min(item.total, SNAPSHOT_MAX)
         for place, message in enumerate(item.messages, item.first):
-            if place < total:
+            if place < look.total:
                 look.messages[place] = MessageId(message)  # If it is none, no copy has it.
         self._wait(look, now)
         self._tell_next(look)
@@ -110,12 +97,11 @@ class Browsings:
 
     def _tell_next(self, look: Look) -> None:
         """Tell what is here, up to the first that is missing."""
-        total = self._totals[look.number]
         found: list[Descriptor] = []
-        while look.told < total and (descriptor := self._descriptor(look, look.told)) is not None:
+        while look.told < look.total and (descriptor := self._descriptor(look, look.told)) is not None:
             found.append(descriptor)
             look.told += 1
-        complete = look.told >= total
+        complete = look.told >= look.total
         if found or complete:
             self._tell(Browsed(look.number, tuple(found), look.taken_us, complete))
         if complete:
@@ -129,7 +115,6 @@ class Browsings:
 
     def _close(self, look: Look) -> None:
         del self._open[look.number]
-        self._totals.pop(look.number, None)
         self._receiver.look_away(look.destination)
 
     def expire(self, now: int) -> None:
@@ -140,7 +125,7 @@ class Browsings:
 
     def _give_up(self, look: Look) -> None:
         """Tell what is here, without what is missing."""
-        places = range(look.told, self._totals.get(look.number, 0))
+        places = range(look.told, look.total)
         here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
         self._tell(Browsed(look.number, here, look.taken_us, complete=True))
         self._close(look)

@@ -12,7 +12,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
-from carrypost.mom.queues.entries import OUTCOME, PURGE
+from carrypost.mom.queues.entries import OUTCOME, PURGE, Word
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -40,8 +40,8 @@ class Closed:
         self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
         """An author may hear of a message for so long after its end."""
         self._entries: dict[MessageId, QueueEntry] = {}
-        self._sealed: list[QueueEntry] = []
-        """Those that programs of this node sent and are to hear of."""
+        self._sealed: list[Word] = []
+        """Of those that programs of this node sent and are to hear of."""
         self._sweep_us = 0
 
     @property
@@ -58,21 +58,21 @@ class Closed:
             self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
         if entry.owed & PURGE:
-            self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))
+            self._post.add(None, Word(entry, PURGE, None), until_us=min(entry.until_us, now + NOTICE_US))
         if entry.owed & OUTCOME and entry.author != self._node:
-            self._post.add(entry.author, entry, OUTCOME, until_us=self._ends_us(entry))
+            self._post.add(entry.author, Word(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
 
     def seal(self, entry: QueueEntry) -> None:
         """It stays closed: nothing will undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
-            self._sealed.append(entry)
+            self._sealed.append(Word(entry, OUTCOME, self._node))
 
     def take_own(self) -> list[Item]:
         """What became of messages of this node, once."""
         sealed, self._sealed = self._sealed, []
-        items = [item for entry in sealed if (item := entry.item(OUTCOME, self._node)) is not None]
-        for entry in sealed:
-            entry.said(OUTCOME)
+        items = [item for word in sealed if (item := word.item()) is not None]
+        for word in sealed:
+            word.said()
         return items
 
     def discard(self, entry: QueueEntry) -> None:

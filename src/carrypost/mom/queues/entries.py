@@ -1,8 +1,8 @@
 """The entries of queues at their manager: messages, each with what became of it and what is still to be said of it.
 
 An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed one
-stays until everything was said that has to be. What the manager has to say is on five matters; an entry knows which
-items those are, and the post asks for them when they may leave.
+stays until everything was said that has to be. What the manager has to say is on five matters; a word of an entry on
+one of them is an item for the post, which asks for it when it may leave.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
+from carrypost.mom.post import Subject
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -172,37 +173,42 @@ class QueueEntry:
     def _row_name(self) -> bytes:
         return self.queue_number.to_bytes(8, "big") + self.message
 
-    # --- what is said of it --------------------------------------------------------------------------------
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:
-        """What is to be said to a node, or to all, on a matter; None if that no longer holds."""
-        if not self.owed & matter:
+class Word(Subject):
+    """What is to be said of an entry to a node, or (None) to all, on one matter."""
+
+    __slots__ = ("_entry", "_matter", "_to")
+
+    def __init__(self, entry: QueueEntry, matter: int, to: NodeId | None) -> None:
+        self._entry, self._matter, self._to = entry, matter, to
+
+    def item(self) -> Item | None:
+        """Return what is to be said; None if it no longer holds."""
+        entry, matter = self._entry, self._matter
+        if not entry.owed & matter or (entry.state is EntryState.CLOSED) is not (matter in (OUTCOME, PURGE)):
             return None
-        if matter in (ASSIGN, REMIND):
-            if self.state is not EntryState.ASSIGNED or not self.queue or to != self.receiver:
-                return None
-            until_us = 0 if self.until_us == NEVER else self.until_us
-            return control.Assign(
-                self.queue, self.message, self.demand, self.round, self.count, self.lease_us, until_us,
-                again=matter == REMIND, number=self.number,
-            )  # fmt: skip
-        closed = self.state is EntryState.CLOSED
+        if matter == OUTCOME:
+            return control.Outcome(entry.message, entry.outcome, entry.reason)
+        if matter == PURGE:
+            return control.Purge(entry.message)
         if matter == HAND_OVER:
-            return None if closed else control.Outcome(self.message, control.HANDED_OVER)
-        if not closed:
+            return control.Outcome(entry.message, control.HANDED_OVER)
+        if entry.state is not EntryState.ASSIGNED or not entry.queue or self._to != entry.receiver:
             return None
-        return (
-            control.Purge(self.message) if matter == PURGE else control.Outcome(self.message, self.outcome, self.reason)
-        )
+        until_us = 0 if entry.until_us == NEVER else entry.until_us
+        return control.Assign(
+            entry.queue, entry.message, entry.demand, entry.round, entry.count, entry.lease_us, until_us,
+            again=matter == REMIND, number=entry.number,
+        )  # fmt: skip
 
-    def said(self, matter: int) -> None:
-        """It is on its way."""
-        self.owed &= ~matter
-        self.write()
+    def said(self) -> None:
+        """Note that it is on its way."""
+        self._entry.owed &= ~self._matter
+        self._entry.write()
 
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It could not be written that it was said: it is said again, if it still holds."""
-        self.owed |= matter
-        if self.item(matter, to) is None:
-            self.owed &= ~matter
-        self.write()
+    def unsaid(self) -> None:
+        """Note that it is to be said again, if it still holds."""
+        self._entry.owed |= self._matter
+        if self.item() is None:
+            self._entry.owed &= ~self._matter
+        self._entry.write()

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
+from carrypost.mom.post import Subject
 from carrypost.mom.queues.reminders import due_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.post import Post
     from carrypost.mom.queues.groups import Demand
@@ -123,7 +123,7 @@ class Heard:
         return new
 
 
-class Gap:
+class Gap(Subject):
     """The numbers of one demand's assignments that ended without an answer, and that its receiver may not know."""
 
     __slots__ = ("_queue", "_said", "began_us", "numbers", "reminders", "demand")
@@ -145,18 +145,12 @@ class Gap:
         """Tell the receiver, unless that is about to be done."""
         if self._said:
             self._said = False
-            post.add(self.demand.node, self, 0, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
+            post.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the receiver is told anything
+    def item(self) -> Item | None:
         """What is to be said; None if the receiver knows by now."""
         self._said = True
         return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
-
-    def said(self, matter: int) -> None:
-        """Nothing is noted: what is not answered is said again."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """Say it again, as it could not be written."""
 
 
 class Gaps:

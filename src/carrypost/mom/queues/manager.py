@@ -22,7 +22,7 @@ from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
 from carrypost.mom.queues.closed import Closed
 from carrypost.mom.queues.declared import Declared
 from carrypost.mom.queues.demands import Demands
-from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry, Word
 from carrypost.mom.queues.gaps import Gaps
 from carrypost.mom.queues.reminders import Reminders
 from carrypost.mom.queues.stock import Stock
@@ -402,7 +402,7 @@ class Manager:
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
-        self._post.add(to, entry, matter, after_us=after_us, until_us=min(until_us, NEVER))
+        self._post.add(to, Word(entry, matter, to), after_us=after_us, until_us=min(until_us, NEVER))
 
     # --- the store -----------------------------------------------------------------------------------------
 

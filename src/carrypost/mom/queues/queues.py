@@ -160,7 +160,7 @@ class Queues:
         if not for_all:
             self._read.append(copy)
             notice = Said(control.Purge(copy.id))
-            self.post.add(None, notice, 1, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
+            self.post.add(None, notice, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
         if isinstance(item, control.Ask):

@@ -25,7 +25,7 @@ from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment
 from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.mom.queues.gaps import Stretches
-from carrypost.mom.queues.receiving import ASK, WITHDRAW, Receiving, Returned
+from carrypost.mom.queues.receiving import Receiving, Returned
 from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
 
@@ -118,7 +118,7 @@ class Receiver:
         self._asked.add(receiving.destination, now)
         if not receiving.asking:
             receiving.asking = True
-            self._post.add(receiving.manager, receiving, ASK, until_us=receiving.deadline_us)
+            self._post.add(receiving.manager, receiving, until_us=receiving.deadline_us)
         self.due_us = min(self.due_us, receiving.deadline_us - REQUEST_US // 2)
 
     def close(self, receiving: Receiving) -> None:
@@ -128,7 +128,7 @@ class Receiver:
         if receiving.local is not None:
             self._manager.demands.leave(*receiving.local)
         else:
-            self._post.add(receiving.manager, receiving, WITHDRAW, until_us=receiving.deadline_us)
+            self._withdraw(receiving.manager, receiving.queue, receiving.number, receiving.deadline_us)
         for claim in list(receiving.backlog):
             tenure = claim.tenure
             assert tenure is not None  # Claims to messages of queues have one each.
@@ -250,15 +250,15 @@ class Receiver:
                 self.grant(receiving, new, now)
             else:
                 known = control.Gone(item.queue, item.demand, item.numbers, known=True)
-                self._post.add(node, Said(known), 1, until_us=now + REQUEST_US)
+                self._post.add(node, Said(known), until_us=now + REQUEST_US)
         elif destination in self._asked and item.demand <= self._demand:
-            self._withdraw(node, item.queue, item.demand, now)
+            self._withdraw(node, item.queue, item.demand, now + REQUEST_US)
         else:
             self._outputs.refuse("assignment", node)
 
-    def _withdraw(self, manager: NodeId, queue: str, demand: int, now: int) -> None:
-        """Say again that nobody waits for a demand's messages any more."""
-        self._post.add(manager, Said(control.Withdraw(queue, demand)), WITHDRAW, until_us=now + REQUEST_US)
+    def _withdraw(self, manager: NodeId, queue: str, demand: int, until_us: int) -> None:
+        """Say that nobody waits for a demand's messages any more."""
+        self._post.add(manager, Said(control.Withdraw(queue, demand)), until_us=until_us)
 
     def _is_consumed(self, copy: Copy) -> bool:
         """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
@@ -269,7 +269,7 @@ class Receiver:
         self._want(made.destination)
         if made.demand >> LIFE_BITS != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
-            self._withdraw(made.manager, queue, made.demand, now)
+            self._withdraw(made.manager, queue, made.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:

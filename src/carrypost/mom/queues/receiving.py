@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.mom import control
+from carrypost.mom.post import Subject
 from carrypost.mom.queues.gaps import Heard
 from carrypost.mom.state import Claimant
 
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.state import Tenure
-
-ASK: Final = 1
-WITHDRAW: Final = 2
-"""The matters on which the manager is told something."""
 
 
 class Returned:
@@ -37,16 +34,19 @@ class Returned:
         """Messages that sessions gave back."""
 
 
-class Receiving(Claimant):
+class Receiving(Claimant, Subject):
     """What one consumer of a queue asks for, and what waits for it."""
 
     __slots__ = (
-        "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "selector",
+        "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "queue", "selector",
     )  # fmt: skip
 
     def __init__(self, number: int, asked: Receive, manager: NodeId, limits: Limits, returned: Returned) -> None:
         super().__init__(number, asked.destination, address.name_of(asked.destination) or asked.destination)
-        self.manager = manager
+        found = address.address(asked.destination)
+        assert found is not None  # A program named it, and it was found to be a queue.
+        self.queue, self.manager = found.name, manager
+        """The name of its queue, and the node that it is of."""
         self.selector = asked.selector or ""
         # Dead letters keep the destination that they were sent to.
         self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
@@ -78,19 +78,9 @@ class Receiving(Claimant):
         """Take back a message that none of its sessions has any more."""
         self._returned.tenures.append(tenure)
 
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the manager is told anything
-        """What the manager is told."""
-        found = address.address(self.destination)
-        assert found is not None  # A program named it, and it was found to be a queue.
-        if matter == WITHDRAW:
-            return control.Withdraw(found.name, self.number)
+    def item(self) -> Item | None:
+        """Return what the manager is asked for; None if the consumer is closed."""
         self.asking = False
         if self.ended:
             return None
-        return control.Ask(found.name, self.number, self.credit, self.deadline_us, self.selector, self.heard.through)
-
-    def said(self, matter: int) -> None:
-        """It is on its way."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
+        return control.Ask(self.queue, self.number, self.credit, self.deadline_us, self.selector, self.heard.through)

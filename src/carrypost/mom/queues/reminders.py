@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from carrypost.model.times import NEVER
-from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryState
+from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryState, Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +69,8 @@ class Reminders:
         self.due_us = max(min((_entry_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
 
     def _say(self, entry: QueueEntry) -> None:
-        self._post.add(entry.receiver, entry, REMIND, until_us=min(_entry_due_us(entry), entry.until_us))
+        word = Word(entry, REMIND, entry.receiver)
+        self._post.add(entry.receiver, word, until_us=min(_entry_due_us(entry), entry.until_us))
 
 
 def due_us(began_us: int, left_us: int, reminders: int) -> int:

@@ -128,5 +128,5 @@ class Showing:
         for first in range(0, len(found) or 1, SNAPSHOT_PART):
             part = tuple([each.id for each in found[first : first + SNAPSHOT_PART]])
             said = control.Snapshot(item.queue, item.number, now, first, len(found), part)
-            self._post.add(node, Said(said), 1, until_us=now + ANSWER_US)
+            self._post.add(node, Said(said), until_us=now + ANSWER_US)
         return ITEM_UNITS + SELECTOR_UNITS * len(item.selector) + steps // STEPS_PER_UNIT + ID_UNITS * len(found)
