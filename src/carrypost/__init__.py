@@ -162,93 +162,45 @@ __all__ = [
     "register",
 ]
 
-_MODULES = {
+_HOMES = {
     "__version__": "version",
-    "AmbiguousNameException": "errors",
     "BytesMessage": "jms.messages",
-    "CarrypostError": "errors",
-    "ConfigError": "errors",
     "ConnectionFactory": "jms.factory",
     "Consumer": "jms.consumer",
     "Context": "jms.context",
-    "ContextNotEmptyException": "errors",
-    "DecodeError": "errors",
     "DeliveryMode": "jms.modes",
-    "DeliveryTimeoutException": "errors",
     "Destination": "jms.destinations",
-    "FileError": "errors",
-    "ForgeryError": "errors",
-    "IllegalArgumentException": "errors",
-    "IllegalStateException": "errors",
-    "IllegalStateRuntimeException": "errors",
-    "InvalidClientIDException": "errors",
-    "InvalidClientIDRuntimeException": "errors",
-    "InvalidDestinationException": "errors",
-    "InvalidDestinationRuntimeException": "errors",
-    "InvalidNameException": "errors",
-    "InvalidSelectorException": "errors",
-    "InvalidSelectorRuntimeException": "errors",
     "JMSConsumer": "jms.consumer",
     "JMSContext": "jms.context",
-    "JMSException": "errors",
     "JMSProducer": "jms.producer",
-    "JMSRuntimeException": "errors",
-    "JMSSecurityException": "errors",
-    "JMSSecurityRuntimeException": "errors",
-    "LimitError": "errors",
-    "ListenerException": "errors",
-    "LocalError": "errors",
     "MapMessage": "jms.messages",
     "Message": "jms.messages",
-    "MessageEOFException": "errors",
-    "MessageFormatException": "errors",
-    "MessageFormatRuntimeException": "errors",
-    "MessageNotReadableException": "errors",
-    "MessageNotWriteableException": "errors",
-    "MessageNotWriteableRuntimeException": "errors",
-    "NameAlreadyBoundException": "errors",
-    "NameNotFoundException": "errors",
-    "NamingException": "errors",
-    "NotContextException": "errors",
-    "NullValueException": "errors",
-    "NumberFormatException": "errors",
     "ObjectMessage": "jms.messages",
-    "PatternError": "errors",
-    "PayloadError": "errors",
     "Producer": "jms.producer",
     "Queue": "jms.destinations",
     "QueueBrowser": "jms.browsing",
-    "RemoteError": "errors",
     "Request": "jms.requestor",
-    "ResourceAllocationException": "errors",
-    "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
     "SendState": "events",
     "Sent": "jms.sent",
     "SessionMode": "jms.modes",
-    "StateError": "errors",
-    "StoreError": "errors",
     "StreamMessage": "jms.messages",
     "TemporaryQueue": "jms.temporary",
     "TemporaryTopic": "jms.temporary",
     "TextMessage": "jms.messages",
     "Topic": "jms.destinations",
-    "TransactionInProgressException": "errors",
-    "TransactionRolledBackException": "errors",
-    "TransactionRolledBackRuntimeException": "errors",
     "UnitWarning": "jms.durations",
     "register": "jms.messages",
 }
-"""Where each public name is. An `import` statement would make every layer depend on the highest of these modules."""
+"""Where public names are that are no errors. An `import` statement would make every layer depend on these modules."""
 
 
 if not TYPE_CHECKING:  # Else every name would be one to type checkers.
 
     def __getattr__(name: str) -> object:
-        module = _MODULES.get(name)
-        if module is None:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        found = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
         globals()[name] = found  # Who asks next finds it at once.
         return found
 

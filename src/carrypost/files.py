@@ -41,6 +41,15 @@ def refused(
     return kind(f"{what}: {reason(error)}{advice}")
 
 
+@contextmanager
+def refusing(what: str, other: type[Exception] = OSError) -> Iterator[None]:
+    """Tell what the system refuses in the block, and another kind of errors, as a sentence that begins with `what`."""
+    try:
+        yield
+    except (OSError, other) as error:
+        raise refused(what, error) from None
+
+
 def reason(error: Exception) -> str:
     """Why the system refuses something, in its own words, or whose it is; why something cannot be understood."""
     if not isinstance(error, OSError) or not error.errno:

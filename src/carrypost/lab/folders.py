@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.errors import LocalError
-from carrypost.files import PARTIAL, abandoned, partial, refused
+from carrypost.files import PARTIAL, abandoned, partial, refused, refusing
 from carrypost.lab.schemas import Table
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 def _check(file: Path, table: Table) -> None:
-    try:
+    with refusing(f"{file} is no Parquet file that can be read", pa.ArrowException):
         there = pq.read_schema(file)
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{file} is no Parquet file that can be read", error) from None
     for column in table.columns:
         if column.name not in there.names:
             needed = ", ".join(table.names)
@@ -72,10 +70,8 @@ def read_arrow(path: Path, table: Table) -> pa.Table:
     files = parquet_files(path, table)
     parts = []
     for file in files:
-        try:
+        with refusing(f"{file} cannot be read as a table of {table.name}", pa.ArrowException):
             parts.append(pq.ParquetFile(file).read(columns=table.names).select(table.names).cast(table.arrow))
-        except (OSError, pa.ArrowException) as error:
-            raise refused(f"{file} cannot be read as a table of {table.name}", error) from None
     return pa.concat_tables(parts)
 
 
@@ -119,13 +115,9 @@ def clear(target: Path) -> None:
         _remove(left)
 
 
-@contextmanager
-def told_of(target: Path) -> Iterator[None]:
-    """What the system refuses is told as a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise refused(f"{target} cannot be written", error) from None
+def told_of(target: Path) -> AbstractContextManager[None]:
+    """Tell as a sentence what the system refuses while the target is written."""
+    return refusing(f"{target} cannot be written")
 
 
 def _replace(partial: Path, target: Path) -> None:

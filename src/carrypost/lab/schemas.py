@@ -47,6 +47,11 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
 
+    @classmethod
+    def of(cls, name: str, meaning: str, *columns: Column) -> Table:
+        """Make a table of these columns."""
+        return cls(name, meaning, columns)
+
     @property
     def names(self) -> list[str]:
         """Names of the columns, in order."""
@@ -92,27 +97,23 @@ class Table:
         return frame.select(*(F.col(column.name).cast(_SPARK[column.type]) for column in self.columns))
 
 
-POSITIONS = Table(
+POSITIONS = Table.of(
     "positions",
     "where nodes are; in between they move in straight lines",
-    (
-        Column("scenario", "string", "which trace"),
-        Column("node", "string", "who"),
-        Column("t", "float64", "when, in seconds"),
-        Column("x", "float64", "metres east"),
-        Column("y", "float64", "metres north"),
-    ),
+    Column("scenario", "string", "which trace"),
+    Column("node", "string", "who"),
+    Column("t", "float64", "when, in seconds"),
+    Column("x", "float64", "metres east"),
+    Column("y", "float64", "metres north"),
 )
-CONTACTS = Table(
+CONTACTS = Table.of(
     "contacts",
     "who is in range of whom, half open; those of one pair never overlap",
-    (
-        Column("scenario", "string", "which trace"),
-        Column("a", "string", "one node, the lower name"),
-        Column("b", "string", "the other"),
-        Column("start", "float64", "first instant, in seconds"),
-        Column("end", "float64", "first instant after, in seconds"),
-    ),
+    Column("scenario", "string", "which trace"),
+    Column("a", "string", "one node, the lower name"),
+    Column("b", "string", "the other"),
+    Column("start", "float64", "first instant, in seconds"),
+    Column("end", "float64", "first instant after, in seconds"),
 )
 _MEANINGS = {
     "run": "scenario/settings/seed; real nodes: node/NAME",
@@ -127,33 +128,29 @@ _MEANINGS = {
     "detail": "depends on the kind",
     "attrs": "more of it, by name",
 }
-RECORDS = Table(
+RECORDS = Table.of(
     "records",
     "what happened in runs, row by row, in order of happening within each run",
-    tuple(Column(each.name, each.type, _MEANINGS[each.name], each.nullable) for each in SCHEMA),
+    *(Column(each.name, each.type, _MEANINGS[each.name], each.nullable) for each in SCHEMA),
 )
-RUNS = Table(
+RUNS = Table.of(
     "runs",
     "the runs of a campaign, one row each",
-    (
-        Column("run", "string", "scenario/settings/seed"),
-        Column("scenario", "string", "name of the scenario"),
-        Column("settings", "string", "name of the settings"),
-        Column("seed", "string", "where chance comes from"),
-        Column("status", "string", "`done` or `failed`"),
-        Column("version", "string", "of carrypost"),
-        Column("rows", "int64", "of its record", nullable=True),
-        Column("cpu_s", "float64", "processor time that it took", nullable=True),
-        Column("elapsed_s", "float64", "time that it took", nullable=True),
-        Column("record", "string", "file in `records`", nullable=True),
-    ),
+    Column("run", "string", "scenario/settings/seed"),
+    Column("scenario", "string", "name of the scenario"),
+    Column("settings", "string", "name of the settings"),
+    Column("seed", "string", "where chance comes from"),
+    Column("status", "string", "`done` or `failed`"),
+    Column("version", "string", "of carrypost"),
+    Column("rows", "int64", "of its record", nullable=True),
+    Column("cpu_s", "float64", "processor time that it took", nullable=True),
+    Column("elapsed_s", "float64", "time that it took", nullable=True),
+    Column("record", "string", "file in `records`", nullable=True),
 )
-FAILURES = Table(
+FAILURES = Table.of(
     "failures",
     "the runs of a campaign that failed; run again, those that then succeed are gone from here",
-    (
-        *RUNS.columns[:6],
-        Column("error", "string", "what went wrong, in a sentence"),
-        Column("traceback", "string", "where in the code"),
-    ),
+    *RUNS.columns[:6],
+    Column("error", "string", "what went wrong, in a sentence"),
+    Column("traceback", "string", "where in the code"),
 )

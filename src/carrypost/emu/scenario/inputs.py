@@ -17,7 +17,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.scenario.tables import FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
 from carrypost.errors import ConfigError
-from carrypost.files import refused
+from carrypost.files import refusing
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
@@ -158,9 +158,7 @@ def _files(scenario: Scenario) -> dict[str, str]:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file, or of the files in a folder, by name."""
-    try:
+    with refusing(f"{path} cannot be read"):
         if path.is_file():
             return path.read_bytes()
         return b"".join(each.name.encode() + each.read_bytes() for each in sorted(path.iterdir()) if each.is_file())
-    except OSError as error:
-        raise refused(f"{path} cannot be read", error) from None

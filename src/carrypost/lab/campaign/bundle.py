@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
-from carrypost.files import refused
+from carrypost.files import refused, refusing
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""
@@ -98,10 +98,8 @@ def contents(files: Sequence[Named]) -> Iterator[tuple[str, bytes]]:
         if part.digest in seen:
             continue
         seen.add(part.digest)
-        try:
+        with refusing(f"{part.path} cannot be read"):
             content = Path(part.path).read_bytes()
-        except OSError as error:
-            raise refused(f"{part.path} cannot be read", error) from None
         if hashlib.sha256(content).hexdigest() != part.digest:
             raise LocalError(f"{part.path} changes while the campaign begins; try again when it no longer does")
         yield part.digest, content
@@ -145,10 +143,8 @@ def executor_folder() -> Path:
             folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
             if _is_ours(folder):
                 return folder
-    try:
+    with refusing("there is no folder for the files of scenarios"):
         return _own_folder(os.getpid())
-    except OSError as error:
-        raise refused("there is no folder for the files of scenarios", error) from None
 
 
 def _is_ours(folder: Path) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.errors import CarrypostError
-from carrypost.files import refused
+from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine
 from carrypost.lab.metrics import families as f
@@ -100,10 +100,8 @@ def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:
     """Columns of one scenario."""
     parts = []
     for file in files:
-        try:
+        with refusing(f"{file} cannot be read", pa.ArrowException):
             wanted = ["scenario", *names]
             rows = pq.ParquetFile(file, read_dictionary=sorted(_TEXTS & set(wanted))).read(columns=wanted)
-        except (OSError, pa.ArrowException) as error:
-            raise refused(f"{file} cannot be read", error) from None
         parts.append(rows.filter(pc.equal(rows["scenario"].cast(pa.string()), scenario)).select(names))
     return pa.concat_tables(parts)

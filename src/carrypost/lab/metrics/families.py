@@ -41,197 +41,167 @@ _CUMULATIVE = (
     Column("share", "float64", "of all, this or less"),
 )
 
-PROCESSING = Table("processing", "what became of messages (CAUSAL, Tables II and V)", (_RUN, *_COUNTS))
-PROCESSING_BY_NODE = Table("processing_by_node", "the same for each node", (_RUN, _NODE, *_COUNTS))
-DELAY_SPREAD = Table(
+
+def _family(name: str, meaning: str, *columns: Column) -> Table:
+    """Make a family; its tables begin with the run."""
+    return Table(name, meaning, (_RUN, *columns))
+
+
+PROCESSING = _family("processing", "what became of messages (CAUSAL, Tables II and V)", *_COUNTS)
+PROCESSING_BY_NODE = _family("processing_by_node", "the same for each node", _NODE, *_COUNTS)
+DELAY_SPREAD = _family(
     "delays",
     "transmission delay, co-delivery latency and both together (CAUSAL, Tables III and VI)",
-    (
-        _RUN,
-        Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
-        Column("count", "int64", "copies"),
-        *_SPREAD,
-        *(Column(f"p{share}_s", "float64", f"{share} % are not above", nullable=True) for share in PERCENTILES),
-    ),
+    Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+    Column("count", "int64", "copies"),
+    *_SPREAD,
+    *(Column(f"p{share}_s", "float64", f"{share} % are not above", nullable=True) for share in PERCENTILES),
 )
-DELAY_CDF = Table(
+DELAY_CDF = _family(
     "delay_cdf",
     "how delays are distributed (CAUSAL, figures 5 and 10): the least, and every value that another thousandth reaches",
-    (_RUN, Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"), *_CUMULATIVE),
+    Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+    *_CUMULATIVE,
 )
-DELAY_GRID = Table(
+DELAY_GRID = _family(
     "delay_grid",
     "latency against transmission delay, counted in cells (CAUSAL, figures 4 and 9)",
-    (
-        _RUN,
-        Column("tdelay_s", "float64", "lower edge of the cell"),
-        Column("ltcy_s", "float64", "lower edge of the cell"),
-        Column("tdelay_width_s", "float64", "width of the cell"),
-        Column("ltcy_width_s", "float64", "height of the cell"),
-        Column("copies", "int64", "how many are in it"),
-    ),
+    Column("tdelay_s", "float64", "lower edge of the cell"),
+    Column("ltcy_s", "float64", "lower edge of the cell"),
+    Column("tdelay_width_s", "float64", "width of the cell"),
+    Column("ltcy_width_s", "float64", "height of the cell"),
+    Column("copies", "int64", "how many are in it"),
 )
-REGISTRIES = Table(
+REGISTRIES = _family(
     "registries",
     "sizes of registries over time (CAUSAL, figures 6 and 11)",
-    (
-        _RUN,
-        _NODE,
-        Column("t", "float64", "when, in seconds"),
-        Column("leaving", "bool", "whether the node was about to leave: no part of means over time"),
-        Column("c_barrier", "int64", "entries of the causal barrier", nullable=True),
-        Column("co_delivered", "int64", "sources of which something was delivered (sdlv)", nullable=True),
-        Column("pending", "int64", "messages that wait", nullable=True),
-        Column("cache", "int64", "messages held", nullable=True),
-    ),
+    _NODE,
+    Column("t", "float64", "when, in seconds"),
+    Column("leaving", "bool", "whether the node was about to leave: no part of means over time"),
+    Column("c_barrier", "int64", "entries of the causal barrier", nullable=True),
+    Column("co_delivered", "int64", "sources of which something was delivered (sdlv)", nullable=True),
+    Column("pending", "int64", "messages that wait", nullable=True),
+    Column("cache", "int64", "messages held", nullable=True),
 )
-REGISTRY_SIZES = Table(
+REGISTRY_SIZES = _family(
     "registry_sizes",
     "sizes of registries over all nodes and times",
-    (
-        _RUN,
-        Column("registry", "string", "which"),
-        Column("samples", "int64", "regular samples"),
-        Column("mean", "float64", "of regular samples", nullable=True),
-        Column("max", "int64", "of all samples"),
-    ),
+    Column("registry", "string", "which"),
+    Column("samples", "int64", "regular samples"),
+    Column("mean", "float64", "of regular samples", nullable=True),
+    Column("max", "int64", "of all samples"),
 )
-BARRIERS = Table(
+BARRIERS = _family(
     "barriers",
     "entries in the barriers of messages (scb)",
-    (_RUN, Column("entries", "int64", "predecessors named"), Column("messages", "int64", "how many name so many")),
+    Column("entries", "int64", "predecessors named"),
+    Column("messages", "int64", "how many name so many"),
 )
-DELIVERY = Table(
+DELIVERY = _family(
     "delivery",
     "of each message, who got it of those who could: nodes other than its author that were there while it lived",
-    (
-        _RUN,
-        Column("message", "string", "label or id"),
-        Column("source", "string", "author"),
-        Column("published", "float64", "when"),
-        Column("recipients", "int64", "nodes that were there while it lived"),
-        Column("delivered", "int64", "of these, those that got it while it lived"),
-        Column("ratio", "float64", "delivered / recipients", nullable=True),
-    ),
+    Column("message", "string", "label or id"),
+    Column("source", "string", "author"),
+    Column("published", "float64", "when"),
+    Column("recipients", "int64", "nodes that were there while it lived"),
+    Column("delivered", "int64", "of these, those that got it while it lived"),
+    Column("ratio", "float64", "delivered / recipients", nullable=True),
 )
-DELIVERY_RATIO = Table(
+DELIVERY_RATIO = _family(
     "delivery_ratio",
     "mean share of recipients that a message was delivered to (EMMA)",
-    (_RUN, Column("messages", "int64", "with a recipient"), Column("ratio", "float64", "mean", nullable=True)),
+    Column("messages", "int64", "with a recipient"),
+    Column("ratio", "float64", "mean", nullable=True),
 )
-FLOOD = Table(
+FLOOD = _family(
     "flood",
     "how old messages are when a flood brings them, the most that any protocol could deliver: as in `delay_cdf`; none "
     "where contacts are not known",
-    (_RUN, *_CUMULATIVE),
+    *_CUMULATIVE,
 )
-HOPS = Table(
+HOPS = _family(
     "hops",
     "over how many hops messages came to each node (JOMS)",
-    (
-        _RUN,
-        _NODE,
-        Column("received", "int64", "messages"),
-        Column("direct", "int64", "of these, from their author"),
-        Column("mean", "float64", "hops"),
-        Column("max", "int32", "hops"),
-    ),
+    _NODE,
+    Column("received", "int64", "messages"),
+    Column("direct", "int64", "of these, from their author"),
+    Column("mean", "float64", "hops"),
+    Column("max", "int32", "hops"),
 )
-HOP_COUNTS = Table(
+HOP_COUNTS = _family(
     "hop_counts",
     "receptions by their hops",
-    (_RUN, Column("hops", "int32", "1: from the author"), Column("copies", "int64", "receptions")),
+    Column("hops", "int32", "1: from the author"),
+    Column("copies", "int64", "receptions"),
 )
-SPREAD = Table(
+SPREAD = _family(
     "spread",
     "how one message spread (JOMS): of each run the one that most nodes got, the first of these",
-    (
-        _RUN,
-        Column("message", "string", "label or id"),
-        Column("reached", "int64", "nodes that have got it by then, its author not counted"),
-        Column("after_s", "float64", "since it was published"),
-    ),
+    Column("message", "string", "label or id"),
+    Column("reached", "int64", "nodes that have got it by then, its author not counted"),
+    Column("after_s", "float64", "since it was published"),
 )
-THROUGHPUT = Table(
+THROUGHPUT = _family(
     "throughput",
     "payload by time from publication to reception, by size of messages (JOMS)",
-    (
-        _RUN,
-        Column("size", "int64", "payload bytes"),
-        Column("copies", "int64", "receptions"),
-        Column("bytes_per_s", "float64", "mean of size / transmission delay", nullable=True),
-    ),
+    Column("size", "int64", "payload bytes"),
+    Column("copies", "int64", "receptions"),
+    Column("bytes_per_s", "float64", "mean of size / transmission delay", nullable=True),
 )
-TRAFFIC = Table(
+TRAFFIC = _family(
     "traffic",
     "bytes sent, by node and kind of frame",
-    (_RUN, _NODE, Column("frame", "string", "kind of frame"), Column("bytes", "int64", "sent")),
+    _NODE,
+    Column("frame", "string", "kind of frame"),
+    Column("bytes", "int64", "sent"),
 )
-TIMELINE = Table(
+TIMELINE = _family(
     "timeline",
     "how often what happened, by time",
-    (
-        _RUN,
-        Column("t", "float64", "begin of the window, in seconds"),
-        Column("kind", "string", "kind of row in the record"),
-        Column("count", "int64", "rows"),
-        Column("size", "int64", "their sizes together", nullable=True),
-    ),
+    Column("t", "float64", "begin of the window, in seconds"),
+    Column("kind", "string", "kind of row in the record"),
+    Column("count", "int64", "rows"),
+    Column("size", "int64", "their sizes together", nullable=True),
 )
-CONTACT_SUMMARY = Table(
+CONTACT_SUMMARY = _family(
     "contact_summary",
     "contacts and their durations (CAUSAL, Tables I and IV)",
-    (
-        _RUN,
-        Column("contacts", "int64", "how many"),
-        Column("pairs", "int64", "of nodes that met"),
-        Column("nodes", "int64", "that met anybody"),
-        *_SPREAD,
-    ),
+    Column("contacts", "int64", "how many"),
+    Column("pairs", "int64", "of nodes that met"),
+    Column("nodes", "int64", "that met anybody"),
+    *_SPREAD,
 )
-CONTACT_CDF = Table("contact_cdf", "how durations of contacts are distributed", (_RUN, *_CUMULATIVE))
-INTER_CONTACT_CDF = Table(
+CONTACT_CDF = _family("contact_cdf", "how durations of contacts are distributed", *_CUMULATIVE)
+INTER_CONTACT_CDF = _family(
     "inter_contact_cdf",
     "how times between the end of a pair's contact and its next one are distributed",
-    (_RUN, *_CUMULATIVE),
+    *_CUMULATIVE,
 )
-NEIGHBOURS = Table(
+NEIGHBOURS = _family(
     "neighbours",
     "how long nodes had so many neighbours, while they were there (JOMS)",
-    (
-        _RUN,
-        Column("neighbours", "int64", "how many at a time"),
-        Column("node_s", "float64", "node-seconds"),
-        Column("share", "float64", "of all, with so many or fewer"),
-    ),
+    Column("neighbours", "int64", "how many at a time"),
+    Column("node_s", "float64", "node-seconds"),
+    Column("share", "float64", "of all, with so many or fewer"),
 )
-NEIGHBOURS_TIMELINE = Table(
+NEIGHBOURS_TIMELINE = _family(
     "neighbours_timeline",
     "how many were there and how many neighbours they had, by time (JOMS)",
-    (
-        _RUN,
-        Column("t", "float64", "begin of the window, in seconds"),
-        Column("active", "float64", "mean number of nodes that were there"),
-        Column("neighbours", "float64", "mean number of neighbours of a node that was there", nullable=True),
-    ),
+    Column("t", "float64", "begin of the window, in seconds"),
+    Column("active", "float64", "mean number of nodes that were there"),
+    Column("neighbours", "float64", "mean number of neighbours of a node that was there", nullable=True),
 )
-ACTIVITY = Table(
+ACTIVITY = _family(
     "activity",
     "when nodes were there (CAUSAL, figures 3 and 8)",
-    (
-        _RUN,
-        _NODE,
-        Column("start", "float64", "first instant, in seconds"),
-        Column("end", "float64", "first instant after, in seconds"),
-    ),
+    _NODE,
+    Column("start", "float64", "first instant, in seconds"),
+    Column("end", "float64", "first instant after, in seconds"),
 )
-ACTIVITY_SUMMARY = Table(
+ACTIVITY_SUMMARY = _family(
     "activity_summary",
     "how long nodes were there in all (CAUSAL, Tables I and IV)",
-    (
-        _RUN,
-        Column("nodes", "int64", "that were ever there"),
-        Column("active_max", "int64", "at most at the same time"),
-        *_SPREAD,
-    ),
+    Column("nodes", "int64", "that were ever there"),
+    Column("active_max", "int64", "at most at the same time"),
+    *_SPREAD,
 )

@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from carrypost.files import partial, refused
+from carrypost.files import refusing, staged
 from carrypost.lab import folders
 from carrypost.lab.schemas import Table
 
@@ -27,31 +27,20 @@ _DIGESTS = b"carrypost.runs"
 
 def write(path: Path, tables: Mapping[str, pa.Table]) -> None:
     """Tables as one file, whole or not there."""
-    written = partial(path)
-    try:
-        with pa.OSFile(str(written), "wb") as file:
-            for name, table in tables.items():
-                schema = table.schema.with_metadata({_NAME: name.encode()})
-                with pa.ipc.new_stream(file, schema) as stream:
-                    stream.write_table(table)
-        written.replace(path)
-    except OSError as error:
-        raise refused(f"{path} cannot be written", error) from None
-    finally:
-        with suppress(OSError):
-            written.unlink(missing_ok=True)
+    with staged(path) as written, pa.OSFile(str(written), "wb") as file:
+        for name, table in tables.items():
+            schema = table.schema.with_metadata({_NAME: name.encode()})
+            with pa.ipc.new_stream(file, schema) as stream:
+                stream.write_table(table)
 
 
 def read(path: Path) -> dict[str, pa.Table]:
     """Tables out of a file, by name."""
     found = {}
-    try:
-        with pa.OSFile(str(path), "rb") as file:
-            while file.tell() < file.size():
-                table = pa.ipc.open_stream(file).read_all()
-                found[table.schema.metadata[_NAME].decode()] = table
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{path} cannot be read", error) from None
+    with refusing(f"{path} cannot be read", pa.ArrowException), pa.OSFile(str(path), "rb") as file:
+        while file.tell() < file.size():
+            table = pa.ipc.open_stream(file).read_all()
+            found[table.schema.metadata[_NAME].decode()] = table
     return found
 
 

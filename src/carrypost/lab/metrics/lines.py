@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.files import refused
+from carrypost.files import refusing
 from carrypost.record import SCHEMA, Kind
 
 SIZE_MAX = 1 << 53
@@ -41,19 +41,16 @@ def read(path: Path) -> tuple[pa.Table, int]:
     columns: dict[str, list[Any]] = {each.name: [] for each in SCHEMA}
     appends = [(name, column.append) for name, column in columns.items()]
     decode, unreadable = msgspec.json.Decoder(_LINE).decode, 0
-    try:
-        with path.open("rb") as file:
-            for text in file:
-                if not text.strip():
-                    continue
-                try:
-                    line = decode(text)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
-                    unreadable += 1
-                    continue
-                for name, append in appends:
-                    append(getattr(line, name))
-    except OSError as error:
-        raise refused(f"{path} cannot be read", error) from None
+    with refusing(f"{path} cannot be read"), path.open("rb") as file:
+        for text in file:
+            if not text.strip():
+                continue
+            try:
+                line = decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                unreadable += 1
+                continue
+            for name, append in appends:
+                append(getattr(line, name))
     columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
     return pa.table(columns, schema=ARROW_SCHEMA), unreadable

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.files import refused
+from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.metrics.rows import COLUMNS, TEXTS
 from carrypost.lab.schemas import RECORDS
@@ -72,11 +73,14 @@ class RowGroup(NamedTuple):
         return self.first_us <= last_us and self.last_us >= first_us
 
 
+def _readable(path: str | Path) -> AbstractContextManager[None]:
+    """Refuse a file that is no record, or cannot be read, while the block lasts."""
+    return refusing(f"{path} is no record that can be read", pa.ArrowException)
+
+
 def _row_groups(path: str) -> Iterator[tuple[int, Any]]:
-    try:
+    with _readable(path):
         told = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{path} is no record that can be read", error) from None
     for number in range(told.num_row_groups):
         yield number, told.row_group(number)
 
@@ -119,11 +123,9 @@ class RunFiles:
 
     def _read(self, path: str, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         names = [*columns, "run"] if self.shared else list(columns)
-        try:
+        with _readable(path):
             file = pq.ParquetFile(path, read_dictionary=[name for name in (*TEXTS, "run") if name in names])
             found = file.read_row_groups(groups, columns=names) if groups else file.read(columns=names)
-        except (OSError, pa.ArrowException) as error:
-            raise refused(f"{path} is no record that can be read", error) from None
         if not self.shared:
             return found
         return found.filter(pc.is_in(found["run"].cast(pa.string()), pa.array(self.names))).drop_columns(["run"])
@@ -148,7 +150,7 @@ def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:
 
 def names_in(path: Path) -> list[str]:
     """The runs in a Parquet file."""
-    try:
+    with _readable(path):
         file = pq.ParquetFile(path, read_dictionary=["run"])
         place, found = file.schema_arrow.get_field_index("run"), dict[str, None]()
         for group in range(file.num_row_groups):
@@ -157,8 +159,6 @@ def names_in(path: Path) -> list[str]:
                 found[told.min] = None
             else:
                 found |= dict.fromkeys(pc.unique(file.read_row_group(group, ["run"])["run"]).to_pylist())
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{path} is no record that can be read", error) from None
     return list(found)
 
 
@@ -166,11 +166,8 @@ def digest(parts: Sequence[str | bytes], files: Iterable[str]) -> str:
     """The hash of some files, and of what else counts."""
     made = hashlib.sha256()
     for file in files:
-        try:
-            with Path(file).open("rb") as content:
-                made.update(hashlib.file_digest(content, "sha256").digest())
-        except OSError as error:
-            raise refused(f"{file} cannot be read", error) from None
+        with refusing(f"{file} cannot be read"), Path(file).open("rb") as content:
+            made.update(hashlib.file_digest(content, "sha256").digest())
     for part in parts:
         made.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
     return made.hexdigest()

@@ -9,7 +9,7 @@ live so long that slices would read most of the file again and again, the rows a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.errors import CarrypostError
-from carrypost.files import refused
+from carrypost.files import refusing
+from carrypost.lab.folders import told_of
 from carrypost.lab.metrics import FAMILIES, parts
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
@@ -206,7 +207,7 @@ def _spill(order: Cutting, slices: Sequence[SliceOrder]) -> None:
             by_slice = np.argsort(place.astype(np.int16), kind="stable")
             table = _numbered(table, numbers).take(pa.array(by_slice))
             edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
-            with _told_of(folder):
+            with told_of(folder):
                 for each in slices[len(writers) :]:
                     stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), table.schema)
                     writers.append(ending.enter_context(stream))
@@ -238,24 +239,13 @@ def _spilled(order: SliceOrder) -> pa.Table:
     return table
 
 
-@contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise refused(f"{path} cannot be written", error) from None
-
-
 def _write(path: Path, table: pa.Table) -> None:
-    with _told_of(path):
+    with told_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with pa.ipc.new_stream(str(path), table.schema) as stream:
             stream.write_table(table)
 
 
 def _read(path: Path) -> pa.Table:
-    try:
-        with pa.OSFile(str(path), "rb") as file:
-            return pa.ipc.open_stream(file).read_all()
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{path} cannot be read", error) from None
+    with refusing(f"{path} cannot be read", pa.ArrowException), pa.OSFile(str(path), "rb") as file:
+        return pa.ipc.open_stream(file).read_all()

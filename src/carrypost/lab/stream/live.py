@@ -31,35 +31,31 @@ METRICS = "metrics"
 _BATCH = b"batch"
 _MILLISECONDS = 1e3
 
-NODES = Table(
+NODES = Table.of(
     "nodes",
     "what each node has told so far",
-    (
-        Column("node", "string", "who"),
-        Column("last", "float64", "when it told something last, in seconds"),
-        Column("published", "int64", "messages"),
-        Column("received", "int64", "messages, own ones never"),
-        Column("delivered", "int64", "messages, own ones included"),
-        Column("expired", "int64", "messages that were given up while they waited for their turn"),
-        Column("dropped", "int64", "copies that ended for another reason"),
-        Column("refused", "int64", "messages and frames refused on receipt"),
-        Column("bytes_sent", "int64", "by frames and datagrams"),
-        Column("ahead", "int64", "rows whose time is still to come: its clock is wrong; in no window and no delay"),
-        Column("unreadable", "int64", "lines that are no rows of a record; all of them at the node `?`"),
-    ),
+    Column("node", "string", "who"),
+    Column("last", "float64", "when it told something last, in seconds"),
+    Column("published", "int64", "messages"),
+    Column("received", "int64", "messages, own ones never"),
+    Column("delivered", "int64", "messages, own ones included"),
+    Column("expired", "int64", "messages that were given up while they waited for their turn"),
+    Column("dropped", "int64", "copies that ended for another reason"),
+    Column("refused", "int64", "messages and frames refused on receipt"),
+    Column("bytes_sent", "int64", "by frames and datagrams"),
+    Column("ahead", "int64", "rows whose time is still to come: its clock is wrong; in no window and no delay"),
+    Column("unreadable", "int64", "lines that are no rows of a record; all of them at the node `?`"),
 )
-COUNTS = Table(
+COUNTS = Table.of(
     "delays",
     "delays in whole milliseconds, counted",
-    (
-        Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
-        Column("value_ms", "int64", "milliseconds"),
-        Column("count", "int64", "how many"),
-        Column("sum_us", "float64", "of whole microseconds"),
-        Column("squares_us2", "float64", "likewise"),
-        Column("min_us", "int64", "least"),
-        Column("max_us", "int64", "most"),
-    ),
+    Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+    Column("value_ms", "int64", "milliseconds"),
+    Column("count", "int64", "how many"),
+    Column("sum_us", "float64", "of whole microseconds"),
+    Column("squares_us2", "float64", "likewise"),
+    Column("min_us", "int64", "least"),
+    Column("max_us", "int64", "most"),
 )
 
 

@@ -8,22 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from carrypost.model.selector import like
-from carrypost.model.selector.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Comparison,
-    Identifier,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Sign,
-)
+from carrypost.model.selector import like, tree
+from carrypost.model.selector.tree import Node
 from carrypost.model.selector.values import RELATIONS, SIGNS, Properties, Value, bare, compared, operation
 
 Condition = Callable[[Properties], bool | None]
@@ -40,15 +26,15 @@ def everything(_: Properties) -> bool | None:
 def condition(node: Node) -> Condition:
     """What says whether a condition holds."""
     match node:
-        case And(terms):
+        case tree.And(terms):
             return _chain([condition(term) for term in terms], decisive=False)
-        case Or(terms):
+        case tree.Or(terms):
             return _chain([condition(term) for term in terms], decisive=True)
-        case Not(operand):
+        case tree.Not(operand):
             return _not(condition(operand))
-        case Identifier():
-            return _comparison("=", node, Literal(True))
-        case Literal(value):
+        case tree.Identifier():
+            return _comparison("=", node, tree.Literal(True))
+        case tree.Literal(value):
             return lambda _: value is True
         case _:
             return _predicate(node)
@@ -56,17 +42,17 @@ def condition(node: Node) -> Condition:
 
 def _predicate(node: Node) -> Condition:
     match node:
-        case Comparison(symbol, left, right):
+        case tree.Comparison(symbol, left, right):
             return _comparison(symbol, left, right)
-        case Between(value, low, high, negated):
+        case tree.Between(value, low, high, negated):
             # JMS defines it so; hence the negation of what is no number is false, too.
             bounds = (("<", low), (">", high)) if negated else ((">=", low), ("<=", high))
             return _chain([_comparison(symbol, value, bound) for symbol, bound in bounds], decisive=negated)
-        case In(identifier, values, negated):
+        case tree.In(identifier, values, negated):
             return _string_test(identifier.name, frozenset(values).__contains__, negated=negated)
-        case Like(identifier, pattern, negated):
+        case tree.Like(identifier, pattern, negated):
             return _string_test(identifier.name, like.matcher(pattern), negated=negated)
-        case IsNull(identifier, negated):
+        case tree.IsNull(identifier, negated):
             return _is_null(identifier.name, negated=negated)
         case _:
             raise AssertionError(node)
@@ -97,10 +83,10 @@ def _not(operand: Condition) -> Condition:
 
 
 def _comparison(symbol: str, left: Node, right: Node) -> Condition:
-    if isinstance(left, Literal) and isinstance(right, Identifier):
+    if isinstance(left, tree.Literal) and isinstance(right, tree.Identifier):
         symbol, left, right = _MIRRORED[symbol], right, left
     relation = RELATIONS[symbol]
-    if isinstance(left, Identifier) and isinstance(right, Literal):
+    if isinstance(left, tree.Identifier) and isinstance(right, tree.Literal):
         name, literal = left.name, right.value
         kind = type(literal)
 
@@ -136,14 +122,14 @@ def _is_null(name: str, *, negated: bool) -> Condition:
 def _operand(node: Node) -> Operand:
     """What gives the value of an expression."""
     match node:
-        case Identifier(name):
+        case tree.Identifier(name):
             return lambda properties: properties.get(name)
-        case Literal(value):
+        case tree.Literal(value):
             return lambda _: value
-        case Sign(symbol, operand):
+        case tree.Sign(symbol, operand):
             inner, sign = _operand(operand), SIGNS[symbol]
             return lambda properties: sign(inner(properties))
-        case Arithmetic(first, rest):
+        case tree.Arithmetic(first, rest):
             return _arithmetic(_operand(first), [(operation(symbol), _operand(operand)) for symbol, operand in rest])
         case _:
             return condition(node)

@@ -22,27 +22,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from carrypost.config.tables import nearest
-from carrypost.model.selector import checks, like, numerals
+from carrypost.model.selector import checks, like, numerals, tree
 from carrypost.model.selector.bounds import DEPTH_MAX
 from carrypost.model.selector.fault import BOUND, NEAR, Fault, listed, shortened
 from carrypost.model.selector.names import RESERVED
 from carrypost.model.selector.tokens import END, NAME, NUMBER, STRING, source, tokens
-from carrypost.model.selector.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Comparison,
-    Identifier,
-    In,
-    IsNull,
-    Junction,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Sign,
-)
+from carrypost.model.selector.tree import Node
 from carrypost.model.selector.values import RELATIONS, SIGNS
 
 _MORE = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "IS", "ESCAPE")
@@ -83,14 +68,14 @@ class _Parser:
     def disjunction(self) -> Node:
         at = self.at
         node = self._conjunction()
-        return self._junction(node, at, Or, self._conjunction) if self.kind == "OR" else node
+        return self._junction(node, at, tree.Or, self._conjunction) if self.kind == "OR" else node
 
     def _conjunction(self) -> Node:
         at = self.at
         node = self._negation()
-        return self._junction(node, at, And, self._negation) if self.kind == "AND" else node
+        return self._junction(node, at, tree.And, self._negation) if self.kind == "AND" else node
 
-    def _junction(self, node: Node, at: int, form: type[Junction], term: Callable[[], Node]) -> Node:
+    def _junction(self, node: Node, at: int, form: type[tree.Junction], term: Callable[[], Node]) -> Node:
         word = self.kind
         terms: list[Node] = []
         while True:
@@ -113,7 +98,7 @@ class _Parser:
         operand = self._negation()
         checks.condition(operand, at, "NOT")
         self._depth -= 1
-        return Not(operand)
+        return tree.Not(operand)
 
     def _predicate(self) -> Node:
         at = self.at
@@ -124,7 +109,7 @@ class _Parser:
             right_at = self.at
             right = self._sum()
             checks.comparison(symbol, left, right, (at, right_at))
-            return Comparison(symbol, left, right)
+            return tree.Comparison(symbol, left, right)
         if symbol == "IS":
             return self._is_null(checks.named(left, at, "IS"))
         negated = symbol == "NOT"
@@ -141,18 +126,18 @@ class _Parser:
             self._refuse("BETWEEN", "IN", "LIKE")
         return left
 
-    def _is_null(self, identifier: Identifier) -> Node:
+    def _is_null(self, identifier: tree.Identifier) -> Node:
         self._advance()
         negated = self.kind == "NOT"
         if negated:
             self._advance()
         self._take("NULL", *(() if negated else ("NOT NULL",)))
-        return IsNull(identifier, negated)
+        return tree.IsNull(identifier, negated)
 
     def _between(self, value: Node, at: int, *, negated: bool) -> Node:
         checks.number(value, at, "BETWEEN")
         low = self._bound("BETWEEN")
-        return Between(value, low, self._bound("AND"), negated)
+        return tree.Between(value, low, self._bound("AND"), negated)
 
     def _bound(self, word: str) -> Node:
         self._take(word)
@@ -161,7 +146,7 @@ class _Parser:
         checks.number(bound, at, "BETWEEN")
         return bound
 
-    def _in(self, identifier: Identifier, *, negated: bool) -> Node:
+    def _in(self, identifier: tree.Identifier, *, negated: bool) -> Node:
         self._advance()
         self._take("(")
         values = {self._string()}
@@ -169,9 +154,9 @@ class _Parser:
             self._advance()
             values.add(self._string())
         self._take(")", ",")
-        return In(identifier, tuple(sorted(values)), negated)
+        return tree.In(identifier, tuple(sorted(values)), negated)
 
-    def _like(self, identifier: Identifier, *, negated: bool) -> Node:
+    def _like(self, identifier: tree.Identifier, *, negated: bool) -> Node:
         self._advance()
         at, text, escape = self.at, self._string(), None
         if self.kind == "ESCAPE":
@@ -180,7 +165,7 @@ class _Parser:
             if len(escape) != 1:
                 raise Fault(escape_at, "ESCAPE needs a string of one character")
         try:
-            return Like(identifier, like.read(text, escape), negated)
+            return tree.Like(identifier, like.read(text, escape), negated)
         except ValueError as error:
             raise Fault(at, f"{error}; {escape!r} may stand before '_', '%' and itself") from None
 
@@ -199,7 +184,7 @@ class _Parser:
     def _arithmetic(self, first: Node, at: int, symbols: tuple[str, str], operand: Callable[[], Node]) -> Node:
         checks.number(first, at, repr(self.kind))
         rest: list[tuple[str, Node]] = []
-        if isinstance(first, Arithmetic) and first.rest[0][0] in symbols:  # It was in parentheses that change nothing.
+        if isinstance(first, tree.Arithmetic) and first.rest[0][0] in symbols:  # In parentheses that change nothing.
             rest.extend(first.rest)
             first = first.first
         while self.kind in symbols:
@@ -209,7 +194,7 @@ class _Parser:
             node = operand()
             checks.number(node, at, repr(symbol))
             rest.append((symbol, node))
-        return Arithmetic(first, tuple(rest))
+        return tree.Arithmetic(first, tuple(rest))
 
     def _factor(self) -> Node:
         kind, value, at = self.kind, self.value, self.at
@@ -220,10 +205,10 @@ class _Parser:
             return self._number(negative=False)
         if kind == STRING:
             self._advance()
-            return Literal(value)
+            return tree.Literal(value)
         if kind in _LITERALS:
             self._advance()
-            return Literal(_LITERALS[kind])
+            return tree.Literal(_LITERALS[kind])
         if kind in _ADDITIVE:
             return self._sign(kind)
         if kind != "(":
@@ -244,18 +229,18 @@ class _Parser:
         else:
             operand = self._factor()
             checks.number(operand, at, repr(symbol))
-            number = SIGNS[symbol](operand.value) if isinstance(operand, Literal) else None
-            operand = Sign(symbol, operand) if number is None else Literal(number)
+            number = SIGNS[symbol](operand.value) if isinstance(operand, tree.Literal) else None
+            operand = tree.Sign(symbol, operand) if number is None else tree.Literal(number)
         self._depth -= 1
         return operand
 
-    def _number(self, *, negative: bool) -> Literal:
+    def _number(self, *, negative: bool) -> tree.Literal:
         try:
             number = numerals.value_of(self.value, negative=negative)
         except ValueError as error:
             raise Fault(self.at, f"{self._found()} is {error}") from None
         self._advance()
-        return Literal(number)
+        return tree.Literal(number)
 
     def _string(self) -> str:
         value = self.value

@@ -6,22 +6,8 @@ the same tree.
 
 from __future__ import annotations
 
-from carrypost.model.selector.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Comparison,
-    Identifier,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Sign,
-    quoted,
-)
+from carrypost.model.selector import tree
+from carrypost.model.selector.tree import Node, quoted
 
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _FACTOR = range(7)
 """How tightly things bind, the loosest first."""
@@ -35,13 +21,13 @@ def printed(node: Node, level: int = _OR) -> str:
 
 def _form(node: Node) -> tuple[str, int]:
     match node:
-        case Or(terms):
+        case tree.Or(terms):
             return " OR ".join(printed(term, _AND) for term in terms), _OR
-        case And(terms):
+        case tree.And(terms):
             return " AND ".join(printed(term, _NOT) for term in terms), _AND
-        case Not(operand):
+        case tree.Not(operand):
             return f"NOT {printed(operand, _NOT)}", _NOT
-        case Comparison() | Between() | In() | Like() | IsNull():
+        case tree.Comparison() | tree.Between() | tree.In() | tree.Like() | tree.IsNull():
             return _predicate(node), _PREDICATE
         case _:
             return _value(node)
@@ -49,15 +35,15 @@ def _form(node: Node) -> tuple[str, int]:
 
 def _value(node: Node) -> tuple[str, int]:
     match node:
-        case Arithmetic(first, rest):
+        case tree.Arithmetic(first, rest):
             level = _SUM if node.additive else _PRODUCT
             tail = "".join(f" {symbol} {printed(operand, level + 1)}" for symbol, operand in rest)
             return printed(first, level + 1) + tail, level
-        case Sign(symbol, operand):
+        case tree.Sign(symbol, operand):
             return f"{symbol}{printed(operand, _FACTOR)}", _FACTOR
-        case Literal():
+        case tree.Literal():
             return node.text, _FACTOR
-        case Identifier(name):
+        case tree.Identifier(name):
             return name, _FACTOR
         case _:
             raise AssertionError(node)
@@ -65,17 +51,17 @@ def _value(node: Node) -> tuple[str, int]:
 
 def _predicate(node: Node) -> str:
     match node:
-        case Comparison(symbol, left, right):
+        case tree.Comparison(symbol, left, right):
             return f"{printed(left, _SUM)} {symbol} {printed(right, _SUM)}"
-        case Between(value, low, high, negated):
+        case tree.Between(value, low, high, negated):
             low_text, high_text = printed(low, _SUM), printed(high, _SUM)
             return f"{printed(value, _SUM)}{_not(negated)} BETWEEN {low_text} AND {high_text}"
-        case In(identifier, values, negated):
+        case tree.In(identifier, values, negated):
             return f"{identifier.name}{_not(negated)} IN ({', '.join(map(quoted, values))})"
-        case Like(identifier, pattern, negated):
+        case tree.Like(identifier, pattern, negated):
             escape = "" if pattern.escape is None else f" ESCAPE {quoted(pattern.escape)}"
             return f"{identifier.name}{_not(negated)} LIKE {quoted(pattern.text)}{escape}"
-        case IsNull(identifier, negated):
+        case tree.IsNull(identifier, negated):
             return f"{identifier.name} IS{_not(negated)} NULL"
         case _:
             raise AssertionError(node)
