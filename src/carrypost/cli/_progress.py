@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from carrypost.cli._output import duration
 
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
-
 Move = Callable[[int, int, str], None]
 """Takes how many are over, of how many, and what else to show."""
+DESCRIPTION = "{task.description}"
+"""The column with the name of what is done."""
 _LINE_EVERY_S = 30.0
 
 
-Columns = Callable[[Any], Iterable["ProgressColumn"]]
-"""The columns of a bar, out of rich's module of them."""
-
-
 @contextmanager
-def bar(name: str, columns: Columns, total: float | None = None) -> Iterator[Callable[..., None] | None]:
-    """A bar on stderr while the block lasts: what moves it, as `Progress.update`; None where it is no terminal."""
+def bar(name: str, *columns: str, total: float | None = None) -> Iterator[Callable[..., None] | None]:
+    """A bar on stderr while the block lasts: what moves it, as `Progress.update`; None where it is no terminal.
+
+    Columns are texts with fields of the task, or what rich calls them: ``Bar`` for its ``BarColumn``.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     from rich import progress as of  # noqa: PLC0415 - loaded only where a bar is shown
     from rich.console import Console  # noqa: PLC0415
 
-    with of.Progress(*columns(of), console=Console(stderr=True), transient=True) as shown:
+    made = (of.TextColumn(each, markup=False) if "{" in each else getattr(of, f"{each}Column")() for each in columns)
+    with of.Progress(*made, console=Console(stderr=True), transient=True) as shown:
         yield partial(shown.update, shown.add_task(name, total=total, state="", left=""))
 
 
 @contextmanager
 def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
     """Something that shows people how far long work is, while the block lasts; from its beginning of how many."""
-
-    def columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - a module
-        state, left = of.TextColumn(f"{unit}{{task.fields[state]}}"), of.TextColumn("{task.fields[left]}")
-        name = of.TextColumn("{task.description}")
-        return name, of.BarColumn(), of.MofNCompleteColumn(), state, of.TimeElapsedColumn(), left
-
-    with bar(name, columns, total) as update:
+    state = f"{unit}{{task.fields[state]}}"
+    columns = (DESCRIPTION, "Bar", "MofNComplete", state, "TimeElapsed", "{task.fields[left]}")
+    with bar(name, *columns, total=total) as update:
         if update is None:
             yield _ProgressLines(name, unit)
             return

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,18 +13,17 @@ from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._groups import group
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
-from carrypost.cli._progress import bar
+from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
-
     from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
 
+_COLUMNS = (DESCRIPTION, "Bar", "TaskProgress", "{task.fields[state]}", "TimeRemaining")
 emu = group("emu", "Thousands of real hosts in one process and in virtual time.")
 
 
@@ -91,7 +90,7 @@ def _play(
     begun, started_s = time.process_time(), time.monotonic()
     latest = _Latest()
     try:
-        with bar(scenario.name, _columns, total=1.0) as latest.update:
+        with bar(scenario.name, *_COLUMNS, total=1.0) as latest.update:
             records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
@@ -193,10 +192,3 @@ class _Latest:
             speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
             state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
             self.update(completed=progress.t_us / progress.end_us, state=state)
-
-
-def _columns(of: Any) -> Sequence[ProgressColumn]:  # noqa: ANN401 - the module of rich's columns
-    state = of.TextColumn("{task.fields[state]}")
-    return (
-        of.TextColumn("{task.description}"), of.BarColumn(), of.TaskProgressColumn(), state, of.TimeRemainingColumn()
-    )  # fmt: skip

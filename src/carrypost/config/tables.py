@@ -124,7 +124,7 @@ def differences(value: object, usual: object) -> dict[str, str]:
 
 
 def text_form(value: object) -> str:
-    """As it would be written in settings: true, none, 0.5, ['news']."""
+    """As it would be written in settings, and as patterns see it: true, none, 0.5, text as it is, ['news']."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from carrypost.lab.spark.session import SparkOptions, needs_extra, session
 
@@ -21,19 +21,6 @@ Watch = Callable[[int, int], None]
 """Is told how many pieces are done, of how many."""
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
-
-
-class Engine(Protocol):
-    """Does pieces of work."""
-
-    @property
-    def name(self) -> EngineName:
-        """As people choose it."""
-
-    def each(
-        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = ...
-    ) -> list[Answer]:
-        """What a function answers to each piece, in their order; `name` is what people see it called."""
 
 
 def _unwatched(_: int, __: int) -> None:
@@ -48,7 +35,7 @@ class LocalEngine:
     def each(
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
     ) -> list[Answer]:
-        """One after the other."""
+        """Return what a function answers to each piece, one after the other."""
         del name
         found = []
         for piece in pieces:
@@ -77,12 +64,16 @@ class SparkEngine:
     def each(
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
     ) -> list[Answer]:
-        """One job, a task for each piece."""
+        """Return what a function answers to each piece, in their order: one job, a task for each, seen as `name`."""
         from carrypost.lab.spark.jobs import collected  # noqa: PLC0415 - loaded only where Spark is
 
         if not pieces:
             return []
         return collected(self.start(), name, do, pieces, lambda done: watch(done, len(pieces)))
+
+
+Engine = LocalEngine | SparkEngine
+"""Does pieces of work."""
 
 
 @contextmanager

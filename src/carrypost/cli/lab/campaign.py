@@ -137,17 +137,14 @@ def _moved(move: Move, so_far: CampaignProgress) -> None:
 
 def _tell(plan: CampaignPlan, out: Path) -> None:
     """What was found in the folder, on stderr."""
-    said = []
     if plan.done:
-        said.append(f"{plan.done:,} runs are done already")
+        say(f"{plan.done:,} runs are done already")
     for why, reason in _AGAIN.items():
         if count := plan.because(why):
-            said.append(f"{count:,} are done again: {reason}")
+            say(f"{count:,} are done again: {reason}")
     if plan.strangers:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
-        said.append(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
-    for each in said:
-        say(each)
+        say(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, table, wants_json
-from carrypost.cli._progress import bar
+from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
-
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
 
 _SECONDS_MAX = 1e9
 
@@ -91,13 +88,9 @@ def contacts(
     )
     options = spark_options(master, memory, conf, "lab contacts") if engine == "spark" else None
     suggest_local(options, small=samples(positions) <= SAMPLES_HERE_MAX)
-    with orderly(), bar(f"searching {positions}", _columns), engines.opened(options) as on:
+    with orderly(), bar(f"searching {positions}", "Spinner", DESCRIPTION, "TimeElapsed"), engines.opened(options) as on:
         found = extract(positions, out, wanted, on)
     _show(found, json=wants_json(json))
-
-
-def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns
-    return of.SpinnerColumn(), of.TextColumn("{task.description}", markup=False), of.TimeElapsedColumn()
 
 
 def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
-from carrypost.cli._progress import bar
+from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
-
     from carrypost.lab.ingest.run import Report
 
 _FORMATS = (
@@ -128,7 +126,7 @@ def ingest(
         spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
     suggest_local(request.spark if engine == "spark" else None, small=request.small)
-    with orderly(), bar(scenario, _columns, total=1.0) as update:
+    with orderly(), bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
         report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
     _show(report, json=wants_json(json))
 
@@ -156,10 +154,6 @@ def _flat(counts: Mapping[str, object], above: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{above}{name} ")
         else:
             yield f"{above}{name}", f"{value:,}" if isinstance(value, int | float) else str(value)
-
-
-def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns
-    return of.TextColumn("{task.description}"), of.BarColumn(), of.TaskProgressColumn(), of.TimeElapsedColumn()
 
 
 def _moved(update: Callable[..., None], name: str, what: str, share: float) -> None:

@@ -6,7 +6,6 @@ many incompressible bytes are counted, unless messages are signed. What an appli
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
+from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
 
 
@@ -93,8 +93,3 @@ def _publication(row: CsvRow) -> Publication:
         raise row.line.error(f"lifetime must be at least a microsecond, or empty for none, not {row.text('lifetime')}")
     node = row.line.node(row.text("node"))
     return Publication(row.time_us("t"), node, row.text("message"), int(size), lifetime_us, row.line.number)
-
-
-def exactly(topic: str) -> str:
-    """The pattern that only this topic matches; plain text where it can be, which hosts look up."""
-    return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", topic)

@@ -35,6 +35,12 @@ Message = tuple[str, str, float, float | None]
 Presence = tuple[str, float, float | None]
 """A node, when it joined and left, in seconds; None: it stayed. Several of one node: it came back."""
 
+ContactUs = tuple[str, str, int, int]
+"""A contact in microseconds."""
+MessageUs = tuple[str, str, int, int | None]
+"""A message in microseconds, with its deadline in place of its lifetime."""
+PresenceUs = tuple[str, int, int | None]
+"""A presence in microseconds."""
 _FOREVER_US = 2**62
 
 
@@ -97,9 +103,7 @@ def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Itera
 
 
 def flood_us(
-    contacts: Sequence[tuple[str, str, int, int]],
-    messages: Sequence[tuple[str, str, int, int | None]],
-    presences: Iterable[tuple[str, int, int | None]] | None = None,
+    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
 ) -> Flood:
     """As `flood`, in whole microseconds and with deadlines in place of lifetimes."""
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
@@ -113,9 +117,7 @@ def flood_us(
 
 
 def flood_ages_us(
-    contacts: Sequence[tuple[str, str, int, int]],
-    messages: Sequence[tuple[str, str, int, int | None]],
-    presences: Iterable[tuple[str, int, int | None]] | None = None,
+    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
 ) -> Iterator[tuple[int, int]]:
     """How old messages are when a flood brings them, and to how many nodes it brings one at that age; in no order."""
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
@@ -127,10 +129,8 @@ def flood_ages_us(
 
 
 def _laid_out(
-    contacts: Sequence[tuple[str, str, int, int]],
-    messages: Sequence[tuple[str, str, int, int | None]],
-    presences: Iterable[tuple[str, int, int | None]] | None,
-) -> tuple[list[tuple[str, str, int, int | None]], dict[str, int], list[tuple[int, _SweepStep, int, int]]]:
+    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None
+) -> tuple[list[MessageUs], dict[str, int], list[tuple[int, _SweepStep, int, int]]]:
     """Messages in order of publication, the numbers of nodes, and all steps; what cannot be is refused."""
     repeated = [name for name, count in Counter(message[0] for message in messages).items() if count > 1]
     if repeated:
@@ -199,8 +199,8 @@ class _Sweep:
 
 
 def _steps(
-    contacts: Iterable[tuple[str, str, int, int]],
-    messages: Sequence[tuple[str, str, int, int | None]],
+    contacts: Iterable[ContactUs],
+    messages: Sequence[MessageUs],
     known: dict[str, list[Span]] | None,
     numbers: dict[str, int],
 ) -> list[tuple[int, _SweepStep, int, int]]:
@@ -228,7 +228,7 @@ def _steps(
     return steps
 
 
-def _by_node(presences: Iterable[tuple[str, int, int | None]]) -> dict[str, list[Span]]:
+def _by_node(presences: Iterable[PresenceUs]) -> dict[str, list[Span]]:
     """By node, when it was there, in order."""
     found: dict[str, list[Span]] = {}
     for node, join_us, leave_us in presences:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
-from carrypost.emu.engine.workload import exactly
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
 from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Reason, Undone
@@ -25,6 +24,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.journal import MESSAGE
+from carrypost.model.address import exactly
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, shown

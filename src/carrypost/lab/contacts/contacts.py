@@ -18,8 +18,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.emu.traces.encounters import Rules
-from carrypost.lab.contacts.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
+from carrypost.lab.contacts.contacts_here import SECONDS_MAX, nameless, timeless
 from carrypost.lab.contacts.slabs import PIECES_DDL, SAMPLES_PER_SLAB, SampleSpan, Search, SlabPlan, planned
+from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:

@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from carrypost.emu.traces.encounters import Rules, encounters
+from carrypost.emu.traces.formats.keys import ranked
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 from carrypost.lab.contacts.slabs import PIECES, named
+from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS
 
 SAMPLES_HERE_MAX = 2_000_000
@@ -42,22 +44,9 @@ def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None)
 
 def _tracks(samples: pa.Table) -> Tracks:
     """Samples of one scenario; nodes in order of names."""
-    coded = samples["node"].combine_chunks().dictionary_encode()
-    order = pc.sort_indices(coded.dictionary)
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
-    return Tracks.gathered(
-        tuple(coded.dictionary.take(order).to_pylist()),
-        rank[coded.indices.to_numpy()],
-        microseconds(samples["t"].to_numpy()),
-        samples["x"].to_numpy(),
-        samples["y"].to_numpy(),
-    )
-
-
-def microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole ones, the nearest; as Spark rounds them."""
-    return np.rint(seconds * 1e6).astype(np.int64)
+    names, rank = ranked(samples["node"])
+    t_us, x, y = microseconds(samples["t"].to_numpy()), samples["x"].to_numpy(), samples["y"].to_numpy()
+    return Tracks.gathered(tuple(names.to_pylist()), rank.astype(np.int32), t_us, x, y)
 
 
 def nameless(rows: pa.Table) -> None:

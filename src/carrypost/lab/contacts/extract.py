@@ -20,9 +20,10 @@ from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts import telling
-from carrypost.lab.contacts.contacts_here import found_here, microseconds
+from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.engines import Engine, SparkEngine
 from carrypost.lab.metrics.parts import window_us
+from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from carrypost.emu.traces.encounters import Encounters, Rules, encounters
+from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.in_range import TimeWindow
 from carrypost.emu.traces.tracks import Tracks
 
@@ -28,15 +29,7 @@ _CELLS_PER_SLAB = 8
 _CELLS_MAX = 1 << 16
 SAMPLES = ("slab", "code", "t_us", "x", "y")
 """What a task gets."""
-PIECES = pa.schema(
-    [
-        ("scenario", pa.string()),
-        ("a", pa.string()),
-        ("b", pa.string()),
-        ("start_us", pa.int64()),
-        ("end_us", pa.int64()),
-    ]
-)
+PIECES = pa.schema([("scenario", pa.string()), *MEETINGS])
 """What it gives, as parts of contacts."""
 PIECES_DDL = "scenario string, a string, b string, start_us bigint, end_us bigint"
 

@@ -11,10 +11,10 @@ import hashlib
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from carrypost.errors import LocalError
 from carrypost.files import refused
@@ -29,6 +29,7 @@ _ENCRYPTED = 1
 """Flag of a file in a zip file."""
 _READ_BYTES = 1 << 20
 _GZIP, _XZ, _ZIP = b"\x1f\x8b", b"\xfd7zXZ\x00", b"PK"
+_OPEN: Mapping[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "": Path.open}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -55,19 +56,12 @@ def packing(path: Path) -> str:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """The text of a file, unpacked."""
     kind = packing(path)
-    with told(path):
-        if kind == "gzip":
-            with gzip.open(path, "rb") as stream:
-                yield stream  # type: ignore[misc]
-        elif kind == "xz":
-            with lzma.open(path, "rb") as stream:
-                yield stream
-        elif kind == "zip":
-            with zipfile.ZipFile(path) as archive, archive.open(_only(archive, path)) as stream:
-                yield stream
+    with told(path), ExitStack() as ending:
+        if kind == "zip":
+            archive = ending.enter_context(zipfile.ZipFile(path))
+            yield ending.enter_context(archive.open(_only(archive, path)))
         else:
-            with path.open("rb") as stream:
-                yield stream
+            yield ending.enter_context(_OPEN[kind](path, "rb"))
 
 
 def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:

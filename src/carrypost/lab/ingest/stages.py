@@ -6,11 +6,12 @@ order of time from one block to the next. Adding is the same in whatever order b
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+
+import msgspec
 
 from carrypost.emu.traces.formats import Format, Options, Parsed
 from carrypost.emu.traces.formats.events import back
@@ -22,8 +23,7 @@ from carrypost.errors import LocalError
 BAD_SHARE_MAX = 0.01
 
 
-@dataclass(slots=True)
-class Sum:
+class Sum(msgspec.Struct):
     """Blocks, added up."""
 
     lines: int = 0
@@ -31,13 +31,13 @@ class Sum:
     left_out: int = 0
     rows: int = 0
     bad_lines: int = 0
-    bad: list[Bad] = field(default_factory=list)
-    faults: list[FileFault] = field(default_factory=list)
-    least: dict[str, float] = field(default_factory=dict)
-    most: dict[str, float] = field(default_factory=dict)
-    spread: dict[str, dict[int, int]] = field(default_factory=dict)
-    orders: list[tuple[int, int, int, int]] = field(default_factory=list)
-    spelt: dict[str, int] = field(default_factory=dict)
+    bad: list[Bad] = []
+    faults: list[FileFault] = []
+    least: dict[str, float] = {}
+    most: dict[str, float] = {}
+    spread: dict[str, dict[int, int]] = {}
+    orders: list[tuple[int, int, int, int]] = []
+    spelt: dict[str, int] = {}
 
     def add(self, parsed: Parsed) -> None:
         """Add one more block."""
@@ -61,9 +61,7 @@ class Sum:
         self.least |= {key: min(value, self.least.get(key, value)) for key, value in other.least.items()}
         self.most |= {key: max(value, self.most.get(key, value)) for key, value in other.most.items()}
         for axis, counts in other.spread.items():
-            mine = self.spread.setdefault(axis, {})
-            for cell, count in counts.items():
-                mine[cell] = mine.get(cell, 0) + count
+            self.spread[axis] = Counter(counts) + Counter(self.spread.get(axis))
         return self
 
     @property
@@ -73,20 +71,12 @@ class Sum:
 
     def text(self) -> str:
         """For the way from an executor."""
-        return json.dumps([getattr(self, each) for each in self.__dataclass_fields__])
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, text: str) -> Sum:
         """Back again."""
-        values: list[Any] = json.loads(text)
-        made = cls(*values)
-        made.bad = [Bad(*each) for each in made.bad]
-        made.faults = [FileFault(*each) for each in made.faults]
-        made.spread = {
-            axis: {int(cell): count for cell, count in counts.items()} for axis, counts in made.spread.items()
-        }
-        made.orders = [(one, two, three, four) for one, two, three, four in made.orders]
-        return made
+        return msgspec.json.decode(text, type=cls)
 
 
 def checked(

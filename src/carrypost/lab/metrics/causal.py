@@ -17,13 +17,11 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Ints
 from carrypost.emu.records import causal
 from carrypost.lab.metrics.copies import NEVER, Copies
-from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, counted, milliseconds, summed
+from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, cdf, counted, milliseconds, summed
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
 from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
 from carrypost.model.times import MICROSECONDS
 
-RANKS = 1_000
-"""Points of a distribution that are kept."""
 CELLS = 60
 """Of a grid, either way, at least a third of it."""
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")

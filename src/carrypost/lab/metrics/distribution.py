@@ -20,6 +20,8 @@ from carrypost.model.times import MICROSECONDS
 Columns = Mapping[str, Any]
 """Of a table, by name: arrays of numpy or Arrow, or lists."""
 MILLISECOND_US = 1_000
+RANKS = 1_000
+"""Points of a distribution that are kept."""
 _BLOCK = 1_024
 _HALF_BITS = 26
 """Values have at most twice as many bits: µs of 142 years. So the products of halves in a block add up to 62."""

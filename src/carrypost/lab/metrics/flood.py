@@ -11,20 +11,14 @@ from itertools import chain
 
 import numpy as np
 
-from carrypost.emu.arrays import Ints
-from carrypost.emu.verify.bound import flood_ages_us
+from carrypost.emu.verify.bound import ContactUs, MessageUs, flood_ages_us
+from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, milliseconds, summed
 
-Contact = tuple[str, str, int, int]
-"""Two nodes, start and end in microseconds."""
-Message = tuple[str, str, int, int | None]
-"""Message, source, when it was published and its deadline in microseconds; None: endless."""
 Stay = tuple[str, int, int]
 """Node, start and end in microseconds."""
-_MILLISECOND_US = 1_000
-_RANKS = 1_000
 
 
-def flood(contacts: Iterable[Contact], messages: Iterable[Message], stays: Iterable[Stay]) -> dict[str, Ints]:
+def flood(contacts: Iterable[ContactUs], messages: Iterable[MessageUs], stays: Iterable[Stay]) -> Columns:
     """The columns of FLOOD for one run; nothing where no contacts are known.
 
     What nobody published who was there is left out, and so is whom nobody knows to have been there.
@@ -41,18 +35,5 @@ def flood(contacts: Iterable[Contact], messages: Iterable[Message], stays: Itera
     known = [(node, start_us, end_us) for node, spans in there.items() for start_us, end_us in spans]
     found = chain.from_iterable(flood_ages_us(met, sent, known) if met else ())
     age_us, nodes = np.fromiter(found, np.int64).reshape(-1, 2).T
-    value_ms, place = np.unique(np.rint(age_us / _MILLISECOND_US).astype(np.int64), return_inverse=True)
-    counts = np.bincount(place, nodes, len(value_ms)).astype(np.int64)
-    return _thinned(value_ms[counts > 0], counts[counts > 0])
-
-
-def _thinned(value_ms: Ints, counts: Ints) -> dict[str, Ints]:
-    """The least value, and every one that another thousandth reaches."""
-    cumulative = np.cumsum(counts)
-    total = cumulative[-1:].sum()
-    ranks = cumulative * _RANKS // max(total, 1)
-    kept = np.diff(ranks, prepend=-1) != 0
-    shares = cumulative / max(total, 1)
-    return {
-        "value_ms": value_ms[kept], "count": counts[kept], "cumulative": cumulative[kept], "share": shares[kept],
-    }  # fmt: skip
+    value_ms, counts = summed(milliseconds(age_us), nodes)
+    return cdf(Counts(value_ms[counts > 0], counts[counts > 0]), RANKS)

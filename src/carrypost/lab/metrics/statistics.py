@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Ints
+from carrypost.emu.traces.formats.keys import ranked
 from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, milliseconds, summed
 from carrypost.model.times import MICROSECONDS
 
@@ -57,14 +58,8 @@ class Stays:
 def coded(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
     """Numbers for the texts of some columns, by order of texts, and the texts that they stand for."""
     chunks = [each for column in columns for each in (column.chunks if hasattr(column, "chunks") else [column])]
-    encoded = pa.concat_arrays([chunk.cast(pa.string()) for chunk in chunks]).dictionary_encode() if chunks else None
-    if encoded is None:
-        return [np.zeros(0, np.int64) for _ in columns], pa.array([], pa.string())
-    order = encoded.dictionary.to_numpy(zero_copy_only=False).argsort(kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    codes = rank[encoded.indices.to_numpy(zero_copy_only=False)]
-    return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), encoded.dictionary.take(order)
+    names, codes = ranked(pa.chunked_array([chunk.cast(pa.string()) for chunk in chunks], pa.string()))
+    return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), names
 
 
 # --- contacts -------------------------------------------------------------------------------------------------
