@@ -17,7 +17,6 @@ from carrypost.record import SCHEMA
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 _SPARK = {
     "string": "string",
@@ -65,28 +64,14 @@ class Table:
         )
 
     @cached_property
-    def spark(self) -> StructType:
-        """The columns for Spark."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415 - small work goes without Spark
-
-        made = StructType.fromDDL(self.ddl)
-        assert isinstance(made, StructType)
-        return made
-
-    @cached_property
     def arrow(self) -> pa.Schema:
         """The columns for Arrow."""
         import pyarrow as pa  # noqa: PLC0415 - documents are made without it
 
-        types = {
-            "string": pa.string(),
-            "float64": pa.float64(),
-            "int32": pa.int32(),
-            "int64": pa.int64(),
-            "bool": pa.bool_(),
-            "map<string, string>": pa.map_(pa.string(), pa.string()),
-        }
-        return pa.schema([pa.field(column.name, types[column.type], column.nullable) for column in self.columns])
+        def type_of(name: str) -> pa.DataType:
+            return pa.map_(pa.string(), pa.string()) if name.startswith("map") else pa.type_for_alias(name)
+
+        return pa.schema([pa.field(column.name, type_of(column.type), column.nullable) for column in self.columns])
 
     def conform(self, frame: DataFrame) -> DataFrame:
         """The columns of this table out of a frame, in order and with their types; one that is missing is an error."""

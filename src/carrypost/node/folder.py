@@ -7,7 +7,6 @@ life of the node can have reached, so that its numbers never repeat.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import tempfile
@@ -18,7 +17,7 @@ import msgspec
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
 from carrypost.files import keep_entry, reason, refused
-from carrypost.model.ids import NodeId, base32, is_node_id
+from carrypost.model.ids import NodeId, base32, from_base32, is_node_id
 from carrypost.node.settings import NodeSettings
 from carrypost.security.identity import Identity
 
@@ -230,7 +229,7 @@ def _damaged(file: Path, what: str, remedy: str) -> NodeError:
 
 def _identity(seed: str) -> Identity | None:
     try:
-        return Identity.from_seed(base64.b32decode(seed.upper() + "=" * (-len(seed) % 8)))
+        return Identity.from_seed(from_base32(seed))
     except (ValueError, LocalError):
         return None
 

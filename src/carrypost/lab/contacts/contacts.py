@@ -45,7 +45,7 @@ def found(
     samples = POSITIONS.conform(positions)
     plan = planned(_lives(samples), slab_us)
     if not plan.nodes:
-        return samples.sparkSession.createDataFrame([], CONTACTS.spark)
+        return samples.sparkSession.createDataFrame([], CONTACTS.ddl)
     tasks = partitions or min(len(plan.slabs), max(_TASKS, plan.samples // SAMPLES_PER_SLAB))
     sent = _sent(_placed(samples, plan), rules, small=plan.stays <= _STAYS_MAX).repartitionById(
         tasks, F.col("slab") % F.lit(tasks)

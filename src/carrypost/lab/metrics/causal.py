@@ -27,7 +27,6 @@ CELLS = 60
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
 _CELL_US_MIN = 1_000
 _NICE = (1, 2, 5, 10)
-_MS_PER_S = 1_000
 
 
 # --- what became of messages ----------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ def delays(part: Delays) -> Columns:
     for name in DELAYS:
         moments, counts = part.moments[name], part.counts[name]
         if moments.count:
-            ranks = {f"p{share}_s": (counts.percentile(share) or 0) / _MS_PER_S for share in PERCENTILES}
+            ranks = counts.percentiles_s(PERCENTILES)
             rows.append({"metric": name, "count": moments.count, **moments.seconds, **ranks})
     return listed(DELAY_SPREAD, rows)
 

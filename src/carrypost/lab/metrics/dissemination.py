@@ -7,15 +7,16 @@ given anew after a crash, the life is from the first publication to the last dea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Ints
-from carrypost.lab.metrics import flood as bound
+from carrypost.emu.verify.bound import flood_ages_us
 from carrypost.lab.metrics.copies import ENDLESS, NEVER, Copies
-from carrypost.lab.metrics.distribution import Columns, dominated
+from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, dominated, milliseconds, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import numbers
@@ -191,14 +192,28 @@ def delivery_ratio(part: Delivered) -> Columns:
 
 
 def flood(part: Delivered) -> Columns:
-    """Table FLOOD."""
-    lives, stays, met = part.lives, part.presence.stays(), part.presence.meetings
-    ends_us = [None if each >= ENDLESS else each for each in lives["deadline_us"].to_pylist()]
-    messages = zip(*(lives[name].to_pylist() for name in ("message", "source", "published_us")), ends_us, strict=True)
+    """Table FLOOD: how soon a flood would have brought what was published; nothing where no contacts are known.
+
+    Deadlines are those that authors tell, by the true time. A message whose author was not there is left out, and so
+    are contacts of a node that nobody knows to have been there.
+    """
+    stays, met = part.presence.stays(), part.presence.meetings
+    known = list(zip(stays.node.to_pylist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True))
+    there: dict[str, list[tuple[int, int]]] = {}
+    for node, start_us, end_us in known:
+        there.setdefault(node, []).append((start_us, end_us))
     contacts = zip(met.a.to_pylist(), met.b.to_pylist(), met.start_us.tolist(), met.end_us.tolist(), strict=True)
-    return bound.flood(
-        contacts, messages, zip(stays.node.to_pylist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True)
-    )
+    between = [each for each in contacts if each[0] in there and each[1] in there]
+    names = ("message", "source", "published_us", "deadline_us")
+    sent = [
+        (name, source, at_us, None if deadline_us >= ENDLESS else max(at_us, deadline_us))
+        for name, source, at_us, deadline_us in zip(*(part.lives[each].to_pylist() for each in names), strict=True)
+        if any(start_us <= at_us < end_us for start_us, end_us in there.get(source, ()))
+    ]
+    found = chain.from_iterable(flood_ages_us(between, sent, known) if between else ())
+    age_us, nodes = np.fromiter(found, np.int64).reshape(-1, 2).T
+    value_ms, counts = summed(milliseconds(age_us), nodes)
+    return cdf(Counts(value_ms[counts > 0], counts[counts > 0]), RANKS)
 
 
 def _recipients(lives: pa.Table, presence: Presence) -> Ints:

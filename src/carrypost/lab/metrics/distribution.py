@@ -8,7 +8,7 @@ a deviation.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,10 @@ class Counts:
             return None
         cumulative = self.cumulative
         return int(self.value[np.searchsorted(cumulative * 100, int(cumulative[-1]) * share)])
+
+    def percentiles_s(self, shares: Iterable[int]) -> dict[str, float]:
+        """Percentiles of milliseconds, in seconds, by the names of their columns."""
+        return {f"p{share}_s": (self.percentile(share) or 0) / MILLISECOND_US for share in shares}
 
 
 def cdf(counts: Counts, ranks: int | None = None) -> Columns:

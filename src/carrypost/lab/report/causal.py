@@ -8,7 +8,7 @@ from statistics import fmean
 from carrypost.lab.metrics import families
 from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables
 from carrypost.lab.report import paper as printed
-from carrypost.lab.report.html import Markup, Piece, TableRow, code, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import Series, Study
@@ -132,7 +132,7 @@ def _hardly_waits(study: Study, all_series: Sequence[Series], paper: Experiment)
 def _waiting() -> list[Piece]:
     how = (
         "Measured once with seed 1; the rate is ",
-        code("--set radio.rate_bytes_per_s=20000"),
+        tag("code", "--set radio.rate_bytes_per_s=20000"),
         ", the order of sending was changed in a copy of the code.",
     )
     return [

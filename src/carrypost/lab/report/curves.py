@@ -124,13 +124,13 @@ def changes(x: Floats, y: Floats) -> Curve:
     return Curve(x[new], y[new])
 
 
-def windows(t: Floats, figures: Floats, width_s: float, *, mean: bool) -> Steps:
-    """Figures by windows of time, added up or averaged: the begin of each window that has any."""
+def windows(t: Floats, figures: Floats, width_s: float) -> Steps:
+    """Means of figures by windows of time: the begin of each window that has any."""
     number = np.floor(t / width_s + 1e-9).astype(np.int64)
     found, at = np.unique(number, return_inverse=True)
     total = np.bincount(at, figures, len(found)).astype(np.float64)
     begins: Floats = found.astype(np.float64) * width_s
-    return begins, total / np.bincount(at, minlength=len(found)) if mean else total
+    return begins, total / np.bincount(at, minlength=len(found))
 
 
 def _at(steps: Steps, values: Floats, before: float) -> Floats:

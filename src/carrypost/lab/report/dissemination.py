@@ -227,7 +227,7 @@ def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
             found = study.columns(families.REGISTRIES, run)
             held = found["cache"].astype(np.float64)
             regular = ~found["leaving"].astype(np.bool_) & ~np.isnan(held)
-            seeds.append(curves.windows(found["t"][regular], held[regular], width_s, mean=True))
+            seeds.append(curves.windows(found["t"][regular], held[regular], width_s))
         if (curve := curves.over_time(seeds, width_s)) is not None:
             lines[series.settings] = curve
     if not lines:

@@ -7,7 +7,6 @@ is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables
@@ -17,6 +16,9 @@ from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import count, share, shown
 from carrypost.lab.schemas import Table
+
+Figured = tuple[str, Table, str, Callable[[float | None], str]]
+"""The head of a column, and the figure of a family that it shows."""
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
@@ -52,7 +54,7 @@ def _mean(
 
 
 def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
-    columns: tuple[tuple[str, Table, str, Callable[[float | None], str]], ...] = (
+    columns = (
         ("published", families.PROCESSING, "bcast", count),
         ("received", families.PROCESSING, "rcvd", count),
         ("delivered", families.PROCESSING, "codlvd", count),
@@ -61,12 +63,17 @@ def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
         ("neither", families.PROCESSING, "left", count),
         ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
     )
+    made = _by_settings(study, all_series, "What became of messages", columns)
+    return tag("div", made, paragraph(prose.GENERAL, kind="note"))
+
+
+def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> Markup:
+    """Return a table of means, a row for each choice of settings."""
     lines = [
         TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
         for series in all_series
     ]
-    made = table("What became of messages", ["settings", *(name for name, *_ in columns)], [lines])
-    return tag("div", made, paragraph(prose.GENERAL, kind="note"))
+    return table(title, ["settings", *(name for name, *_ in columns)], [lines])
 
 
 def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
@@ -122,7 +129,7 @@ def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
 
 def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
     activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
-    columns: tuple[tuple[str, Table, str, Any], ...] = (
+    columns = (
         ("nodes", activity, "nodes", count),
         ("at once", activity, "active_max", count),
         ("there for, mean", activity, "avg_s", shown),
@@ -132,11 +139,7 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
         ("mean", contacts, "avg_s", shown),
         ("most", contacts, "max_s", shown),
     )
-    lines = [
-        TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
-        for series in all_series
-    ]
-    return table("Nodes and contacts", ["settings", *(name for name, *_ in columns)], [lines])
+    return _by_settings(study, all_series, "Nodes and contacts", columns)
 
 
 def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:

@@ -9,41 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, zip_longest
+from pathlib import Path
 
-STYLE = """
-:root{color-scheme:light}
-body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#1a1a1a;background:#fff;max-width:62rem;margin:2rem auto;
-padding:0 1rem}
-h1{font-size:1.6rem;line-height:1.2;margin:0 0 .3rem}
-h2{font-size:1.25rem;margin:2.4rem 0 .5rem;border-bottom:1px solid #bbb}
-h3{font-size:1.02rem;margin:1.6rem 0 .3rem}p{margin:.5rem 0;max-width:50rem}
-.lead{color:#444}.part{border:2px solid #c2410c;padding:.5rem .8rem;max-width:48rem}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.82rem;margin:.5rem 0;font-variant-numeric:tabular-nums}
-caption{caption-side:top;white-space:nowrap;text-align:left;font-weight:bold;padding:.3rem 0}
-th,td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}
-th{font-weight:normal}thead th{border-bottom:1px solid #888;color:#333;vertical-align:bottom;white-space:normal}
-thead th:first-child,thead th.text{text-align:left}thead tr:first-child th[colspan]{text-align:center}
-tbody{border-bottom:1px solid #ddd}tbody th{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7em}
-td.text{text-align:left;white-space:normal}td span{white-space:normal}
-tr.paper{color:#555}tr.ours{font-weight:bold}tr.spread,tr.difference{color:#555;font-size:.95em}
-figure{margin:1rem 0}figure svg{width:100%;height:auto;display:block}svg text{font-family:Helvetica,Arial,sans-serif}
-figcaption{font-size:.85rem;color:#333;max-width:50rem}.half{font-size:.85rem;margin:.4rem 0 0 2.8rem}
-code,pre{font:.82rem/1.4 ui-monospace,Menlo,Consolas,monospace}
-pre{background:#f5f5f5;padding:.5rem .7rem;overflow-x:auto}
-.note{font-size:.85rem;color:#444}.every{max-height:14rem;overflow-y:auto;border:1px solid #ddd}
-@media print{body{font-size:10pt;margin:0;padding:0;max-width:none}
-h1{font-size:16pt}h2{font-size:13pt}h3{font-size:11pt}
-.note,figcaption,.half{font-size:9pt}
-svg,tbody,figcaption,pre,.short{break-inside:avoid}h2,h3,caption,thead,.half{break-after:avoid}
-figcaption{break-before:avoid}
-table{font-size:7.5pt}th,td{padding:.05rem .3rem}.many table{font-size:6.5pt}
-.many th,.many td{padding:.05rem .2rem}
-figure svg{max-width:15cm!important}
-pre{font-size:7.5pt;white-space:pre-wrap;overflow-wrap:anywhere}.every{columns:3;break-inside:auto;max-height:none;border:0}
-.wide{overflow:visible}}
-@page{margin:1.5cm}
-"""
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +46,6 @@ def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
 def paragraph(*inside: Piece, kind: str = "") -> Markup:
     """A paragraph."""
     return tag("p", *inside, kind=kind)
-
-
-def code(text: str) -> Markup:
-    """Commands and names as they are typed."""
-    return tag("code", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +148,6 @@ def page(title: str, body: Iterable[Piece]) -> str:
     head = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        f"<title>{escape(title)}</title><style>\n{STYLE}</style></head>\n<body>\n"
     )
     return f"{head}{joined(body, chr(10)).text}\n</body></html>\n"

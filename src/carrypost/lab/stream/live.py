@@ -11,14 +11,15 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.files import refused
 from carrypost.lab import folders
+from carrypost.lab.metrics.distribution import Counts, cdf
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
+from carrypost.lab.metrics.parts import made
 from carrypost.lab.schemas import Column, Table
 from carrypost.model.times import MICROSECONDS
 
@@ -29,7 +30,6 @@ LIVE = "live"
 STATE = "state"
 METRICS = "metrics"
 _BATCH = b"batch"
-_MILLISECONDS = 1e3
 
 NODES = Table.of(
     "nodes",
@@ -102,16 +102,8 @@ class Live:
         """How delays are distributed."""
         parts = [DELAY_CDF.arrow.empty_table()]
         for metric, rows in self._by_metric():
-            cumulative = np.cumsum(rows["count"].to_numpy())
-            columns = {
-                "run": pa.array([LIVE] * rows.num_rows),
-                "metric": pa.array([metric] * rows.num_rows),
-                "value_ms": rows["value_ms"],
-                "count": rows["count"],
-                "cumulative": pa.array(cumulative),
-                "share": pa.array(cumulative / cumulative[-1]),
-            }
-            parts.append(pa.table(columns).cast(DELAY_CDF.arrow))
+            columns = {"metric": pa.repeat(metric, rows.num_rows), **cdf(_values(rows))}
+            parts.append(made(DELAY_CDF, LIVE, columns))
         return pa.concat_tables(parts)
 
     def delays(self) -> pa.Table:
@@ -121,8 +113,6 @@ class Live:
             count = pc.sum(rows["count"]).as_py()
             mean = pc.sum(rows["sum_us"]).as_py() / count
             variance = max(0.0, pc.sum(rows["squares_us2"]).as_py() / count - mean * mean)
-            cumulative, values = np.cumsum(rows["count"].to_numpy()), rows["value_ms"].to_numpy()
-            ranks = {share: -(-count * share // 100) for share in PERCENTILES}
             found.append(
                 {
                     "run": LIVE,
@@ -132,10 +122,7 @@ class Live:
                     "max_s": pc.max(rows["max_us"]).as_py() / MICROSECONDS,
                     "avg_s": round(mean) / MICROSECONDS,
                     "stdev_s": round(variance**0.5) / MICROSECONDS,
-                    **{
-                        f"p{share}_s": float(values[np.searchsorted(cumulative, rank)]) / _MILLISECONDS
-                        for share, rank in ranks.items()
-                    },
+                    **_values(rows).percentiles_s(PERCENTILES),
                 }
             )
         return pa.Table.from_pylist(found, DELAY_SPREAD.arrow)
@@ -144,6 +131,11 @@ class Live:
         for metric in pc.unique(self._counts["metric"]).to_pylist():
             rows = self._counts.filter(pc.equal(self._counts["metric"], metric))
             yield metric, rows.sort_by("value_ms")
+
+
+def _values(rows: pa.Table) -> Counts:
+    """How often which delay of a metric is there."""
+    return Counts(rows["value_ms"].to_numpy(), rows["count"].to_numpy())
 
 
 def _read(folder: Path, table: Table) -> pa.Table:
