@@ -54,7 +54,7 @@ class Acknowledging:
         """
         lapsed = self.lapsed(numbers)
         held = [number for number in numbers if number not in lapsed] if lapsed else numbers
-        done = self._works.acknowledge(held, Durability.FULL) if held else None
+        done = self._works.perform((), Durability.FULL, held).done if held else None
         for number in numbers:
             self._leases.pop(number, None)
         if lapsed:
@@ -106,7 +106,7 @@ class _Automatic(Acknowledging):
             self._works.report(lease_over(len(lapsed), len(self._leases)))
         numbers, self._leases = self._leases, {}
         try:
-            done = self._works.acknowledge(numbers, Durability.NORMAL)
+            done = self._works.perform((), Durability.NORMAL, numbers).done
         except JMSException:
             return None  # The node is gone: they come again, flagged.
         self._works.leave(done)

@@ -159,9 +159,7 @@ class Producer:
 
         0: as long as the node's settings say, since nothing is carried for ever.
         """
-        self._time_to_live_s = _summed(
-            duration, "the time to live", seconds=seconds, minutes=minutes, hours=hours, days=days
-        )
+        self._time_to_live_s = _summed("the time to live", duration, seconds, minutes, hours, days)
         return self
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
@@ -178,9 +176,7 @@ class Producer:
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
         """Messages travel at once, and are delivered nowhere before this time has passed since they were sent."""
-        self._delivery_delay_s = _summed(
-            duration, "the delivery delay", seconds=seconds, minutes=minutes, hours=hours, days=days
-        )
+        self._delivery_delay_s = _summed("the delivery delay", duration, seconds, minutes, hours, days)
         return self
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
@@ -199,9 +195,7 @@ class Producer:
 
         They travel on as long as they live, and a receipt that comes later counts.
         """
-        self._delivery_timeout_s = _summed(
-            duration, "the delivery timeout", seconds=seconds, minutes=minutes, hours=hours, days=days
-        )
+        self._delivery_timeout_s = _summed("the delivery timeout", duration, seconds, minutes, hours, days)
         return self
 
     @property
@@ -282,9 +276,11 @@ JMSProducer = Producer
 """As JMS calls it."""
 
 
-def _summed(duration: Duration, what: str, **parts: float) -> float:
-    """A length of time, and as many more of the units that are named."""
-    more = sum(durations.seconds(part, name) * _UNITS_S[name] for name, part in parts.items())
+def _summed(what: str, duration: Duration, *parts: float) -> float:
+    """Return a length of time, and as many more seconds, minutes, hours and days, in seconds."""
+    more = sum(
+        durations.seconds(part, name) * unit_s for part, (name, unit_s) in zip(parts, _UNITS_S.items(), strict=True)
+    )
     return durations.seconds(durations.seconds(duration, what) + more, what)
 
 

@@ -8,7 +8,6 @@ a `JMSException`.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
@@ -64,37 +63,30 @@ class Performed(NamedTuple):
     """It is durable."""
 
 
-class Provider(ABC):
+class Provider(Protocol):
     """The messaging of one node."""
 
     @property
-    @abstractmethod
     def place(self) -> Place:
         """Which node it is, and what holds there."""
 
-    @abstractmethod
     def now_us(self) -> int:
         """The time on the node, in microseconds."""
 
     # --- programs ------------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program, with its client id or an empty text; returns the connection's number."""
 
-    @abstractmethod
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions. What is `unread` its program never saw."""
 
-    @abstractmethod
     async def open_session(self, connection: int) -> int:
         """One more session; returns its number."""
 
-    @abstractmethod
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session; what it did not acknowledge goes back."""
 
-    @abstractmethod
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again: all of it, or these `numbers`.
 
@@ -103,104 +95,81 @@ class Provider(ABC):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
 
-    @abstractmethod
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more. One that is gone takes nothing."""
 
-    @abstractmethod
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
 
-    @abstractmethod
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""
 
-    @abstractmethod
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message that was handed over; None if it is gone."""
 
-    @abstractmethod
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
 
-    @abstractmethod
     async def retry(self, session: int, number: int) -> int:
         """Count once more what a session has under this number, and tries again; returns when that is durable.
 
         Returns how often it was handed over with that, or 0 if the session does not have it any more.
         """
 
-    @abstractmethod
     def go_on(self, session: int) -> None:
         """A session takes more, though it did not acknowledge what came alone. One that is gone takes nothing."""
 
     # --- queues --------------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def declare(self, asked: Declare) -> str:
         """Make this node the manager of a queue, or find the one that it manages; returns its destination."""
 
-    @abstractmethod
     async def end_queue(self, destination: str) -> None:
         """End a queue of this node, with all that waits in it and its names here; return once that is durable."""
 
-    @abstractmethod
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""
 
-    @abstractmethod
     async def remember_request(self, correlation: str, deadline_us: int) -> None:
         """Note that a request is about to be sent."""
 
-    @abstractmethod
     async def forget_request(self, correlation: str) -> None:
         """A request has its reply, or was not sent."""
 
-    @abstractmethod
     async def open_requests(self) -> tuple[OpenRequest, ...]:
         """The requests of this node that have no reply yet."""
 
     # --- works ---------------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
 
-    @abstractmethod
     async def followed(self, message: MessageId) -> Followed | None:
         """A message of this node that is followed, None if it is not; how far it has come is told to all programs."""
 
-    @abstractmethod
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""
 
-    @abstractmethod
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
-    @abstractmethod
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""
 
     # --- names ---------------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def bind(self, asked: Bind) -> None:
         """Let a name stand for a destination, or make a context; returns once that is durable."""
 
-    @abstractmethod
     async def unbind(self, name: str, context: bool) -> None:
         """Let a name go, with the last name of a queue here the queue, or an empty context; return once durable."""
 
-    @abstractmethod
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
         """What a name stands for; waits so long for an advertisement. `kind`: nothing else is meant."""
 
-    @abstractmethod
     async def entries(self, context: str) -> list[Binding]:
         """What stands in a context, by name; the root is an empty text."""
 

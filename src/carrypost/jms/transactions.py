@@ -22,6 +22,7 @@ from carrypost.jms.intake import Inbox
 from carrypost.jms.passage import stamp
 from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
+from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 
 _ROLLED_BACK = "its transaction was rolled back"
@@ -77,7 +78,7 @@ class Transaction:
             await self.rollback()
             error = lease_over(len(lapsed), len(numbers))
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
-        performed = self._works.commit(tuple(each.number for each in drafts), numbers)
+        performed = self._works.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
             self._acknowledging.committing = True

@@ -46,25 +46,13 @@ class SessionWorks:
         if self._closed:
             raise IllegalStateException(self._closed)
 
-    def perform(self, sends: tuple[Draft, ...], durability: Durability) -> Performed:
-        """Begin a work that sends."""
+    def perform(
+        self, sends: tuple[Draft | int, ...], durability: Durability, acknowledged: Collection[int] = ()
+    ) -> Performed:
+        """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
         self.check()
-        performed = self.provider.perform(sends, (), durability)
-        self._follow(performed.done)
-        return performed
-
-    def acknowledge(self, numbers: Collection[int], durability: Durability) -> asyncio.Future[None]:
-        """Begin to acknowledge what was handed over under these numbers."""
-        self.check()
-        done = self.provider.perform((), (Ack(self.session, tuple(numbers)),), durability).done
-        self._follow(done)
-        return done
-
-    def commit(self, drafts: tuple[int, ...], numbers: Collection[int]) -> Performed:
-        """Begin the work that sends these drafts and acknowledges what was handed over under these numbers."""
-        self.check()
-        acks = (Ack(self.session, tuple(numbers)),) if numbers else ()
-        performed = self.provider.perform(drafts, acks, Durability.FULL)
+        acks = (Ack(self.session, tuple(acknowledged)),) if acknowledged else ()
+        performed = self.provider.perform(sends, acks, durability)
         self._follow(performed.done)
         return performed
 

@@ -17,15 +17,10 @@ from carrypost.errors import (
     NullValueException,
 )
 from carrypost.jms.messages.message import Message
-from carrypost.jms.messages.values import BodyValue, ValueType, inferred, value_of
+from carrypost.jms.messages.values import FORMATS, BodyValue, ValueType, inferred, value_of
 from carrypost.model.headers import BodyType
 
 T = TypeVar("T")
-_FORMATS = {
-    ValueType.BOOLEAN: struct.Struct(">?"), ValueType.BYTE: struct.Struct(">b"), ValueType.SHORT: struct.Struct(">h"),
-    ValueType.CHAR: struct.Struct(">H"), ValueType.INT: struct.Struct(">i"), ValueType.LONG: struct.Struct(">q"),
-    ValueType.FLOAT: struct.Struct(">f"), ValueType.DOUBLE: struct.Struct(">d"),
-}  # fmt: skip
 _UNSIGNED_BYTE, _UNSIGNED_SHORT = struct.Struct(">B"), struct.Struct(">H")
 _PAIR = struct.Struct(">HH")
 _UTF_BYTES_MAX = 0xFFFF
@@ -130,11 +125,11 @@ class BytesMessage(Message):
 
     def read_boolean(self) -> bool:
         """One byte: whether it is not 0."""
-        return self._take(_FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
+        return self._take(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
 
     def read_byte(self) -> int:
         """One byte, -128 to 127."""
-        return self._take(_FORMATS[ValueType.BYTE])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.BYTE])  # type: ignore[return-value]
 
     def read_unsigned_byte(self) -> int:
         """One byte, 0 to 255."""
@@ -142,7 +137,7 @@ class BytesMessage(Message):
 
     def read_short(self) -> int:
         """Two bytes as a whole number."""
-        return self._take(_FORMATS[ValueType.SHORT])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.SHORT])  # type: ignore[return-value]
 
     def read_unsigned_short(self) -> int:
         """Two bytes as a whole number from 0."""
@@ -154,19 +149,19 @@ class BytesMessage(Message):
 
     def read_int(self) -> int:
         """Four bytes as a whole number."""
-        return self._take(_FORMATS[ValueType.INT])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.INT])  # type: ignore[return-value]
 
     def read_long(self) -> int:
         """Eight bytes as a whole number."""
-        return self._take(_FORMATS[ValueType.LONG])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.LONG])  # type: ignore[return-value]
 
     def read_float(self) -> float:
         """Four bytes as a number."""
-        return self._take(_FORMATS[ValueType.FLOAT])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.FLOAT])  # type: ignore[return-value]
 
     def read_double(self) -> float:
         """Eight bytes as a number."""
-        return self._take(_FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
+        return self._take(FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
 
     def read_utf(self) -> str:
         """A text as `write_utf` writes it."""
@@ -199,7 +194,7 @@ class BytesMessage(Message):
     def _put(self, kind: ValueType, value: object) -> None:
         found = value_of(kind, value).value
         self._write()
-        self._written += _FORMATS[kind].pack(ord(found) if isinstance(found, str) else found)
+        self._written += FORMATS[kind].pack(ord(found) if isinstance(found, str) else found)
 
     def _readable(self) -> bytes:
         if not self._read_only:

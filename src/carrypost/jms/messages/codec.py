@@ -17,7 +17,6 @@ Payloads are strangers': whatever they hold, a body or `MessageFormatException` 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -25,7 +24,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from carrypost.errors import MessageFormatException
-from carrypost.jms.messages.values import NULL, Value, ValueType, inferred, is_of
+from carrypost.jms.messages.values import FORMATS, NULL, Value, ValueType, inferred, is_of
 
 VERSION = b"\x01"
 VALUES_MAX = 1 << 18
@@ -38,11 +37,11 @@ _LENGTH = msgspec.Meta(max_length=VALUES_MAX)
 _ENCODER = msgspec.msgpack.Encoder()
 _MAP = msgspec.msgpack.Decoder(Annotated[dict[str, Item], _LENGTH])
 _STREAM = msgspec.msgpack.Decoder(Annotated[list[Item], _LENGTH])
-_FORMATS = {
-    ValueType.BYTE: struct.Struct(">b"), ValueType.SHORT: struct.Struct(">h"), ValueType.LONG: struct.Struct(">q"),
-    ValueType.FLOAT: struct.Struct(">f"), ValueType.CHAR: struct.Struct(">H"),
-}  # fmt: skip
-_EXTENDED: Mapping[int, ValueType] = {int(each): each for each in (*_FORMATS, ValueType.BYTES)}
+_EXTENDED: Mapping[int, ValueType] = {
+    int(each): each
+    for each in (ValueType.BYTE, ValueType.SHORT, ValueType.LONG, ValueType.FLOAT, ValueType.CHAR, ValueType.BYTES)
+}
+"""Types that MessagePack does not have, by number."""
 
 
 def encode_text(text: str | None) -> bytes:
@@ -125,10 +124,9 @@ def _item(value: Value) -> Item:
     kind, found = value
     if isinstance(found, bytes):
         return Ext(int(kind), found)
-    form = _FORMATS.get(kind)
-    if form is None or (kind is ValueType.LONG and not is_of(ValueType.INT, found)):
+    if kind not in _EXTENDED or (kind is ValueType.LONG and not is_of(ValueType.INT, found)):
         return found
-    return Ext(int(kind), form.pack(ord(found) if isinstance(found, str) else found))
+    return Ext(int(kind), FORMATS[kind].pack(ord(found) if isinstance(found, str) else found))
 
 
 def _value(item: Item) -> Value:
@@ -140,7 +138,7 @@ def _value(item: Item) -> Value:
     data = bytes(item.data)
     if kind is ValueType.BYTES:
         return Value(kind, data)
-    form = _FORMATS[kind]
+    form = FORMATS[kind]
     if len(data) != form.size:
         raise MessageFormatException(f"a {kind.text} has {form.size} bytes, not {len(data)}")
     (found,) = form.unpack(data)

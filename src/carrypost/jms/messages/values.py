@@ -7,6 +7,7 @@ receiver. The first nine are those of properties (`model.properties`), with the 
 from __future__ import annotations
 
 import enum
+import struct
 from typing import NamedTuple
 
 from carrypost.errors import MessageFormatException
@@ -41,6 +42,12 @@ class ValueType(enum.IntEnum):
         return _JAVA.get(self) or self.name.lower()
 
 
+FORMATS = {
+    ValueType.BOOLEAN: struct.Struct(">?"), ValueType.BYTE: struct.Struct(">b"), ValueType.SHORT: struct.Struct(">h"),
+    ValueType.CHAR: struct.Struct(">H"), ValueType.INT: struct.Struct(">i"), ValueType.LONG: struct.Struct(">q"),
+    ValueType.FLOAT: struct.Struct(">f"), ValueType.DOUBLE: struct.Struct(">d"),
+}  # fmt: skip
+"""Bytes of values that always have as many, as Java's `DataOutput` writes them."""
 _FLOATS = frozenset({ValueType.FLOAT, ValueType.DOUBLE})
 _JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
 _PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}

@@ -26,7 +26,6 @@ from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMI
 from carrypost.mom.queues.gaps import Gaps
 from carrypost.mom.queues.reminders import Reminders
 from carrypost.mom.queues.stock import Stock
-from carrypost.mom.queues.tenure import LocalTenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -406,11 +405,11 @@ class Manager:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def restore(self, stored: Stored, now: int) -> list[LocalTenure]:
+    def restore(self, stored: Stored, now: int) -> list[QueueEntry]:
         """Take in the rows of an earlier life; return what a consumer of this node was handed and did not consume."""
         self._declared.restore(stored)
         self.demands.restore(stored, now)
-        kept = [LocalTenure(self, entry) for entry in self._stock.restore(stored) if self._restore(entry, now)]
+        kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
         self._closed.let_go_consumed(self._stock)
         return kept
 

@@ -189,13 +189,13 @@ class Receiver:
                 for tenure in [each for each in idle if isinstance(each, LocalTenure) and each.entry is entry]:
                     del idle[tenure]
 
-    def keep(self, tenures: Iterable[LocalTenure]) -> None:
-        """What an earlier life handed to consumers here waits for the next one."""
-        for tenure in tenures:
-            copy = tenure.entry.copy
-            assert copy is not None  # Entries without a copy are not restored.
+    def keep(self, entries: Iterable[QueueEntry]) -> None:
+        """Keep what an earlier life handed to consumers here for the next one."""
+        for entry in entries:
+            assert entry.copy is not None  # Entries without a copy are not restored.
+            tenure = LocalTenure(self._manager, entry)
             self._claims.reserve(tenure.place)
-            self._idle.setdefault(tenure.queue, {})[tenure] = copy
+            self._idle.setdefault(tenure.queue, {})[tenure] = entry.copy
 
     def queue_ended(self, destination: str) -> None:
         """A queue of this node is no more."""

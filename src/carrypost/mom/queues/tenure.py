@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.model import address
 from carrypost.mom.queues.entries import EntryState
@@ -10,22 +10,7 @@ from carrypost.mom.queues.entries import EntryState
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.queues.entries import QueueEntry
-
-
-class Keeper(Protocol):
-    """Who decides about entries: their manager."""
-
-    def consume(self, entry: QueueEntry) -> None:
-        """Somebody is done with it."""
-
-    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
-        """That it was consumed could not be written."""
-
-    def discard(self, entry: QueueEntry) -> None:
-        """Its copy is of no use any more."""
-
-    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
-        """Its receiver does not take it."""
+    from carrypost.mom.queues.manager import Manager
 
 
 class LocalTenure:
@@ -33,7 +18,7 @@ class LocalTenure:
 
     __slots__ = ("_manager", "_round", "_was", "entry")
 
-    def __init__(self, manager: Keeper, entry: QueueEntry) -> None:
+    def __init__(self, manager: Manager, entry: QueueEntry) -> None:
         self._manager, self.entry = manager, entry
         self._round = entry.round
         self._was: EntryState | None = None
