@@ -15,6 +15,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Reason
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.messaging import Messaging
 from carrypost.record import SCHEMA, Kind, Record
 
 A, B = NodeId("a"), NodeId("b")
@@ -122,7 +123,9 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.Receipt(M1.id, events.SendState.CARRIED), []),
     (events.Receipt(M1.id, events.SendState.FAILED, handed_over=True, reason="timeout", rose=False), []),
     (events.Assigned(M2, B), [{"kind": "assign", "detail": "b", **NAMED_2}]),
+    (events.LayerEvent(), []),
 ]
+Messaging.register()
 
 
 @pytest.mark.parametrize(("event", "rows"), EVENTS)

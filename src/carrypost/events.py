@@ -281,7 +281,12 @@ class OneWay(msgspec.Struct, frozen=True):
     node: NodeId
 
 
+class LayerEvent(msgspec.Struct, frozen=True):
+    """Base of the events that layers bring: one that a host has by `Host(layers=)` may emit events of its own."""
+
+
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
     | ClaimLost | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
+    | LayerEvent
 )  # fmt: skip

@@ -26,9 +26,12 @@ HASHES = "hashes"
 SEEN = "seen"
 ORDER = "order"
 MOM = "mom"
-LAYERS = frozenset({MOM})
-"""Kinds of rows that belong to a layer: names and values are its own, and the store looks into neither."""
+LAYERS: set[str] = set()
+"""Kinds of rows that belong to a layer: names and values are its own, and the store looks into neither. A layer's kind
+is entered when the first layer of its class joins a host."""
 META = "meta"
+CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, META})
+"""Kinds of rows that belong to no layer."""
 INCARNATION: Key = (META, b"incarnation", 0)
 
 

@@ -10,14 +10,13 @@ CAUSAL §VI and of the other papers are computed from this log and nothing else.
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypedDict, assert_never, cast
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypedDict, cast
 
 import msgspec
 
 from carrypost import events
 from carrypost.errors import LocalError
-from carrypost.model import ids
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS
@@ -114,7 +113,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
     run: str
     t: float
-    kind: Kind
+    kind: str
     node: str
     peer: str | None = None
     message: str | None = None
@@ -129,17 +128,12 @@ _OPTIONAL = tuple(column.name for column in SCHEMA if column.nullable)
 _LINE_ENCODER = msgspec.json.Encoder()
 _LINE_DECODER = msgspec.json.Decoder(_Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
-_PLAIN = {kind: kind.value for kind in Kind}
+_PLAIN: dict[str, str] = {kind: kind.value for kind in Kind}
 _REASONS = {reason: reason.value for reason in events.Reason}
 _SEEN: Mapping[type[events.Event], Kind] = {
     events.NeighbourUp: Kind.UP, events.NeighbourDown: Kind.DOWN, events.OneWay: Kind.ONEWAY,
 }  # fmt: skip
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
-_ASSIGN = Kind.ASSIGN.value
-_HEARD: Mapping[events.SendState, Kind] = {
-    events.SendState.EXPIRED: Kind.FAILURE, events.SendState.FAILED: Kind.FAILURE,
-    events.SendState.DELIVERED: Kind.RECEIPT,
-}  # fmt: skip
 
 
 class Record:
@@ -195,9 +189,9 @@ class Record:
     ) -> None:
         """Append one row."""
         try:
-            self.kind.append(_PLAIN[kind])  # type: ignore[index]  # a text equals the kind that has it as its value
+            self.kind.append(_PLAIN[kind])  # A text equals the kind that has it as its value.
         except KeyError:
-            raise LocalError(f"a record has no rows of kind {kind!r}; it has {', '.join(Kind)}") from None
+            raise LocalError(f"a record has no rows of kind {kind!r}; it has {', '.join(_PLAIN)}") from None
         self.t_us.append(t_us)
         self.node.append(node)
         self.peer.append(peer)
@@ -213,40 +207,10 @@ class Record:
 
         `again` has the ids of what this node received before and lost in a crash.
         """
-        match event:
-            case events.Published():
-                self.published(t_us, node, event.descriptor)
-            case events.Received():
-                self.received(t_us, node, event, again=again)
-            case events.Delivered():
-                self.delivered(t_us, node, event)
-            case events.Dropped():
-                detail = [_REASONS[event.reason]] * len(event.descriptors)
-                self._burst(_DROP, t_us, node, event.descriptors, detail=detail)
-            case events.Expired():
-                self.expired(t_us, node, event)
-            case events.Refused():
-                attrs = {"count": str(event.count)} if event.count != 1 else None
-                self.add(
-                    Kind.REFUSE,
-                    t_us,
-                    node,
-                    peer=event.peer,
-                    message=event.message,
-                    detail=event.reason,
-                    attrs=attrs,
-                )
-            case events.NeighbourUp() | events.NeighbourDown() | events.OneWay():
-                self.add(_SEEN[type(event)], t_us, node, peer=event.node)
-            case events.Receipt() | events.Assigned():
-                self._of_messaging(t_us, node, event)
-            case (
-                events.Stored() | events.Failed() | events.Confirmed() | events.Handed() | events.GivenUp()
-                | events.ClaimLost() | events.Done() | events.Undone() | events.Browsed() | events.Advertised()
-            ):  # fmt: skip
-                pass  # Between a host and its programs; that a message is here for them was told as a delivery.
-            case _:
-                assert_never(event)
+        if type(event) is events.Received:
+            self.received(t_us, node, event, again=again)
+        elif (append := _ROWS.get(type(event))) is not None:
+            append(self, t_us, node, event)
 
     def received(
         self, t_us: int, node: str, event: events.Received, *, again: Container[MessageId] | None = None
@@ -286,13 +250,18 @@ class Record:
         message, size = descriptor.shown, descriptor.size
         self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
 
-    def _of_messaging(self, t_us: int, node: str, event: events.Receipt | events.Assigned) -> None:
-        """Append to whom a queue gave a message, or what its author learnt of its end, if that is news."""
-        if isinstance(event, events.Assigned):
-            self._burst(_ASSIGN, t_us, node, (event.descriptor,), detail=(event.receiver,))
-        elif event.rose and (kind := _HEARD.get(event.state)) is not None:
-            message = event.label or ids.shown(event.message)
-            self.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)
+    def dropped(self, t_us: int, node: str, event: events.Dropped) -> None:
+        """Append a burst of copies that left."""
+        self._burst(_DROP, t_us, node, event.descriptors, detail=[_REASONS[event.reason]] * len(event.descriptors))
+
+    def refused(self, t_us: int, node: str, event: events.Refused) -> None:
+        """Append what was refused on receipt."""
+        attrs = {"count": str(event.count)} if event.count != 1 else None
+        self.add(Kind.REFUSE, t_us, node, peer=event.peer, message=event.message, detail=event.reason, attrs=attrs)
+
+    def seen(self, t_us: int, node: str, event: events.NeighbourUp | events.NeighbourDown | events.OneWay) -> None:
+        """Append a change of the host's view of a link."""
+        self.add(_SEEN[type(event)], t_us, node, peer=event.node)
 
     def _burst(
         self,
@@ -347,9 +316,28 @@ class Record:
                 line = _LINE_DECODER.decode(text)
             except msgspec.MsgspecError as error:
                 raise LocalError(f"line {number} is no row of a record: {error}") from None
+            if line.kind not in _PLAIN:
+                raise LocalError(f"line {number} is no row of a record: there is no kind {line.kind!r}")
             if named and line.run != record.run:
                 raise LocalError(f"line {number} is of run {line.run!r}, those before of {record.run!r}")
             record.run, named = line.run, True
             _, t, kind, node, *rest = msgspec.structs.astuple(line)
             record.add(kind, round(t * MICROSECONDS), node, **dict(zip(_OPTIONAL, rest, strict=True)))
         return record
+
+
+Append = Callable[[Record, int, str, Any], None]
+"""Appends what an event of a node at a time means to the log."""
+_ROWS: dict[type[events.Event], Append] = {
+    events.Published: lambda record, t_us, node, event: record.published(t_us, node, event.descriptor),
+    events.Delivered: Record.delivered, events.Dropped: Record.dropped, events.Expired: Record.expired,
+    events.Refused: Record.refused, events.NeighbourUp: Record.seen, events.NeighbourDown: Record.seen,
+    events.OneWay: Record.seen,
+}  # fmt: skip
+"""Other events are between a host and its programs."""
+
+
+def register(rows: Mapping[type[events.Event], Append], kinds: Iterable[str] = ()) -> None:
+    """Let the events of a layer append rows, also of kinds that are its own. Idempotent."""
+    _PLAIN.update({kind: kind for kind in kinds})
+    _ROWS.update(rows)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import msgspec
 
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.journal import LAYERS
+from carrypost.journal import CORE, LAYERS
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.times import NEVER
@@ -84,10 +84,21 @@ class Layer:
     due_us: int = NEVER
     """Not after the time of its next `expire`."""
 
+    @classmethod
+    def register(cls) -> None:
+        """Enter what it brings to this process: frames (`codec.register`), rows of the log (`record.register`).
+
+        Called before the first layer of its class joins a host, and perhaps again.
+        """
+
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """Its own kinds of frames, and what takes them. Asked for once."""
         return {}
+
+    def commands(self, steps: Steps) -> object | None:
+        """Return what programs may ask of it (`Host.commands`), each command a step. Asked for once."""
+        return None
 
     def companions(self, now: int) -> Sequence[Frame]:
         """Frames that go beside an announcement."""
@@ -147,6 +158,10 @@ class Layer:
 @functools.cache
 def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
     """Which of these layers override a method, by its name: found once, and not for each host of an emulation."""
+    for kind in kinds:
+        kind.register()
+        if kind.kind:
+            LAYERS.add(kind.kind)
     return {
         name: [at for at, kind in enumerate(kinds) if getattr(kind, name) is not getattr(Layer, name)]
         for name in vars(Layer)
@@ -201,6 +216,11 @@ class Layers:
         self._arrange((*self._all[:-1], layer, self._all[-1]))
         self._restore(layer)
 
+    def commands(self, steps: Steps) -> dict[type, object]:
+        """Return what programs may ask of the layers, by its class."""
+        found = [layer.commands(steps) for layer in self._all]
+        return {type(commands): commands for commands in found if commands is not None}
+
     def close(self) -> None:
         """The host is done with them: what refers to each other lets go."""
         self._arrange(())
@@ -210,7 +230,7 @@ class Layers:
         self._stored = rows
         for layer in self._all:
             self._restore(layer)
-        self._stored = [row for row in self._stored if row[0][0] in LAYERS]
+        self._stored = [row for row in self._stored if row[0][0] not in CORE]
 
     def _restore(self, layer: Layer) -> None:
         if layer.kind:

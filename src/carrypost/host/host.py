@@ -7,37 +7,22 @@ before its incarnation is durable. `peer` is an opaque link address; which node 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.neighbour import LINKED
-from carrypost.gossip.discovery.neighbours import Neighbours
-from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.lives import CopyState, state_of
-from carrypost.gossip.interest.own import Own
-from carrypost.gossip.layer import Draft, Layer, Layers
-from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.strategy.choice import chosen
+from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.transfers.accounts import FRAME
-from carrypost.gossip.transfers.departures import Departures
 from carrypost.gossip.transfers.ground import Ground
-from carrypost.gossip.transfers.link import Links
-from carrypost.gossip.transfers.receptions import Receptions
-from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
 from carrypost.host.overview import Overview, overview
-from carrypost.host.recovery import Recovery
-from carrypost.host.steps import Steps
-from carrypost.host.works import Works
-from carrypost.local.deliveries import Deliveries
-from carrypost.local.publishing import Publisher
+from carrypost.host.parts import Parts
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.mom.programs import MessagingCommands
-from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,6 +41,7 @@ if TYPE_CHECKING:
     from carrypost.security.identity import Identity
 
 
+T = TypeVar("T")
 _UNREAD_BYTES = 64
 """As many bytes that cannot be read are charged as one unit of waste."""
 
@@ -76,36 +62,17 @@ class Host:
         privilege: Privilege = privilege,
         layers: Sequence[Callable[[Ground], Layer]] = (),
     ) -> None:
-        if identity.signed != (settings.security == "signed"):
-            level = "a plain name" if settings.security == "signed" else "a key"
-            raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
-        self._outputs = Outputs(settings.limits)
-        self._holdings = Holdings(settings, self._outputs.journal, privilege, rng)
-        self._links = Links(settings, self._outputs)
-        self._ground = ground = Ground(
-            identity, settings, self._holdings, self._outputs, Own(settings), self._links
-        )  # fmt: skip
-        self._deliveries = Deliveries(ground)
-        self._order = Order(ground, self._deliveries)
-        self._layers = Layers([self._order, *[make(ground) for make in layers], self._deliveries], self._links.handlers)
-        self._departures = Departures(ground, self._layers)
-        self._receptions = Receptions(ground, self._layers, self._departures)
-        transfers = Transfers(ground, self._receptions, rng)
-        self._strategy = chosen(settings)(ground, transfers, self._departures)
-        self._neighbours = Neighbours(ground, self._strategy, self._layers, rng)
-        self._publisher = Publisher(ground)
-        self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
-        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
-        self._steps = Steps(
-            ground, self._deliveries, self._works, self._recovery, departures=self._departures,
-            receptions=self._receptions, strategy=self._strategy, neighbours=self._neighbours,
-        )  # fmt: skip
-        self._begin, self._finish = self._steps.begin, self._steps.finish
+        parts = Parts(identity, settings, rng, privilege, layers)
+        self._ground = ground = parts.ground
+        self._outputs, self._holdings, self._links = ground.outputs, ground.holdings, ground.links
+        self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
+        self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
+        self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self.messaging = MessagingCommands(self._steps, ground, self._deliveries)
         """Topics and queues for programs; asleep until it is opened."""
+        self._commands = self._layers.commands(self._steps)
         self._prefix = ground.prefix
         self._started = False
-        self._first_batches: set[int] = set()
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -118,6 +85,13 @@ class Host:
     def incarnation(self) -> int:
         """The number of this life; 0 before it began."""
         return self._steps.incarnation
+
+    def commands(self, kind: type[T]) -> T:
+        """Return the commands of a layer, by their class."""
+        found = self._commands.get(kind)
+        if not isinstance(found, kind):
+            raise LocalError(f"no layer of this host has the commands {kind.__name__}: give it by `Host(layers=)`")
+        return found
 
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
@@ -148,9 +122,8 @@ class Host:
         self._started = True
         rows = list(state)
         incarnation = self._recovery.restore(rows, now) + 1
-        self._steps.start(incarnation)
         self._layers.restore(rows)
-        self._publisher.begin(incarnation)
+        self._steps.start(incarnation)
         self._finish(now)
 
     def close(self) -> None:
@@ -242,24 +215,24 @@ class Host:
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
         with self.step(now):
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
-                self._holdings.discard(copy, reason, done=True)
+            self._discard(message, reason, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
         """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
         with self.step(now):
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
-                self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
-                self._holdings.discard(copy, Reason.UNREADABLE, done=True)
+            self._discard(message, Reason.UNREADABLE, done=True, refused=reason)
 
     def payload_gone(self, message: MessageId, now: int) -> None:
         """The driver no longer has the bytes of a message."""
         with self.step(now):
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
-                self._holdings.discard(copy, Reason.PAYLOAD_GONE)
+            self._discard(message, Reason.PAYLOAD_GONE)
+
+    def _discard(self, message: MessageId, reason: Reason, *, done: bool = False, refused: str = "") -> None:
+        copy = self._holdings.cache.get(message)
+        if copy is not None and copy.here:
+            if refused:
+                self._outputs.refuse(refused, copy.giver or "", copy.descriptor.shown)
+            self._holdings.discard(copy, reason, done=done)
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -340,27 +313,13 @@ class Host:
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
-        changed = self._begin(now)  # What expired while its batch was written is not delivered any more.
-        self._layers.durable(serial)
-        self._outputs.journal.durable(serial)
-        permitted = self._permit(now)
-        if permitted or changed or self._layers.finishing or self._outputs.journal.answered:
-            self._finish(now, links=permitted)
-        if serial in self._first_batches and not self._steps.ready:
-            self._steps.speak(now)
+        self._steps.durable(serial, now)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
         with self.step(now):
             self._recovery.lost(serial, reason, now)
-            self._permit(now)
-
-    def _permit(self, now: int) -> bool:
-        """Offer what was withheld until it is durable, and is by now. Returns True if there is any."""
-        permitted = bool(self._outputs.journal.permitted) and self._publisher.permit()
-        if permitted:
-            self._strategy.gained(now, own=True)
-        return permitted
+            self._steps.permit(now)
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward by so much: that much silence was not silence."""
@@ -370,14 +329,7 @@ class Host:
 
     def changes(self) -> Batch | None:
         """What is to be stored; None if nothing."""
-        journal = self._outputs.journal
-        if not (journal.puts or journal.deletes):
-            return None
-        self._layers.write(journal)
-        batch = journal.take()
-        if batch is not None and not self._steps.ready and keys.INCARNATION in batch.puts:
-            self._first_batches.add(batch.serial)
-        return batch
+        return self._steps.changes()
 
     def outgoing(self) -> list[fr.Transmission]:
         """What is to be sent."""
@@ -389,10 +341,7 @@ class Host:
         return outputs.take_events() if outputs.events or outputs.refusals else []
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
-        """One step: what is due expires, then comes what is done in it, then whatever follows is sent and told.
-
-        Without `links` it is with no neighbour. `number`: it is a command, which `Done` or `Undone` answers.
-        """
+        """Return one step as a context; `number`: it is a command, which `Done` or `Undone` answers."""
         return self._steps.step(now, links=links, number=number)
 
     def _require_start(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import LocalError
+from carrypost.journal import INCARNATION
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.host.recovery import Recovery
     from carrypost.host.works import Works
+    from carrypost.journal import Batch
     from carrypost.local.deliveries import Deliveries
 
 
@@ -67,22 +69,20 @@ class Steps:
         self._cache, self._deadlines = ground.holdings.cache, ground.holdings.cache.deadlines
         self._deliveries, self._wishes = deliveries, deliveries.wishes
         self._works, self._layers, self._timed = works, works.layers, works.layers.timed
+        self._publisher = works.publisher
         self._recovery, self._departures, self._receptions = recovery, departures, receptions
         self._strategy, self._neighbours, self._schedule = strategy, neighbours, ground.links.schedule
         self.incarnation = 0
         """The number of this life; 0 before it began."""
         self.ready = False
         """The incarnation is durable: this host may speak."""
+        self._first_batches: set[int] = set()
+        """Batches that have the incarnation."""
 
     def start(self, incarnation: int) -> None:
         """Begin a life of this number."""
         self.incarnation = incarnation
-
-    def speak(self, now: int) -> None:
-        """Begin to speak: the incarnation is durable."""
-        self.ready = True
-        self._works.publisher.start()
-        self._neighbours.start(self.incarnation, now)
+        self._publisher.begin(incarnation)
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
         """Return one step as a context; without `links` it was with no neighbour.
@@ -174,6 +174,39 @@ class Steps:
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which were delivered."""
         self._holdings.keep(self._layers.take(copies), again=True)
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def changes(self) -> Batch | None:
+        """Return what is to be stored; None if nothing is."""
+        journal = self._journal
+        if not (journal.puts or journal.deletes):
+            return None
+        self._layers.write(journal)
+        batch = journal.take()
+        if batch is not None and not self.ready and INCARNATION in batch.puts:
+            self._first_batches.add(batch.serial)
+        return batch
+
+    def durable(self, serial: int, now: int) -> None:
+        """Tell and offer what waited for a batch, which is on disk."""
+        changed = self.begin(now)  # What expired while its batch was written is not delivered any more.
+        self._layers.durable(serial)
+        self._journal.durable(serial)
+        permitted = self.permit(now)
+        if permitted or changed or self._layers.finishing or self._journal.answered:
+            self.finish(now, links=permitted)
+        if serial in self._first_batches and not self.ready:
+            self.ready = True
+            self._publisher.start()
+            self._neighbours.start(self.incarnation, now)
+
+    def permit(self, now: int) -> bool:
+        """Offer what was withheld until it is durable, and is by now. Returns True if there is any."""
+        permitted = bool(self._journal.permitted) and self._publisher.permit()
+        if permitted:
+            self._strategy.gained(now, own=True)
+        return permitted
 
     # --- what is due ---------------------------------------------------------------------------------------
 

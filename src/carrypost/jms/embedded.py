@@ -134,4 +134,4 @@ async def _start(found: _Running) -> None:
         await node.stop()
         raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
     found.node, found.provider = node, LocalProvider(NodeDrive(node))
-    node.attach(found.provider)
+    node.attach(found.provider.handlers)

@@ -106,12 +106,13 @@ class LocalProvider(Provider):
 
     def take(self, event: Event) -> None:
         """Pass on what is for a program."""
-        pass_on = self._passing_on.get(type(event))
+        pass_on = self.handlers.get(type(event))
         if pass_on is not None:
             pass_on(event)
 
     @cached_property
-    def _passing_on(self) -> Mapping[type[Event], Callable[[Any], None]]:
+    def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
+        """The events that are for programs, and what passes each of them on."""
         return {
             Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
             GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Browsed: self._tell_browsed,

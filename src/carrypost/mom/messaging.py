@@ -9,11 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from carrypost import record
 from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
+from carrypost.mom import logged
 from carrypost.mom.claims import Claims
 from carrypost.mom.consuming import Consuming
 from carrypost.mom.handing import Handing
@@ -46,6 +48,11 @@ class Messaging(Layer):
     """The subscriptions, claims and sessions of one host."""
 
     kind = MOM
+
+    @classmethod
+    def register(cls) -> None:
+        """Let receipts and assignments append rows to the event log."""
+        record.register(logged.ROWS)
 
     def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache

@@ -13,25 +13,18 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import (
-    Advertised,
-    Browsed,
     ClaimLost,
     Confirmed,
     Delivered,
-    Done,
     Dropped,
     Event,
     Failed,
-    GivenUp,
-    Handed,
-    Receipt,
     Stored,
-    Undone,
 )
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.codec import MAGIC
@@ -52,20 +45,12 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
-_FOR_PROGRAMS = frozenset({Handed, GivenUp, Done, Undone, Browsed, Receipt, Advertised, ClaimLost})
-_ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
-"""The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
+Handlers = Mapping[type[Event], Callable[[Any], None]]
+"""What is done with events, by their class."""
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
 """What a host has no copy of."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _log = logging.getLogger("carrypost.node")
-
-
-class Programs(Protocol):
-    """Those on this machine that use messaging."""
-
-    def take(self, event: Event) -> None:
-        """Take what the host hands over to them, or how a command of theirs ended."""
 
 
 class Node:
@@ -82,7 +67,12 @@ class Node:
         self._exits = contextlib.ExitStack()
         self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
-        self._programs: Programs | None = None
+        # The other events are for the record alone; of neighbours and refusals the host keeps count itself.
+        self._handlers: Handlers = {
+            Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed,
+            Dropped: self._dropped, ClaimLost: self._warn_of_loss,
+        }  # fmt: skip
+        self._programs: Handlers | None = None
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._claims_lost = 0
         self._begun_s = 0.0
@@ -180,8 +170,8 @@ class Node:
 
     # --- for programs with messaging -----------------------------------------------------------------------
 
-    def attach(self, programs: Programs) -> None:
-        """From now on these are told what messaging hands over, and how its commands end."""
+    def attach(self, programs: Handlers) -> None:
+        """Give programs the events that they handle from now on: what messaging hands over, how commands end."""
         if self._programs is not None:
             raise StateError("this node has its programs already: they share one provider")
         self._programs = programs
@@ -297,29 +287,27 @@ class Node:
         if self.chronicle is not None:
             self.chronicle.observe(event)
         kind = type(event)  # By a lookup: each question whether an event is of a kind costs as much.
-        if kind in _ACTED_UPON:
-            self._act_upon(event)
-        if kind in _FOR_PROGRAMS and self._programs is not None:
-            self._programs.take(event)
+        if (act := self._handlers.get(kind)) is not None:
+            act(event)
+        if self._programs is not None and (act := self._programs.get(kind)) is not None:
+            act(event)
 
-    def _act_upon(self, event: Event) -> None:
-        match event:
-            case Delivered(deliveries):
-                self.consumers.deliver(deliveries)
-            case Stored(message):
-                _fulfil(self._sends.pop(message, None), message)
-            case Failed(message, reason):
-                _fail(self._sends.pop(message, None), SendError(reason))
-            case Confirmed(messages):
-                for message in messages:
-                    for waiting in self._confirmations.pop(message, ()):
-                        _fulfil(waiting, None)
-            case Dropped(descriptors):
-                self.consumers.forget(descriptors)
-            case ClaimLost():
-                self._warn_of_loss(event)
-            case _:
-                pass
+    def _deliver(self, event: Delivered) -> None:
+        self.consumers.deliver(event.deliveries)
+
+    def _stored(self, event: Stored) -> None:
+        _fulfil(self._sends.pop(event.message, None), event.message)
+
+    def _failed(self, event: Failed) -> None:
+        _fail(self._sends.pop(event.message, None), SendError(event.reason))
+
+    def _confirmed(self, event: Confirmed) -> None:
+        for message in event.messages:
+            for waiting in self._confirmations.pop(message, ()):
+                _fulfil(waiting, None)
+
+    def _dropped(self, event: Dropped) -> None:
+        self.consumers.forget(event.descriptors)
 
     def _warn_of_loss(self, lost: ClaimLost) -> None:
         """Seldom, and more seldom the more there are: a subscription that nobody consumes may lose thousands."""

@@ -6,6 +6,7 @@ busy loop it is long in coming back: with a statement per row the writer would f
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Iterable, Iterator
 
@@ -99,11 +100,6 @@ _DELETE = {
     "meta": _Statement("DELETE FROM meta WHERE (name, number) IN (VALUES ", "(?,?)", ")"),
     "registry": _Statement("DELETE FROM registry WHERE name IN (", "?", ")"),
 }
-# SQLite looks pairs up in no index: it would read all rows of a layer for every acknowledgement.
-_DELETE |= {
-    kind: _Statement(f"DELETE FROM layer WHERE kind = '{kind}' AND name IN (", "?", ")")  # noqa: S608 - likewise
-    for kind in LAYERS
-}
 _PUT = {
     table: _Statement(f"INSERT OR REPLACE INTO {table} VALUES ", f"({','.join('?' * width)})")  # noqa: S608 - likewise
     for table, width in {"message": 4, "piece": 2, "hashes": 3, "seen": 3, "meta": 3, "registry": 2, "layer": 3}.items()
@@ -112,6 +108,15 @@ _PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
 """Tables whose rows have their key as it is, and how much of it."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
+
+
+@functools.cache
+def _delete_of(kind: str) -> _Statement:
+    """Return the statement that deletes rows of a layer.
+
+    SQLite looks pairs up in no index: it would read all rows of a layer for every acknowledgement.
+    """
+    return _Statement(f"DELETE FROM layer WHERE kind = '{kind}' AND name IN (", "?", ")")  # noqa: S608 - our own names
 
 
 class Directory:
@@ -168,6 +173,8 @@ class Transaction:
         self._puts: dict[str, list[object]] = {table: [] for table in _PUT}
         self._deletes: dict[str, list[object]] = {table: [] for table in _DELETE}
         """By table, the values of all rows, one after the other."""
+        self._layer_deletes: dict[str, list[object]] = {}
+        """By the kind of a layer's rows, their names."""
         self._updates: list[tuple[str, tuple[bytes, int]]] = []
         touched = self._touched
         for key, value in changes.items():
@@ -210,7 +217,7 @@ class Transaction:
 
     def _layer(self, kind: str, name: bytes, value: object) -> None:
         if value is None:
-            self._deletes[kind].append(name)
+            self._layer_deletes.setdefault(kind, []).append(name)
         else:
             self._puts["layer"] += (kind, name, value)
 
@@ -255,12 +262,14 @@ class Transaction:
 
     def __bool__(self) -> bool:
         """Whether there is anything to write: much that is to be deleted was never there."""
-        return any((*self._puts.values(), *self._deletes.values(), self._updates))
+        return any((*self._puts.values(), *self._deletes.values(), self._layer_deletes, self._updates))
 
     def execute(self, connection: sqlite3.Connection) -> None:
         """Everything, inside the transaction that is open. Deletions first: their room is used at once."""
         for table, values in self._deletes.items():
             _DELETE[table].run(connection, values)
+        for kind, names in self._layer_deletes.items():
+            _delete_of(kind).run(connection, names)
         for text, row in self._updates:
             connection.execute(text, row)
         for table, values in self._puts.items():

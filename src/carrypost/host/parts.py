@@ -1,0 +1,67 @@
+"""The parts of one host: built once, lowest first, and wired to each other here alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import LocalError
+from carrypost.gossip.discovery.neighbours import Neighbours
+from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.interest.own import Own
+from carrypost.gossip.layer import Layer, Layers
+from carrypost.gossip.outputs import Outputs
+from carrypost.gossip.strategy.choice import chosen
+from carrypost.gossip.transfers.departures import Departures
+from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.link import Links
+from carrypost.gossip.transfers.receptions import Receptions
+from carrypost.gossip.transfers.transfers import Transfers
+from carrypost.host.recovery import Recovery
+from carrypost.host.steps import Steps
+from carrypost.host.works import Works
+from carrypost.local.deliveries import Deliveries
+from carrypost.local.publishing import Publisher
+from carrypost.order.groups import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from carrypost.config import Settings
+    from carrypost.model.privilege import Privilege
+    from carrypost.security.identity import Identity
+
+
+class Parts:
+    """What one host is made of."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        rng: Random,
+        privilege: Privilege,
+        layers: Sequence[Callable[[Ground], Layer]],
+    ) -> None:
+        if identity.signed != (settings.security == "signed"):
+            level = "a plain name" if settings.security == "signed" else "a key"
+            raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
+        outputs = Outputs(settings.limits)
+        holdings = Holdings(settings, outputs.journal, privilege, rng)
+        links = Links(settings, outputs)
+        self.ground = ground = Ground(identity, settings, holdings, outputs, Own(settings), links)
+        self.deliveries = Deliveries(ground)
+        self.order = Order(ground, self.deliveries)
+        self.layers = Layers([self.order, *[make(ground) for make in layers], self.deliveries], links.handlers)
+        departures = Departures(ground, self.layers)
+        receptions = Receptions(ground, self.layers, departures)
+        transfers = Transfers(ground, receptions, rng)
+        strategy = chosen(settings)(ground, transfers, departures)
+        self.neighbours = Neighbours(ground, strategy, self.layers, rng)
+        publisher = Publisher(ground)
+        self.works = Works(ground, publisher, self.order, self.layers, strategy)
+        self.recovery = Recovery(ground, self.layers, departures, self.deliveries, publisher)
+        self.steps = Steps(
+            ground, self.deliveries, self.works, self.recovery, departures=departures, receptions=receptions,
+            strategy=strategy, neighbours=self.neighbours,
+        )  # fmt: skip

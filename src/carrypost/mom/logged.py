@@ -1,0 +1,34 @@
+"""Rows of the event log that messaging appends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import Assigned, Event, Receipt, SendState
+from carrypost.model import ids
+from carrypost.record import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.record import Append, Record
+
+_KINDS = {SendState.EXPIRED: Kind.FAILURE, SendState.FAILED: Kind.FAILURE, SendState.DELIVERED: Kind.RECEIPT}
+
+
+def _assigned(record: Record, t_us: int, node: str, event: Assigned) -> None:
+    """Append to whom a queue gave a message."""
+    given = event.descriptor
+    record.add(
+        Kind.ASSIGN, t_us, node, message=given.shown, source=given.node, size=given.size, detail=event.receiver
+    )  # fmt: skip
+
+
+def _receipt(record: Record, t_us: int, node: str, event: Receipt) -> None:
+    """Append what the author of a message learnt of its end, if that is news."""
+    if event.rose and (kind := _KINDS.get(event.state)) is not None:
+        message = event.label or ids.shown(event.message)
+        record.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)
+
+
+ROWS: Mapping[type[Event], Append] = {Assigned: _assigned, Receipt: _receipt}

@@ -1,0 +1,265 @@
+"""A layer with a command, an event, rows, a frame, a timer and a route of its own, given by `Host(layers=)`.
+
+`Bells` rings the bell of another node. A `Ring` is a frame that goes from neighbour to neighbour along a path, and is
+repeated until it comes back. Nothing in the host or in gossip knows of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+import pytest
+
+from carrypost.config import Limits, Settings
+from carrypost.errors import DecodeError, IllegalStateException, LocalError
+from carrypost.events import Done, Event, LayerEvent, Undone
+from carrypost.gossip.layer import Handler, Layer, Steps
+from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce, LayerFrame
+from carrypost.host import Host
+from carrypost.journal import Batch, Key, Value
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
+from carrypost.record import Record, register
+from carrypost.security.identity import Identity
+
+S = 1_000_000
+
+
+class Ring(LayerFrame, frozen=True, array_like=True, tag=102):
+    """Rings at the end of its path, and goes back."""
+
+    path: tuple[str, ...]
+    at: int
+    """The place in the path that it goes to."""
+    back: bool = False
+
+
+class Rang(LayerEvent, frozen=True):
+    """A bell rang here, or the ring came back."""
+
+    caller: str
+    target: str
+
+
+def _log(record: Record, t_us: int, node: str, event: Rang) -> None:
+    record.add("ring", t_us, node, peer=event.caller, detail=event.target)
+
+
+def _check(ring: Ring, _: Limits) -> None:
+    if not 0 <= ring.at < len(ring.path):
+        raise DecodeError("ring")
+
+
+class Bells(Layer):
+    """The bell of one node, and the rings that it waits for."""
+
+    kind = "bells"
+
+    def __init__(self, ground: Ground) -> None:
+        self._node, self._links, self._outputs = str(ground.node), ground.links, ground.outputs
+        self.awaited: dict[str, tuple[str, ...]] = {}
+        """The paths of rings that did not come back yet, by their targets."""
+
+    @classmethod
+    def register(cls) -> None:
+        codec.register(Ring, _check)
+        register({Rang: _log}, kinds=["ring"])
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Ring: self._take}
+
+    def commands(self, steps: Steps) -> Ringing:
+        return Ringing(self, steps)
+
+    def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
+        for (_, name, _), value in rows:
+            assert isinstance(value, bytes)
+            self.awaited[name.decode()] = tuple(value.decode().split())
+            self._ring_now()
+
+    def _ring_now(self) -> None:
+        self.due_us = 0
+
+    def ring(self, path: tuple[str, ...]) -> None:
+        """Ring at the end of a path, once that is durable."""
+        target = path[-1]
+        if target in self.awaited:
+            raise IllegalStateException(f"{target} is being rung at")
+        self.awaited[target] = path
+        self._outputs.journal.put((self.kind, target.encode(), 0), " ".join(path).encode())
+        self._outputs.undo.note(partial(self.awaited.pop, target), self._ring_now)
+
+    def _forget(self, target: str) -> None:
+        if self.awaited.pop(target, None) is not None:
+            self._outputs.journal.delete((self.kind, target.encode(), 0))
+            self._outputs.tell(Rang(self._node, target))
+
+    def expire(self, now: int) -> None:
+        """Ring again every second, as long as anything is awaited."""
+        self.due_us = now + S if self.awaited else NEVER
+        for path in self.awaited.values():
+            self._send(Ring(path, 1))
+
+    def _take(self, link: Link, ring: Ring, now: int) -> None:  # noqa: ARG002 - where it came from, and when
+        if ring.at == 0 and ring.back:
+            self._forget(ring.path[-1])
+        elif ring.at == len(ring.path) - 1:
+            self._outputs.tell(Rang(ring.path[0], self._node))
+            self._send(Ring(ring.path, ring.at - 1, back=True))
+        else:
+            self._send(msgspec.structs.replace(ring, at=ring.at + (-1 if ring.back else 1)))
+
+    def _send(self, ring: Ring) -> None:
+        link = self._links.get(ring.path[ring.at])
+        if link is not None and link.usable:
+            link.send((ring,))
+
+
+class Ringing:
+    """What programs may ask of `Bells`."""
+
+    def __init__(self, bells: Bells, steps: Steps) -> None:
+        self._bells, self._step = bells, steps.step
+
+    def ring(self, number: int, path: Sequence[str], now: int) -> None:
+        with self._step(now, number=number):
+            self._bells.ring(tuple(path))
+
+
+class Street:
+    """Hosts in a row: each hears those beside it."""
+
+    def __init__(self, names: str) -> None:
+        self.now = 0
+        self.full = False
+        self.names = names
+        self.stores: dict[str, dict[Key, Value]] = {name: {} for name in names}
+        self.events: dict[str, list[Event]] = {name: [] for name in names}
+        self.hosts: dict[str, Host] = {}
+        self.bytes = 0
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        layers = [Bells]
+        self.hosts[name] = Host(Identity.plain(name), Settings.emulated(), random.Random(name), layers=layers)
+        self.hosts[name].restore(list(self.stores[name].items()), self.now)
+        self.drain()
+
+    def drain(self) -> None:
+        while busy := [name for name in self.names if name in self.hosts and self.hosts[name].busy]:
+            for name in busy:
+                host = self.hosts[name]
+                while (batch := host.changes()) is not None:
+                    self._write(name, batch)
+                for transmission in host.outgoing():
+                    (datagram,) = codec.datagrams(transmission.frames, 1_400)
+                    self.bytes += len(datagram)
+                    for other in self.hosts:
+                        near = abs(self.names.index(name) - self.names.index(other)) == 1
+                        if near and transmission.to in (None, other):
+                            decoded = codec.decode(datagram, Limits())
+                            assert not decoded.refused
+                            self.hosts[other].receive(decoded.frames, name, self.now)
+                self.events[name] += host.events()
+
+    def _write(self, name: str, batch: Batch) -> None:
+        if self.full:
+            self.hosts[name].lost(batch.serial, "full", self.now)
+            return
+        for key in batch.deletes:
+            self.stores[name].pop(key, None)
+        self.stores[name].update(batch.puts)
+        self.hosts[name].durable(batch.serial, self.now)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + round(seconds * S)
+        while (due := min(host.next_deadline() or NEVER for host in self.hosts.values())) <= end:
+            self.now = max(self.now, due)
+            for host in self.hosts.values():
+                host.tick(self.now)
+            self.drain()
+        self.now = end
+
+    def ring(self, number: int, path: str) -> None:
+        self.hosts[path[0]].commands(Ringing).ring(number, path, self.now)
+        self.drain()
+
+    def told(self, name: str, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events[name] if isinstance(event, kind)]
+
+
+def test_a_command_of_a_layer_sends_its_frames_along_its_own_route_and_its_events_reach_both_ends() -> None:
+    street = Street("abc")
+    street.run(5)
+    street.ring(1, "abc")
+    assert street.told("a", Done) == [Done(1)]
+    assert street.stores["a"]["bells", b"c", 0] == b"a b c"
+    street.run(2)
+    assert street.told("c", Rang) == [Rang("a", "c")]
+    assert street.told("a", Rang) == [Rang("a", "c")]
+    assert street.told("b", Rang) == []
+    assert not [key for key in street.stores["a"] if key[0] == "bells"]
+
+
+def test_its_timer_repeats_what_found_nobody_also_in_the_next_life() -> None:
+    street = Street("ab")
+    street.ring(1, "ab")
+    street.run(0.5)
+    street.start("a")
+    assert street.told("a", Rang) == []
+    street.run(10)
+    assert street.told("b", Rang) == [Rang("a", "b")]
+    assert street.told("a", Rang) == [Rang("a", "b")]
+
+
+def test_a_lost_command_is_undone_and_a_number_is_answered_once() -> None:
+    street = Street("ab")
+    street.run(5)
+    street.full = True
+    street.ring(7, "ab")
+    assert street.told("a", Undone) == [Undone(7, "full")]
+    street.full = False
+    street.run(5)
+    assert street.told("b", Rang) == []
+    street.ring(8, "ab")
+    with pytest.raises(IllegalStateException, match="b is being rung at"):
+        street.ring(9, "ab")
+    street.drain()
+    street.run(5)
+    assert street.told("b", Rang) == [Rang("a", "b")]
+    assert street.told("a", Done) == [Done(8)]
+
+
+def test_its_events_are_rows_of_the_record_which_can_be_read_again() -> None:
+    street = Street("ab")
+    street.run(5)
+    street.ring(1, "ab")
+    street.run(2)
+    record = Record("run")
+    for event in street.events["b"]:
+        record.observe(street.now, "b", event)
+    rows = [row for row in record.rows() if row["kind"] == "ring"]
+    assert [(row["node"], row["peer"], row["detail"]) for row in rows] == [("b", "a", "b")]
+    assert list(Record.from_json_lines(record.json_lines()).rows()) == list(record.rows())
+
+
+def test_a_frame_that_its_check_refuses_does_not_reach_the_layer_nor_its_neighbours_in_the_datagram() -> None:
+    Street("a")
+    (datagram,) = codec.datagrams((Ring(("a",), 3), Announce(NodeId("b"), 1, 1, 1000, bytes(8))), 1_400)
+    decoded = codec.decode(datagram, Limits())
+    assert [type(frame) for frame in decoded.frames] == [Announce]
+    assert decoded.refused == {"ring": 1}
+
+
+def test_commands_of_a_layer_that_the_host_does_not_have_are_named() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    with pytest.raises(LocalError, match="no layer of this host has the commands Ringing"):
+        host.commands(Ringing)
