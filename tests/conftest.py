@@ -43,9 +43,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark for all tests: an executor of its own with two tasks at a time, so that what they run is really sent.
+    """Spark for all tests: two tasks at a time, in processes of their own.
 
-    Where searches are long it is two executors. Each costs six CPU seconds only to start.
+    Where searches are long it is a small cluster of two executors, so that code and files are really sent to them. A
+    cluster takes twice the CPU time.
     """
     from carrypost.lab.spark.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
 
@@ -54,11 +55,12 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.extraJavaOptions": quick,
         "spark.sql.shuffle.partitions": "2",
-        # Rows are few: to compile each query to Java costs more than to run it as it is.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    master = "local-cluster[2,1,1024]" if settings().max_examples > LONG else "local-cluster[1,2,1024]"
+    master = "local-cluster[2,1,1024]"
+    if settings().max_examples <= LONG:
+        master = "local[2]"
+        # Rows are few: to compile each query to Java costs more than to run it as it is.
+        conf |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     with session(SparkOptions(master=master, memory="1g", conf=conf)) as made:
         yield made
 

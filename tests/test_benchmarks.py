@@ -39,6 +39,7 @@ def messaging() -> Tables:
     return tables("messaging", "--repeats", "1", "--claims", "500")
 
 
+@pytest.mark.soak
 def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(messaging: Tables) -> None:
     assert list(messaging) == ["Selectors", "Matching", "Subscribing", "Claims that wait", "Taking"]
     assert [row["work"] for row in messaging["Selectors"]] == ["parse", "evaluate, selected", "evaluate, not selected"]
@@ -48,6 +49,7 @@ def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(me
         assert row["met"] is (row["times"] <= row["goal"])
 
 
+@pytest.mark.soak
 def test_subscriptions_with_selectors_are_measured_beside_those_without(messaging: Tables) -> None:
     for row in messaging["Matching"]:
         assert row["without/s"] > row["with/s"] > 0

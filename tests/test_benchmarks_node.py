@@ -22,6 +22,7 @@ def tables(folder: Path, name: str, *arguments: str) -> Tables:
     return Bench(name).tables(folder, *arguments, progress=True)
 
 
+@pytest.mark.soak
 @needs_namespaces
 def test_along_a_chain_everything_arrives_beside_the_reference(tmp_path: Path) -> None:
     shown = tables(tmp_path, "chain", "--quick", "--json")
@@ -66,13 +67,13 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(("--seconds", "0.3", "--attack", "Profile: new patterns"), id="one kind"),
+        pytest.param(("--seconds", "0.3", "--attack", "Request: unknown handles"), id="one kind"),
         pytest.param(("--quick",), id="all kinds", marks=pytest.mark.soak),
     ],
 )
 def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path, attack: tuple[str, ...]) -> None:
     shown = tables(tmp_path, "hostile", "--json", *attack)
-    assert list(shown) == ["Datagrams", "Profiles", "Floods"]
+    assert list(shown) == (["Datagrams", "Floods"] if "--attack" in attack else ["Datagrams", "Profiles", "Floods"])
     for row in shown["Datagrams"]:
         assert 1_000 < row["bytes"] <= 9_216
         assert row["CPU µs"] > 1
@@ -84,6 +85,7 @@ def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Pat
         assert row["met"] is (row["CPU % of a core"] <= 10 and row["times"] <= 2)
 
 
+@pytest.mark.soak
 def test_programs_are_weighed_against_the_host_and_the_bare_commit(tmp_path: Path) -> None:
     shown = tables(tmp_path, "jms", "--quick", "--json")
     assert list(shown) == ["Persistent", "Non-persistent", "Fan-out", "Receiving"]

@@ -20,8 +20,14 @@ from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 
-HELD = 10_000
 CONTACT_S = 20
+
+
+@pytest.fixture(params=[3_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def held(request: pytest.FixtureRequest) -> int:
+    """How many messages both hold before a contact."""
+    count: int = request.param
+    return count
 
 
 class Meter:
@@ -65,8 +71,8 @@ def held_by_both(count: int, *, same: bool) -> Iterator[testing.Network]:
 
 
 @pytest.mark.parametrize("same", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_ten_thousand_messages_that_both_hold_cost_three_datagrams(same: bool) -> None:
-    with held_by_both(HELD, same=same) as net:
+def test_thousands_of_messages_that_both_hold_cost_three_datagrams(held: int, same: bool) -> None:
+    with held_by_both(held, same=same) as net:
         meter = Meter(net)
         net.link("a", "b")
         net.advance(CONTACT_S)
@@ -74,29 +80,29 @@ def test_ten_thousand_messages_that_both_hold_cost_three_datagrams(same: bool) -
         assert set(meter.frames) <= {"Announce", "Profile", "Digest"}
 
 
-def cost_of_ten_new(author: str, *, same: bool) -> int:
+def cost_of_ten_new(author: str, held: int, *, same: bool) -> int:
     """How many datagrams they take besides their data."""
-    with held_by_both(HELD, same=same) as net:
+    with held_by_both(held, same=same) as net:
         for _ in range(10):
             net.publish(author, "news", testing.Blank(1_000))
         meter = Meter(net)
         net.link("a", "b")
         net.advance(CONTACT_S)
-        assert len(net.deliveries("a")) == len(net.deliveries("b")) == HELD + 10
+        assert len(net.deliveries("a")) == len(net.deliveries("b")) == held + 10
         assert meter.frames["Parcel"] == 10
         # Each has a datagram of its own.
         return meter.datagrams - meter.frames["Parcel"]
 
 
 @pytest.mark.parametrize(("author", "same"), [("a", True), ("b", False)])
-def test_ten_new_ones_among_ten_thousand_cost_ten_datagrams_besides_their_data(author: str, same: bool) -> None:
-    assert cost_of_ten_new(author, same=same) <= 10
+def test_ten_new_ones_among_thousands_cost_ten_datagrams_besides_their_data(author: str, held: int, same: bool) -> None:
+    assert cost_of_ten_new(author, held, same=same) <= 10
 
 
-def test_ten_new_ones_from_one_who_only_publishes_cost_ten_datagrams_besides_their_data() -> None:
+def test_ten_new_ones_from_one_who_only_publishes_cost_ten_datagrams_besides_their_data(held: int) -> None:
     with testing.network("a", "b") as net:
         net.subscribe("b", "news")
-        for _ in range(HELD):
+        for _ in range(held):
             net.publish("a", "news", testing.Blank(100))
         net.link("a", "b")
         net.advance(60)
@@ -107,18 +113,18 @@ def test_ten_new_ones_from_one_who_only_publishes_cost_ten_datagrams_besides_the
         meter = Meter(net)
         net.link("a", "b")
         net.advance(CONTACT_S)
-        assert len(net.deliveries("b")) == HELD + 10
+        assert len(net.deliveries("b")) == held + 10
         assert meter.datagrams - meter.frames["Parcel"] <= 10
 
 
-def test_one_new_message_each_way_costs_little() -> None:
-    with held_by_both(HELD, same=True) as net:
+def test_one_new_message_each_way_costs_little(held: int) -> None:
+    with held_by_both(held, same=True) as net:
         for name in "ab":
             net.publish(name, "news", b"new")
         meter = Meter(net)
         net.link("a", "b")
         net.advance(CONTACT_S)
-        assert len(net.deliveries("a")) == len(net.deliveries("b")) == HELD + 2
+        assert len(net.deliveries("a")) == len(net.deliveries("b")) == held + 2
         assert meter.datagrams <= 12
 
 

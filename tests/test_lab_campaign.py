@@ -1,4 +1,4 @@
-"""Campaigns on a small cluster: executors are processes of their own, to which code and files are really sent."""
+"""Campaigns on Spark; in long searches on a small cluster, to which code and files are really sent."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
     return spark.sparkContext.parallelize(range(2), 2).mapPartitions(told).collect()
 
 
+@pytest.mark.soak
 def test_executors_run_what_was_sent_unpack_files_once_and_keep_nothing(spark: SparkSession, tmp_path: Path) -> None:
     three(tmp_path)
     (threshold,) = {each["threshold"] for each in on_executors(spark)}

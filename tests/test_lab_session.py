@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +114,7 @@ def test_times_are_utc_and_nothing_is_written_where_the_command_was_given(spark:
     assert "SPARK_LOCAL_DIRS" in os.environ
 
 
+@pytest.mark.soak
 def test_executors_are_other_processes_and_run_this_package(spark: SparkSession) -> None:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -129,6 +132,15 @@ def test_the_package_is_zipped_whole_and_the_same_every_time(tmp_path: Path) -> 
     assert {"carrypost/__init__.py", "carrypost/emu/runs.py"} <= set(names)
     assert "carrypost/lab/spark/conf/log4j2.properties" in names
     assert not any(name.endswith(".pyc") for name in names)
+
+
+def test_the_zip_alone_is_a_package_that_runs_campaigns(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from carrypost.lab.campaign import task; print(task.__file__)"
+    )
+    command = [sys.executable, "-c", program, str(package_zip(tmp_path))]
+    told = subprocess.check_output(command, text=True)  # noqa: S603 - our own code
+    assert told.startswith(str(tmp_path / "carrypost.zip"))
 
 
 def test_what_our_code_finds_wrong_in_an_executor_is_told_as_it_says(spark: SparkSession) -> None:

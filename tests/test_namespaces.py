@@ -149,6 +149,7 @@ async def test_a_message_is_carried_to_somebody_whom_its_author_never_meets(net:
         assert not any(counted[pair].get("forwarded") for pair in ("a>c", "c>a"))
 
 
+@pytest.mark.soak
 @scene
 async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: Net, tmp_path: Path) -> None:
     payload = noise(16 * MIB)

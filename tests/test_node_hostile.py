@@ -162,7 +162,7 @@ async def _flooded(folder: Path, **orders: object) -> None:
         assert all(len(node.said) < SAID_BYTES_MAX for node in (victim, friend))
 
 
-@pytest.mark.parametrize("sources", [1, 2_000])
+@pytest.mark.parametrize("sources", [2_000, pytest.param(1, marks=pytest.mark.soak)])
 @scene
 async def test_a_flood_of_hostile_datagrams_neither_stops_nor_swells_a_node(tmp_path: Path, sources: int) -> None:
     await _flooded(tmp_path, count=40_000, per_s=20_000, s_max=3, sources=sources)
