@@ -7,7 +7,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -142,9 +142,11 @@ def terminal() -> Iterator[tuple[TextIO, list[str]]]:
     shown: list[str] = []
     with os.fdopen(theirs, "w") as stream:
         yield stream, shown
-        stream.flush()
-        shown.append(os.read(ours, 65_536).decode())
-    os.close(ours)
+    parts = []
+    with os.fdopen(ours, "rb", buffering=0) as screen, suppress(OSError):  # Linux raises it at the end.
+        while part := screen.read(65_536):
+            parts.append(part)
+    shown.append(b"".join(parts).decode())
 
 
 def test_a_bar_shows_how_many_there_are_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,12 @@ Commands and their parameters are taken from the command line itself, so that a 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -80,12 +81,17 @@ def commands(command: Any, *above: str) -> Iterator[tuple[str, Any]]:  # noqa: A
         yield " ".join(above), command
 
 
+def paths_of(function: Callable[..., None]) -> set[str]:
+    """The names of a function's parameters that are paths."""
+    return {name for name, hint in get_type_hints(inspect.unwrap(function)).items() if "Path" in str(hint)}
+
+
 COMMANDS = dict(commands(typer.main.get_command(app)))
 PATHS = {
     f"{name} {each.name}": each
     for name, command in COMMANDS.items()
     for each in command.params
-    if "Path" in str(each.type_descriptor.annotation)
+    if each.name in paths_of(command.callback)
 }
 """Every parameter that is a path."""
 
