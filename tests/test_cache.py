@@ -438,13 +438,13 @@ def test_what_was_declined_between_nodes_displaces_others_once_its_share_is_not_
     between("A", 5, cache)
     declined = cache.get(message("A", author="A").id)
     assert declined is not None
-    assert cache.shared_out(declined, 1, 100)
+    assert cache.room.shared_out(declined, 1, 100)
     gone = cache.get(message("q4", author="q4").id)
     assert gone is not None
     cache.remove(gone, Reason.PURGED, done=True)
     offer(cache, message("B"), 4)
     assert cache.messages == 20
-    assert not cache.shared_out(declined, 1, 100)
+    assert not cache.room.shared_out(declined, 1, 100)
 
 
 # ----------------------------------------------------------------------------------------------- memory

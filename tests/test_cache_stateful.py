@@ -19,8 +19,7 @@ from hypothesis.stateful import (
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.holdings import cache as cache_module
-from carrypost.gossip.holdings import heaps
+from carrypost.gossip.holdings import deadlines, heaps
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
@@ -290,7 +289,7 @@ class CacheMachine(RuleBasedStateMachine):
     def start(
         self, messages_max: int, bytes_max: int, seen_max: int, shares: tuple[float, float, float] | None, *, slack: int
     ) -> None:
-        for module in (heaps, cache_module):
+        for module in (heaps, deadlines):
             self.patch.setattr(module, "_STALE_SLACK", slack)
         author, giver, queues = shares or (0.1, 0.1, 0.1)
         limits = Limits(seen_max=seen_max, share_author=author, share_neighbour=giver, share_queues=queues)

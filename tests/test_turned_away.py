@@ -142,5 +142,5 @@ def test_what_was_turned_away_and_expired_is_not_mistaken_for_what_has_its_slot(
         sent = letters(net, 3)
         net.advance(5)
         cache = net.host("b")._ground.holdings.cache  # noqa: SLF001
-        assert (cache.turned_away, set(cache.turned_away_by.values())) == (0, {0})
+        assert set(cache.memories.turned_away.values()) == {0}
         assert all(arrived(net, sent))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Published
-from carrypost.gossip.holdings.ranking import rank_of
 from carrypost.local.publishing import Stamp
 
 if TYPE_CHECKING:
@@ -164,11 +163,11 @@ class Works:
             return
         cache, holdings = self._holdings.cache, self._holdings
         nbytes = sum(each.packed.length for each, _ in sends)
-        if cache.vacant(len(sends), nbytes, interesting=True):
+        if cache.room.fits(len(sends), nbytes, interesting=True):
             return
-        rank = min(rank_of(holdings.privilege(each), True, each.created_us) for _, each in sends)
-        lower = [size for other, size in cache.yielding() if other < rank]
-        if not cache.vacant(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
+        rank = min(cache.ranking.rank(holdings.privilege(each), True, each.created_us) for _, each in sends)
+        lower = [size for other, size in cache.room.yielding() if other < rank]
+        if not cache.room.fits(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
             raise ResourceAllocationException(
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, "
                 "and not enough in it may give way to them: nothing was sent"

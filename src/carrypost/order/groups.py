@@ -233,7 +233,7 @@ class Order(Layer):
             if self._room_for(opener):
                 break
             self._forget(group)
-        if self._cache.turned_away_by.get(ORDER) and self._room_for(opener):
+        if self._cache.memories.turned_away.get(ORDER) and self._room_for(opener):
             self._look_outside(now)
 
     def _is_wanted(self, group: Group) -> bool:
@@ -274,7 +274,7 @@ class Order(Layer):
         if not delivered and not expired:
             return
         get = self._cache.get
-        if self._cache.turned_away_by.get(ORDER):
+        if self._cache.memories.turned_away.get(ORDER):
             self._look_outside(self._holdings.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
         for copy in copies if self._waiting.copies else ():
@@ -288,7 +288,7 @@ class Order(Layer):
             self._cache.mark_done(late)
 
     def _release(self, copy: Copy) -> None:
-        if self._waiting.leave(copy) and self._cache.turned_away_by.get(ORDER) and self._waiting.plenty:
+        if self._waiting.leave(copy) and self._cache.memories.turned_away.get(ORDER) and self._waiting.plenty:
             self._cache.reopen(ORDER, at_once=False)
 
     # --- the store -----------------------------------------------------------------------------------------

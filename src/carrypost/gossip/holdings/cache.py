@@ -10,135 +10,87 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
 is not given again before `take_released` reported it to the owners of other bitsets. What is here stays within both
-limits, `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first.
-Nothing outlives its deadline, pinned or not. All that is `declined` is forgotten when a copy leaves (but not for want
-of room) and less than nine tenths of both limits are used. Who gives way is decided in `gossip.holdings.ranking`.
+limits, and `gossip.holdings.memories` bounds what is not. Nothing outlives its deadline, pinned or not. All that is
+`declined` is forgotten when a copy leaves (but not for want of room) and less than nine tenths of both limits are used.
+Who gives way is decided in `gossip.holdings.room`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
-from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.gossip.holdings.ranking import CREATED_BITS, Demand, Room, best_rank, rank_of, sending_order
-from carrypost.gossip.slots import Members, Slots, bits, mask_of
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Demand, Ranking, sending_order
+from carrypost.gossip.holdings.room import Room
+from carrypost.gossip.holdings.tenants import Tenants
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.model.times import NEVER
 
-_WANTED_RANK = rank_of(0, True, 0)
-"""Whatever is below is only carried."""
 _ENDED_MAX = 32
 """So many slots of expired copies are freed together."""
-_STALE_SLACK = 64
-"""Entries of copies that left are swept out when there are this many more than twice the copies."""
 
 
 class Cache:
     """Copies by slot, their room, their deadlines, and what is remembered of those that left."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.whole = self.partial = self.done = self.declined = 0
+    def __init__(self, settings: Settings, ranking: Ranking = INTEREST_FIRST) -> None:
+        self.whole = self.partial = 0
         self.short = self.loosened = False
         """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
         self.demand = Demand()
         """What waits for room."""
-        self.turned_away = 0
-        """Of those declined: not to be asked for until `reopen`, whatever room there is."""
-        self.turned_away_by: dict[int, int] = {}
-        """The same, by who turned them away."""
         self.reopened: set[MessageId] = set()
         """Those that may come again: reset by whoever asks for them."""
-        self.copies: list[Copy | None] = []
-        """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
-        self._seen_max = settings.limits.seen_max
-        self._seen_bytes_max = settings.limits.seen_bytes_max
-        self._seen_bytes = 0
-        self._room = Room(settings, self.copies)
-        self._bytes_max = self._confined_bytes = settings.cache_bytes_max
-        self._slots = Slots()
-        self._by_id: dict[MessageId, Copy] = {}
-        self.get: Callable[[MessageId], Copy | None] = self._by_id.get
-        """The copy that is here, or (its `here` is false) the memory of one. Asked several times per message."""
-        self._serial = 0
-        self.deadlines = Deadlines(self.copies)
-        self._memories: list[tuple[int, int, Copy]] = []
-        """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
+        self.tenants = Tenants()
+        self.copies, self.get = self.tenants.copies, self.tenants.get
+        """By slot, and by id: the copy that is here, or (its `here` is false) what is remembered of it."""
+        self.deadlines = self.tenants.deadlines
+        self.ranking = ranking
+        self.memories = Memories(settings.limits, self.copies)
+        self.room = Room(settings, self.copies)
         self.changed = False
         """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
-        self._released = 0
         self._ended = 0
-        """How many slots that is, or `_ENDED_MAX` where it must be known soon: what expired waits for company."""
+        """How many tenancies ended, or `_ENDED_MAX` where it must be known soon: what expired waits for company."""
+
+    @property
+    def done(self) -> int:
+        """Slots of messages that are not here, and never wanted again."""
+        return self.memories.done
+
+    @property
+    def declined(self) -> int:
+        """Slots of messages that are not here, and not asked for until there is room."""
+        return self.memories.declined
 
     @property
     def messages(self) -> int:
         """How many copies are here."""
-        return self._room.messages
+        return self.room.messages
 
     @property
     def bytes(self) -> int:
         """How many bytes they use."""
-        return self._room.bytes
-
-    @property
-    def known(self) -> int:
-        """How many are here or remembered."""
-        return len(self._by_id)
-
-    def newer(self, serial: int) -> Iterator[Copy]:
-        """Those that became known after the one with this serial, latest first."""
-        for copy in reversed(self._by_id.values()):  # In order of their serials: a copy that comes back keeps its own.
-            if copy.serial <= serial:
-                return
-            yield copy
+        return self.room.bytes
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
-        self._bound(interesting)
-        admits = self._room.could_fit(1, length, rank_of(privilege, interesting, 0))
+        rank = self.ranking.rank(privilege, interesting, 0)
+        admits = self.room.could_fit(1, length, rank, interesting=interesting)
         if not admits:
             self.short = True
         return admits
 
-    @property
-    def opens(self) -> bool:
-        """Whether anything that is waiting for room might find some; not whether it does."""
-        demand = self.demand
-        return self.vacant(1, demand.nbytes, interesting=True) or self.lowest_rank(demand.rank) < demand.rank
-
-    def lowest_rank(self, rank: int) -> int:
-        """The rank of the copy that would be the first to go for one of this rank."""
-        lowest = self._room.lowest(rank)
-        return best_rank(255, True) if lowest is None else lowest.rank
-
     def loosen(self, *, used: bool = False) -> None:
         """Note that there may be more room than there was; `used`: use was made of it."""
         self.loosened = self.short and not used
-
-    def vacant(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
-        """Whether so much more fits without an eviction."""
-        self._bound(interesting)
-        return self._room.fits(messages, nbytes)
-
-    def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Whether so much more of this rank fits if others are evicted for it."""
-        self._bound(interesting)
-        return self.lowest_rank(rank) < rank and self._room.could_fit(messages, nbytes, rank)
-
-    def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
-        """Whether so much of a message that was declined, and of others of its kind, would displace nobody."""
-        return self._room.shared_out(copy, messages, nbytes)
-
-    def yielding(self) -> list[tuple[int, int]]:
-        """Rank and bytes of all copies that may have to go, highest rank first."""
-        return self._room.yielding()
 
     def admit(
         self,
@@ -162,20 +114,19 @@ class Cache:
         """
         if not descriptor.alive(now):
             return Reason.EXPIRED
-        copy = self._by_id.get(descriptor.id)
+        copy = self.get(descriptor.id)
         newcomer = copy is None
         if copy is None:
-            copy = self._tenant(descriptor)
+            (copy,) = self.tenants.enter((descriptor,))
         elif copy.here or copy.finished:
             raise StateError(f"{descriptor.shown} is known already")
         copy.privilege, copy.interesting, copy.own, copy.giver = privilege, interesting, own, giver
         copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
-        copy.rank = rank_of(privilege, interesting, descriptor.created_us)
+        copy.rank = self.ranking.rank(privilege, interesting, descriptor.created_us)
         copy.sending_order = sending_order(privilege, descriptor.created_us)
-        room = self._room
-        self._bound(interesting)
+        room = self.room
         leaving: list[Copy] = []
-        if not room.fits(1, nbytes):
+        if not room.fits(1, nbytes, interesting=interesting):
             cleared = room.clear(copy, 1, nbytes)
             if isinstance(cleared, Reason):
                 if newcomer:
@@ -183,15 +134,14 @@ class Cache:
                 return cleared
             leaving = cleared
         if not newcomer:
-            self.declined ^= 1 << copy.slot
-            self._seen_bytes -= len(descriptor.wire)
+            self.memories.recall(copy)
         copy.finished = own
         copy.held = copy.pins = 0
         copy.held_bytes, copy.here = nbytes, True
         room.enter((copy,))
         if held:
             self._hold(copy, held)
-        if leaving or room.bytes > self._confined_bytes:
+        if leaving or room.bytes > room.confined_bytes:
             self._give_way(leaving)
         return copy
 
@@ -199,34 +149,19 @@ class Cache:
         """Set when a copy came in, in an earlier life."""
         copy.received_us = received_us
 
-    def roomy(self, messages: int, nbytes: int) -> bool:
-        """Whether so much more fits without an eviction, whether it is wanted here or only carried."""
-        room = self._room
-        return room.messages + messages <= room.messages_max and room.bytes + nbytes <= self._confined_bytes
-
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
-        """Let in whole messages of one piece, wanted and not known here, where it is `roomy`: what most are."""
-        by_id, copies, serial = self._by_id, self.copies, self._serial
-        found: list[Copy] = []
-        slots = self._slots.take(len(newcomers))
-        for slot, (descriptor, privilege, hops, age_ms) in zip(slots, newcomers, strict=True):
-            created_us, message = descriptor.created_us, descriptor.id
-            serial += 1
-            copy = Copy(
-                slot, serial, descriptor, message, privilege, True, False, giver, hops, age_ms, now,
-                (256 | privilege) << CREATED_BITS | created_us, created_us - (privilege << CREATED_BITS),
-                1, descriptor.length, True, True,
-            )  # fmt: skip
-            by_id[message] = copy
-            if slot < len(copies):
-                copies[slot] = copy
-            else:
-                copies.append(copy)
-            found.append(copy)
-        self._serial = serial
-        self.whole |= mask_of(slots)
-        self.deadlines.add(found, len(by_id))
-        self._room.enter(found)
+        """Let in whole messages of one piece, wanted and not known here, that fit as if they were only carried."""
+        found = self.tenants.enter([descriptor for descriptor, _, _, _ in newcomers])
+        rank = self.ranking.rank
+        for copy, (descriptor, privilege, hops, age_ms) in zip(found, newcomers, strict=True):
+            copy.privilege, copy.giver = privilege, giver
+            copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
+            copy.rank = rank(privilege, True, descriptor.created_us)
+            copy.sending_order = sending_order(privilege, descriptor.created_us)
+            copy.held, copy.held_bytes = 1, descriptor.length
+            copy.interesting = copy.here = copy.whole = True
+        self.whole |= mask_of([copy.slot for copy in found])
+        self.room.enter(found)
         return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
@@ -236,9 +171,9 @@ class Cache:
         held = copy.held | 1 << piece
         if held == copy.held:
             return True
-        room = self._room
-        self._bound(copy.interesting)
-        leaving = [] if room.fits(0, nbytes) else room.clear(copy, 0, nbytes)
+        room = self.room
+        fits = room.fits(0, nbytes, interesting=copy.interesting)
+        leaving = [] if fits else room.clear(copy, 0, nbytes)
         if isinstance(leaving, Reason):
             return False
         room.grow(copy, nbytes)
@@ -248,12 +183,12 @@ class Cache:
 
     def confine(self, bytes_max: int) -> None:
         """Evict carried copies down to this bound, and only those: a full disk may soon have room again."""
-        self._confined_bytes = min(bytes_max, self._bytes_max)
+        self.room.confine(bytes_max)
         self._give_way([])
 
     def relieve(self) -> None:
         """End `confine`; what was declined is worth another look."""
-        self._confined_bytes = self._bytes_max
+        self.room.confine(None)
         self.loosen()
         self._reconsider()
 
@@ -262,9 +197,7 @@ class Cache:
 
         `at_once`: neighbours in reach are asked for it. Else, and of others, it comes after the next review.
         """
-        mask = self.turned_away_by.get(owner, 0) & slots
-        self.turned_away_by[owner] = self.turned_away_by.get(owner, 0) & ~mask
-        self.turned_away &= ~mask
+        mask = self.memories.reopen(owner, slots)
         if at_once:
             self.reopened.update([copy.id for slot in bits(mask) if (copy := self.copies[slot]) and not copy.here])
         self.loosen()
@@ -272,8 +205,8 @@ class Cache:
 
     def _give_way(self, leaving: list[Copy]) -> None:
         """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
-        room, rank = self._room, _WANTED_RANK
-        while room.bytes > self._confined_bytes:
+        room, rank = self.room, self.ranking.wanted
+        while room.bytes > room.confined_bytes:
             lowest = room.lowest(rank)
             if lowest is None or lowest.rank >= rank:
                 break
@@ -281,10 +214,6 @@ class Cache:
             leaving.append(lowest)
         if leaving:
             self._evict(leaving)
-
-    def _bound(self, interesting: bool) -> None:
-        """Bound the room as it is for a copy that is wanted here, or only carried."""
-        self._room.bytes_max = self._bytes_max if interesting else self._confined_bytes
 
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
         """Take a copy out, or change the memory of one. What has no slot any more is left alone.
@@ -297,12 +226,11 @@ class Cache:
             return
         if copy.here:
             self._unset(copy)
-            self._room.leave(copy)
+            self.room.leave(copy)
             if reason is Reason.EXPIRED:
                 self._forget([copy])
             if reason is Reason.PENDING:
-                self.turned_away |= 1 << copy.slot
-                self.turned_away_by[owner] = self.turned_away_by.get(owner, 0) | 1 << copy.slot
+                self.memories.turn_away(copy, owner)
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
             self.loosen()
@@ -320,7 +248,7 @@ class Cache:
         mask = mask_of([copy.slot for copy in leaving])
         self.whole, self.partial = self.whole & ~mask, self.partial & ~mask
         for copy in leaving:
-            self._room.leave(copy)
+            self.room.leave(copy)
             copy.whole, copy.finished = False, True
             self._removed.append((copy, reason))
         self.changed = self.changed or bool(leaving)
@@ -330,9 +258,9 @@ class Cache:
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
         """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
-        copy = self._by_id.get(descriptor.id)
+        copy = self.get(descriptor.id)
         if copy is None:
-            copy = self._tenant(descriptor)
+            (copy,) = self.tenants.enter((descriptor,))
             copy.finished = done
             self._keep_memory([copy])
         elif done:
@@ -352,32 +280,32 @@ class Cache:
         """Never want these again: they are `done` once they leave, or at once if they are not here."""
         for copy in copies:
             if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
-                self.declined ^= 1 << copy.slot
-                self.done |= 1 << copy.slot
+                self.memories.finish(copy)
             copy.finished = True
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
         """Keep copies that are here from being evicted until this owner unpins them (`holdings.owners`)."""
-        self._room.pin(copies, owner)
+        self.room.pin(copies, owner)
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> None:
         """Let copies be evicted again, as far as this owner is concerned."""
-        if self._room.unpin(copies, owner):
+        if self.room.unpin(copies, owner):
             self.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """Note whether a copy is wanted here or only carried, after the local interests changed."""
         copy.interesting = interesting
-        rank = rank_of(copy.privilege, interesting, copy.descriptor.created_us)
-        if rank != copy.rank and copy.here:
-            self._room.rerank(copy, rank)
+        if copy.here:
+            rank = self.ranking.rank(copy.privilege, interesting, copy.descriptor.created_us)
+            if rank != copy.rank:
+                self.room.rerank(copy, rank)
 
     def expire(self, now: int) -> list[Copy]:
         """Forget everything whose deadline has come; the copies that were here, earliest deadline first."""
         ended = self.deadlines.take(now)
         gone = [copy for copy in ended if copy.here]
         for copy in gone:
-            self._room.leave(copy)
+            self.room.leave(copy)
         if ended:
             self._forget(ended, at_leisure=len(gone) == len(ended))
             if self.declined:
@@ -392,29 +320,14 @@ class Cache:
 
     def take_released(self) -> int:
         """The slots whose tenancy ended since the last call. They may be given again from now on."""
-        released, self._released, self._ended = self._released, 0, 0
+        self._ended = 0
         self.changed = bool(self._removed)
-        for slot in bits(released):
-            self._slots.release(slot)
-        return released
-
-    def _tenant(self, descriptor: Descriptor) -> Copy:
-        """Give a slot and an empty copy to a message that is not known yet."""
-        self._serial += 1
-        (slot,) = self._slots.take()
-        message = descriptor.id
-        copy = self._by_id[message] = Copy(slot, self._serial, descriptor, message)
-        self.copies[slot : slot + 1] = (copy,)  # It may be the first beyond the end.
-        self.deadlines.add((copy,), len(self._by_id))
-        return copy
+        return self.tenants.release()
 
     def _refuse(self, copy: Copy) -> None:
         """Turn a new tenant away: remember it, unless it is the host's own."""
         if copy.own:
-            # Nobody has seen its slot: it is free at once, and the id may be used again.
-            self.copies[copy.slot] = None
-            del self._by_id[copy.id]
-            self._slots.release(copy.slot)
+            self.tenants.refuse(copy)
         else:
             self._keep_memory([copy])
 
@@ -443,58 +356,29 @@ class Cache:
             self.note_removed(copy, Reason.EVICTED)
         self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
-        self.loosened = self.loosened or self._room.messages < self._room.messages_max
+        self.loosened = self.loosened or self.room.messages < self.room.messages_max
 
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""
-        heap = self._memories
-        done: list[int] = []
         for copy in copies:
-            if copy.finished:
-                done.append(copy.slot)
-            else:
-                self.declined |= 1 << copy.slot
+            if not copy.finished:
                 self.short = True
-                self.demand.note(copy.rank or best_rank(255, True), copy.descriptor.length)
-            deadline_us = copy.descriptor.deadline_us
-            self._seen_bytes += len(copy.descriptor.wire)
-            heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
-        if done:
-            self.done |= mask_of(done)
-        while len(self._by_id) - self._room.messages > self._seen_max or self._seen_bytes > self._seen_bytes_max:
-            copy = heappop(heap)[2]
-            if self._remembers(copy):
-                self._forget([copy])
-        if len(heap) > 2 * (len(self._by_id) - self._room.messages) + _STALE_SLACK:
-            heap[:] = dict.fromkeys(entry for entry in heap if self._remembers(entry[2]))
-            heapify(heap)
-
-    def _remembers(self, copy: Copy) -> bool:
-        return not copy.here and self.copies[copy.slot] is copy
+                self.demand.note(copy.rank or self.ranking.top, copy.descriptor.length)
+        if excess := self.memories.keep(copies):
+            self._forget(excess)
 
     def _reconsider(self) -> None:
         """Forget what was declined if there is room again."""
-        self._bound(interesting=False)
-        if (declined := self.declined & ~self.turned_away) and self._room.plenty:
-            self._forget([copy for slot in bits(declined) if (copy := self.copies[slot])])
+        if self.declined and self.room.plenty and (waiting := self.memories.waiting):
+            self._forget([copy for slot in bits(waiting) if (copy := self.copies[slot])])
 
     def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
         """End the tenancy of copies that left the room. `at_leisure`: others need not know at once."""
         self._ended += len(copies) if at_leisure else _ENDED_MAX
         if self._ended >= _ENDED_MAX:
             self.changed = True
-        remembered = Members(self.done | self.declined)
         for copy in copies:
-            if copy.slot in remembered:
-                self._seen_bytes -= len(copy.descriptor.wire)
-            self.copies[copy.slot] = None
-            del self._by_id[copy.id]
             copy.whole = False
-        mask = mask_of([copy.slot for copy in copies])
-        keep = ~mask
-        self._released |= mask
+        keep = ~self.tenants.end(copies)
         self.whole, self.partial = self.whole & keep, self.partial & keep
-        self.done, self.declined = self.done & keep, self.declined & keep
-        if self.turned_away & mask:
-            self.turned_away &= keep
-            self.turned_away_by = {owner: slots & keep for owner, slots in self.turned_away_by.items()}
+        self.memories.forget(copies, keep)

@@ -1,28 +1,49 @@
 """What the cache has of one message (`Copy`), and how much several of them are (`Usage`).
 
 The lowest module of holdings: whoever speaks of messages that are here knows it, and it knows nobody. Who may stay when
-room is short, and whom a copy's room is charged to, is for `gossip.holdings.ranking`; when copies come and go, and what
+room is short, and whom a copy's room is charged to, is for `gossip.holdings.room`; when copies come and go, and what
 is remembered of those that left, for `gossip.holdings.cache`.
 """
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 
 from carrypost.gossip.wire.frames import OfferEntry
-from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.ids import MessageId, NodeId
 
 DELIVERED, CLAIMED = 1, 2
 """It was given to the application; a subscription of messaging has, or had, a claim to it."""
 
 
-class Copy(msgspec.Struct, eq=False):
+_SLOT_BITS = 32
+_EXPIRY_BITS = 96
+
+
+def expiry_of(deadline_us: int, serial: int, slot: int) -> int:
+    """Return the place of a copy in the order in which copies expire, as one number."""
+    return deadline_us << _EXPIRY_BITS | serial << _SLOT_BITS | slot
+
+
+def deadline_of(expiry: int) -> int:
+    """Return the deadline in an `expiry_of`."""
+    return expiry >> _EXPIRY_BITS
+
+
+def slot_of(expiry: int) -> int:
+    """Return the slot in an `expiry_of`."""
+    return expiry & (1 << _SLOT_BITS) - 1
+
+
+class Copy(msgspec.Struct, eq=False, gc=False):
     """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
 
     `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and
-    `held_bytes` still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when
-    it is admitted, and known only then.
+    `held_bytes` still say what it had, until it is admitted again or condensed. What follows `expiry` up to
+    `sending_order` is set when it is admitted, and known only then.
     """
 
     slot: int
@@ -30,6 +51,8 @@ class Copy(msgspec.Struct, eq=False):
     """Rises with every tenancy in this cache."""
     descriptor: Descriptor
     id: MessageId
+    expiry: int
+    """Deadline, serial and slot as one number (`expiry_of`)."""
     privilege: int = 0
     interesting: bool = False
     """Wanted here, or own; else carried for others."""
@@ -60,9 +83,31 @@ class Copy(msgspec.Struct, eq=False):
     """To whom it was given (`DELIVERED`, `CLAIMED`), in this life or, unconfirmed, in an earlier one. A field here and
     no bitset of slots: to look at one bit copies a bitset, which has 125 kB once a million ids are remembered."""
 
+    wire: bytes = b""
+    """Of a `Memory`: the descriptor as it travels."""
+
+    def condense(self) -> None:
+        """Become a `Memory`: the copy left, what it leaves is reported, and it is never wanted again."""
+        if not self.wire:
+            self.wire, self.descriptor, self.giver = self.descriptor.wire, _FORGOTTEN, None
+            self.age_ms = self.received_us = self.rank = self.sending_order = self.held_bytes = self.held = 0
+            self.__class__ = Memory
+
     def __repr__(self) -> str:
         return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"
 
+
+class Memory(Copy, eq=False, gc=False):
+    """A copy that is gone for good, in a third of the memory: the descriptor is made whenever somebody asks for it.
+
+    Profiles that come later are still matched against it. A class of its own, because a copy that is here is asked for
+    its descriptor twenty times per message.
+    """
+
+    descriptor = cast("Any", property(lambda memory: decode(memory.wire)))
+
+
+_FORGOTTEN = Descriptor("", 0, 0, 0, None, "", 0, 0, PayloadCodec.BLANK, b"", 64)
 
 Newcomer = tuple[Descriptor, int, int, int]
 """A descriptor, its privilege, hops and age in milliseconds."""

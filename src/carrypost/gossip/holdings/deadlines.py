@@ -1,70 +1,84 @@
-"""Who expires when.
+"""The order in which copies expire, and in which memories are forgotten.
 
-Entries are sorted in when somebody asks, a burst at a time: most messages come in bursts, and nobody asks before the
-earliest deadline has come. An entry is stale once its copy has no slot any more; stale ones are dropped when they come
-up, and swept out when there are too many.
+Entries are the copies' own `expiry`: deadline, serial and slot as one number, so that no copy is kept alive by an entry
+and none has to be compared. They are sorted in when somebody asks, a burst at a time: most messages come in bursts, and
+nobody asks before the earliest deadline has come. An entry is stale once its slot has another tenant, or none; stale
+ones are dropped when they come up, and swept out when there are too many.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
-from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.copies import Copy, deadline_of, slot_of
 from carrypost.model.times import NEVER
 
 _STALE_SLACK = 64
-"""Entries of copies that left are swept out when there are this many more than twice the copies."""
-_FEW = 16
-"""So many are sorted in one by one."""
+"""Stale entries are swept out when there are this many entries more than twice the copies."""
 
 
 class Deadlines:
     """The deadlines of copies that have slots."""
 
-    __slots__ = ("_copies", "_new", "_sorted", "due_us")
+    __slots__ = ("_copies", "_entries", "_new", "due_us")
 
     def __init__(self, copies: Sequence[Copy | None]) -> None:
         self.due_us = NEVER
         """Not after the earliest deadline: before it nobody expires."""
         self._copies = copies
         """By slot: whose tenancy it is."""
-        self._sorted: list[tuple[int, int, Copy]] = []
-        """Negative deadline, negative serial: the earliest comes last."""
-        self._new: list[tuple[int, int, Copy]] = []
+        self._entries: list[int] = []
+        """A heap."""
+        self._new: list[int] = []
 
     def add(self, copies: Sequence[Copy], tenants: int) -> None:
-        """Note when copies expire, if they have a deadline; there are so many tenants in all."""
-        new, due_us = self._new, self.due_us
-        for copy in copies:
-            deadline_us = copy.descriptor.deadline_us
-            if deadline_us is not None:
-                new.append((-deadline_us, -copy.serial, copy))
-                if deadline_us < due_us:
-                    due_us = deadline_us
-        self.due_us = due_us
-        if len(self._sorted) + len(new) > 2 * tenants + _STALE_SLACK:
-            self._sorted = [entry for entry in self._in_order() if self._copies[entry[2].slot] is entry[2]]
+        """Note when copies expire; there are so many tenants in all."""
+        expiries = [copy.expiry for copy in copies]
+        self._new += expiries
+        if expiries:
+            self.due_us = min(self.due_us, deadline_of(min(expiries)))
+        if len(self._entries) + len(self._new) > 2 * tenants + _STALE_SLACK:
+            self._new += self._entries
+            self._new = [expiry for expiry in dict.fromkeys(self._new) if self._tenant(expiry) is not None]
+            self._entries.clear()
 
     def take(self, now: int) -> list[Copy]:
         """Take the copies whose deadline has come, earliest first; they still have their slots."""
-        if self.due_us > now:
-            return []
         ended: list[Copy] = []
+        if self.due_us > now:
+            return ended
         entries = self._in_order()
-        while entries and -entries[-1][0] <= now:
-            copy = entries.pop()[2]
-            if self._copies[copy.slot] is copy:
+        while entries and deadline_of(entries[0]) <= now:
+            copy = self._tenant(heappop(entries))
+            if copy is not None:
                 ended.append(copy)
-        self.due_us = -entries[-1][0] if entries else NEVER
+        self.due_us = deadline_of(entries[0]) if entries else NEVER
         return ended
 
-    def _in_order(self) -> list[tuple[int, int, Copy]]:
-        if len(self._new) > _FEW:
-            self._sorted += self._new
-            self._sorted.sort()
+    def pop(self) -> Copy:
+        """Take the copy with the earliest deadline; there has to be one."""
+        entries = self._in_order()
+        while True:
+            expiry = heappop(entries)
+            while entries and entries[0] == expiry:  # A copy that came back and left again is in here twice.
+                heappop(entries)
+            copy = self._tenant(expiry)
+            if copy is not None:
+                return copy
+
+    def _tenant(self, expiry: int) -> Copy | None:
+        """Return the copy of an entry, unless the entry is stale."""
+        copy = self._copies[slot_of(expiry)]
+        return copy if copy is not None and copy.expiry == expiry else None
+
+    def _in_order(self) -> list[int]:
+        entries, new = self._entries, self._new
+        if len(new) > len(entries) >> 3:
+            entries += new
+            heapify(entries)
         else:
-            for entry in self._new:
-                insort(self._sorted, entry)
-        self._new.clear()
-        return self._sorted
+            for expiry in new:
+                heappush(entries, expiry)
+        new.clear()
+        return entries

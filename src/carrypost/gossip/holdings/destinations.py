@@ -105,10 +105,10 @@ class CachedDestinations:
         return [copy for slot in slots if slot < len(copies) and (copy := copies[slot]) is not None]
 
     def _catch_up(self) -> None:
-        if self._entered > 2 * self._cache.known + _STALE_SLACK:
+        if self._entered > 2 * len(self._cache.tenants) + _STALE_SLACK:
             self._slots, self._entered, self._serial = Destinations(), 0, 0
         serial = self._serial
-        for copy in self._cache.newer(serial):
+        for copy in self._cache.tenants.newer(serial):
             self._slots.add(copy.descriptor.destination, copy.slot)
             self._entered += 1
             self._serial = max(self._serial, copy.serial)

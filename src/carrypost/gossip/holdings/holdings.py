@@ -126,7 +126,7 @@ class Holdings:
         return copy
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
-        """Let in whole messages of one piece, wanted and not known here, where it is `Cache.roomy`."""
+        """Let in whole messages of one piece, wanted and not known here, where there is room (`Cache.admit_small`)."""
         copies = self.cache.admit_small(newcomers, giver, now)
         self.index.add_all(copies)
         return copies
@@ -147,7 +147,12 @@ class Holdings:
     def note_memory(self, memory: Copy) -> None:
         """Count a message that is not here among those that are known."""
         self.index.add(memory)
+        self._note_gone(memory)
+
+    def _note_gone(self, memory: Copy) -> None:
         self.index.mark_known(memory)
+        if memory.finished and not memory.here:
+            memory.condense()
 
     def need(self, message: MessageId, *, needed: bool) -> None:
         """A layer has to have a copy of this message, or has one, or needs none any more."""
@@ -355,7 +360,7 @@ class Holdings:
                 handled.pop(copy.handle, None)
                 copy.handle, copy.entry = -1, None
             if known(copy.id) is copy:
-                self.index.mark_known(copy)
+                self._note_gone(copy)
 
     def take_released(self) -> int:
         """Slots that may be given to other messages from now on: nothing here remembers them."""

@@ -45,8 +45,8 @@ class Invitations:
 
     def _chosen(self) -> int:
         cache, start = self._cache, self._up_to
-        declined = cache.declined & ~cache.turned_away
-        if not declined or not cache.vacant(1, 0, interesting=False):
+        declined = cache.memories.waiting
+        if not declined or not cache.room.fits(1, 0, interesting=False):
             return 0
         declined = declined >> start << start or declined
         most = max(_INVITED_MIN, self._places - cache.messages)
@@ -54,7 +54,7 @@ class Invitations:
         for slot in islice(bits(declined), _INVITE_SCAN):
             copy = cache.copies[slot]
             self._up_to = slot + 1
-            if copy is not None and cache.vacant(1, copy.descriptor.length, interesting=False):
+            if copy is not None and cache.room.fits(1, copy.descriptor.length, interesting=False):
                 chosen.append(slot)
                 if len(chosen) >= most:
                     break

@@ -19,7 +19,6 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import SECOND_LOOK, Timers
 from carrypost.gossip.transfers.wants import PATIENCE_US
@@ -64,8 +63,13 @@ class Declined:
         if self._cache.reopened:
             reopened, self._cache.reopened = self._cache.reopened, set()
             self._recall(reopened)
-        if self._links.usable and self._cache.opens:
+        if self._links.usable and self._opens():
             self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+
+    def _opens(self) -> bool:
+        """Whether anything that is waiting for room might find some; not whether it does."""
+        demand, room = self._cache.demand, self._cache.room
+        return room.fits(1, demand.nbytes, interesting=True) or room.yields(demand.rank)
 
     def look_again(self, messages: Collection[MessageId], now: int) -> None:
         """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
@@ -144,12 +148,12 @@ class Declined:
     def _candidate(self, entry: OfferEntry) -> Candidate | None:
         """None for what is here, or is never wanted again."""
         copy = self._cache.get(entry.message)
+        if copy is not None and (copy.whole or copy.finished):
+            return None
         if copy is None or (not copy.here and not copy.rank):
             # Of what never came, the age is not known: it may be younger than any.
             wanted = self._own.wants_something
-            return best_rank(entry.privilege, wanted), wanted, entry.length, entry
-        if copy.whole or copy.finished:
-            return None
+            return self._cache.ranking.best(entry.privilege, wanted), wanted, entry.length, entry
         return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
 
     def _coming(self, link: Link) -> tuple[int, int]:
@@ -172,10 +176,11 @@ class Declined:
         too_much = NEVER
         cache = self._cache
         cache.demand.note(candidates[0][0], min(map(_LACKING, candidates)))
-        lowest = cache.lowest_rank(candidates[0][0])
+        lowest = cache.room.lowest(candidates[0][0])
         for candidate in candidates:
             rank, _, lacking, entry = candidate
-            if rank <= lowest and not cache.vacant(messages + 1, nbytes, interesting=True):
+            least = lowest is None or rank <= lowest.rank
+            if least and not cache.room.fits(messages + 1, nbytes, interesting=True):
                 return  # Nor would any that follow find room.
             if len(inbox.wants) >= limit:
                 if now - inbox.progress_us < PATIENCE_US:
@@ -200,18 +205,18 @@ class Declined:
         """Whether there may be room beside so much that is on its way, at the latest if others give way."""
         rank, interesting, lacking, entry = candidate
         cache = self._cache
-        if cache.turned_away and (copy := cache.get(entry.message)) and cache.turned_away >> copy.slot & 1:
+        if (copy := cache.get(entry.message)) and cache.memories.is_turned_away(copy):
             return False
         messages, nbytes = messages + 1, nbytes + lacking
-        if cache.vacant(messages, nbytes, interesting=interesting):
+        if cache.room.fits(messages, nbytes, interesting=interesting):
             return True
         # Who is over its share takes room from nobody, and what is carried between nodes from its own kind only.
-        if self._wants.blocked(link, entry.message) or not cache.displaces(
+        if self._wants.blocked(link, entry.message) or not cache.room.displaces(
             messages, nbytes, rank, interesting=interesting
         ):
             return False
         copy = cache.get(entry.message)
-        return copy is None or not cache.shared_out(copy, 1, lacking)
+        return copy is None or not cache.room.shared_out(copy, 1, lacking)
 
 
 class _Places:
@@ -231,9 +236,9 @@ class _Places:
         nbytes += self.bytes + lacking
         gone: list[tuple[int, int]] = []
         freed = 0
-        while not self._cache.vacant(messages - len(gone), nbytes - freed, interesting=interesting):
+        while not self._cache.room.fits(messages - len(gone), nbytes - freed, interesting=interesting):
             if self._yielding is None:
-                self._yielding = self._cache.yielding()
+                self._yielding = self._cache.room.yielding()
             if not self._yielding or self._yielding[-1][0] >= rank:
                 self._yielding += reversed(gone)
                 return False

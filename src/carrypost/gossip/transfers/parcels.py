@@ -45,7 +45,7 @@ class Parcels:
         """Take a burst. Returns the serials to acknowledge."""
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known, plainly_wanted = cache.get, self._plainly_wanted
-        roomy = cache.roomy(len(frames), sum(map(_LENGTH, frames)))
+        roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
         taken: list[int] = []
         small: list[OpenParcel] = []
         for frame in frames:

@@ -67,7 +67,7 @@ class Requests:
         interesting = self._own.wants_something
         storing = now >= self._holdings.paused_until_us
         noted_before = len(link.inbox.wants) + len(link.inbox.declined)
-        roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
+        roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)), interesting=False)
         known: list[int] = []
         add, fresh = self._wants.add, link.inbox.fresh
         for entry in frame.entries:

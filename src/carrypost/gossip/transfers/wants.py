@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.inbox import Want
@@ -101,7 +100,7 @@ class Wants:
         declined[entry.handle] = entry
         if len(declined) > self._limits.offers_open_max:
             declined.popitem(last=False)
-        self._cache.demand.note(best_rank(entry.privilege, self._own.wants_something), entry.length)
+        self._cache.demand.note(self._cache.ranking.best(entry.privilege, self._own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""

@@ -1,0 +1,349 @@
+"""Who may stay when room is short: copies by rank, room by level, shares by author, by giver and of queues.
+
+`Room` owns the two limits (messages, bytes) and lets copies give way in the order of their ranks
+(`gossip.holdings.ranking`); among equals the one that came first. Its invariant is that its sums, in all and per level
+and party, are those over its copies. It knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`,
+and only the cache changes it. On a full disk what is only carried has less room (`confine`) than what is wanted here.
+
+An author (other than this host) or a giver is a party, and so is all together that is carried for others to queues and
+control destinations: every node carries that, asked or not, so that whoever likes can have it fill caches. A party is
+over its share when it has more than one copy here and they use more than its part of either limit. Shares act only when
+room has to be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from carrypost.config import Settings
+from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Copy, Usage
+from carrypost.gossip.holdings.heaps import Heap
+from carrypost.gossip.holdings.ranking import CREATED_BITS
+from carrypost.model.address import between_nodes
+
+_QUEUES = "queues"
+"""The only party of its share."""
+
+
+class Share:
+    """The part of the limits that one party of a kind may fill at others' cost; all of that kind by name."""
+
+    __slots__ = ("bytes_max", "messages_max", "over", "parties")
+
+    def __init__(self, settings: Settings, part: float) -> None:
+        self.messages_max = settings.cache_messages_max * part
+        self.bytes_max = settings.cache_bytes_max * part
+        self.parties: dict[str | bytes, Party] = {}
+        """Those with a copy here: bounded by `cache_messages_max`."""
+        self.over: set[Party] = set()
+        """Those that have been above a bound and may be so still."""
+
+    def join(self, name: str | bytes, copy: Copy) -> Party:
+        """Charge a copy to the party of this name."""
+        party = self.parties.get(name)
+        if party is None:
+            party = self.parties[name] = Party(self, name)
+        party.add(1, copy.held_bytes)
+        if party.messages > self.messages_max or party.bytes > self.bytes_max:
+            self.over.add(party)
+        if party.heap is not None:
+            party.heap.push(copy)
+        return party
+
+
+class Party(Usage):
+    """What one author, or one giver, uses, or what is carried between nodes."""
+
+    __slots__ = ("heap", "name", "share")
+
+    def __init__(self, share: Share, name: str | bytes) -> None:
+        super().__init__()
+        self.share = share
+        self.name = name
+        self.heap: Heap | None = None
+
+    def exceeds(self, messages: int = 0, nbytes: int = 0) -> bool:
+        """Whether it would be over its share with so much more. One message alone is never too much."""
+        messages += self.messages
+        share = self.share
+        return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
+
+    def quit(self, nbytes: int) -> None:
+        """Take one of its messages off. An empty party is forgotten, and so is the heap of one far below its share."""
+        self.add(-1, -nbytes)
+        if not self.messages:
+            del self.share.parties[self.name]
+            self.share.over.discard(self)
+        if self.heap is not None and not self.exceeds(self.messages, self.bytes):
+            self.heap = None
+
+
+class Charge(NamedTuple):
+    """Whom the room of one copy is charged to."""
+
+    level: Usage
+    """Only while it may give way: pinned copies count in no level."""
+    author: Party | None
+    giver: Party | None
+    queues: Party | None
+    """If it is carried between nodes."""
+
+
+class Room(Usage):
+    """The room there is, who uses it, and who gives way."""
+
+    __slots__ = (
+        "_authors", "_bytes_max", "_charges", "_charging", "_copies", "_givers", "_heap", "_levels", "_queues",
+        "_shares", "confined_bytes", "messages_max",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
+        super().__init__()
+        self._copies = copies
+        """All copies that are here, and others."""
+        self.messages_max = settings.cache_messages_max
+        self._bytes_max = self.confined_bytes = settings.cache_bytes_max
+        """For what is wanted here, and for what is only carried."""
+        self._shares = settings.shares
+        self._authors = Share(settings, settings.limits.share_author)
+        self._givers = Share(settings, settings.limits.share_neighbour)
+        self._queues = Share(settings, settings.limits.share_queues)
+        self._levels: dict[int, Usage] = {}
+        """What may give way, by level; 512 at most."""
+        self._heap = Heap(self, [])
+        self._charges: dict[Copy, Charge] = {}
+        """Of every copy that is here: bounded by `cache_messages_max`."""
+        self._charging = False
+        """Whether heap, levels, parties and charges are kept: once room has been short. Before, nobody asks."""
+
+    @property
+    def plenty(self) -> bool:
+        """Whether less than nine tenths of both limits are used."""
+        return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.confined_bytes * 9
+
+    def confine(self, bytes_max: int | None) -> None:
+        """Bound the bytes of what is only carried; None: no more than those of all."""
+        self.confined_bytes = self._bytes_max if bytes_max is None else min(bytes_max, self._bytes_max)
+
+    def fits(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
+        """Whether so much more fits without anybody giving way, if it is wanted here or only carried."""
+        bytes_max = self._bytes_max if interesting else self.confined_bytes
+        return self.messages + messages <= self.messages_max and self.bytes + nbytes <= bytes_max
+
+    def could_fit(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
+        """Whether there is room, at the latest once all up to the level of this rank are gone."""
+        if self.fits(messages, nbytes, interesting=interesting):
+            return True
+        self._start_charging()
+        level = rank >> CREATED_BITS
+        for lower, usage in self._levels.items():
+            if lower <= level:
+                messages -= usage.messages
+                nbytes -= usage.bytes
+        return self.fits(messages, nbytes, interesting=interesting)
+
+    def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
+        """Whether so much more of this rank fits if others are evicted for it."""
+        return self.yields(rank) and self.could_fit(messages, nbytes, rank, interesting=interesting)
+
+    def yields(self, rank: int) -> bool:
+        """Whether any copy would give way to one of this rank."""
+        lowest = self.lowest(rank)
+        return lowest is not None and lowest.rank < rank
+
+    def enter(self, copies: Sequence[Copy]) -> None:
+        """Let copies in, which are marked as being here, with their ranks and their bytes."""
+        self.messages += len(copies)
+        for copy in copies:
+            self.bytes += copy.held_bytes
+            if self._charging:
+                self._charge(copy)
+
+    def grow(self, copy: Copy, nbytes: int) -> None:
+        """Charge so many bytes more to a copy that is in."""
+        copy.held_bytes += nbytes
+        self.bytes += nbytes
+        if not self._charging:
+            return
+        level, author, giver, queues = self._charges[copy]
+        if not copy.pins:
+            level.add(0, nbytes)
+        for share, party in ((self._authors, author), (self._givers, giver), (self._queues, queues)):
+            if party is not None:
+                party.bytes += nbytes
+                if party.bytes > share.bytes_max:
+                    share.over.add(party)
+
+    def leave(self, copy: Copy) -> None:
+        """Let a copy go; its pins do not hold it."""
+        nbytes = copy.held_bytes
+        self.add(-1, -nbytes)
+        if self._charging:
+            level, *parties = self._charges.pop(copy)
+            if not copy.pins:
+                level.add(-1, -nbytes)
+            for party in parties:
+                if party is not None:
+                    party.quit(nbytes)
+        copy.here = False
+
+    def pin(self, copies: Iterable[Copy], owner: int) -> None:
+        """Keep copies that are here from giving way until this owner unpins them."""
+        for copy in copies:
+            if not copy.here:
+                continue
+            if self._charging and not copy.pins:
+                self._charges[copy].level.add(-1, -copy.held_bytes)
+            copy.pins |= owner
+
+    def unpin(self, copies: Iterable[Copy], owner: int) -> bool:
+        """Let copies give way again, unless another owner pins them. Returns True if there are any here."""
+        found = False
+        for copy in copies:
+            if not copy.pins & owner:
+                continue
+            copy.pins &= ~owner
+            if copy.here:
+                found = True
+                if self._charging and not copy.pins:
+                    self._present(copy)
+        return found
+
+    def rerank(self, copy: Copy, rank: int) -> None:
+        """Give a copy that is in another rank, after it became wanted, or is only carried from now on."""
+        if not self._charging:
+            copy.rank = rank
+            return
+        charge = self._charges[copy]
+        if not copy.pins:
+            charge.level.add(-1, -copy.held_bytes)
+        copy.rank = rank
+        self._charges[copy] = charge._replace(level=self._level(rank), queues=self._moved(copy, charge.queues))
+        if not copy.pins:
+            self._present(copy)
+
+    def _moved(self, copy: Copy, queues: Party | None) -> Party | None:
+        """The party of queues that a copy belongs to from now on, if any; `queues`: that of before."""
+        if self._shares and _between_nodes(copy):
+            return queues or self._queues.join(_QUEUES, copy)
+        if queues is not None:
+            queues.quit(copy.held_bytes)
+            queues.heap = None  # It would go on giving way there.
+        return None
+
+    def _present(self, copy: Copy) -> None:
+        """Let a copy give way again."""
+        level, *parties = self._charges[copy]
+        level.add(1, copy.held_bytes)
+        self._heap.push(copy)
+        for party in parties:
+            if party is not None and party.heap is not None:
+                party.heap.push(copy)
+
+    def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
+        """Make room for so much more of a copy that does not fit. Returns all who had to leave, or why none did.
+
+        What would put its author over its share displaces copies of that author only, else what would put its giver
+        over its share copies of that giver only, else so with what is carried between nodes. Anything else displaces
+        first what is over its share. That there is no room between nodes is no fault of who wrote or gave it.
+        """
+        self._start_charging()
+        rank, interesting = copy.rank, copy.interesting
+        confined = self._confined(copy, messages, nbytes) if self._shares and not copy.own else None
+        leaving: list[Copy] = []
+        while True:
+            lowest = self.lowest(rank) if confined is None else self._heap_of(confined).lowest()
+            # One is mostly enough. Before more are moved, see whether all there are would be.
+            hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank, interesting=interesting)
+            if lowest is None or lowest.rank >= rank or hopeless:
+                for victim in leaving:
+                    victim.here = True
+                self.enter(leaving)
+                at_fault = confined is not None and confined.share is not self._queues
+                return Reason.SHARE if at_fault else Reason.NO_ROOM
+            self.leave(lowest)
+            leaving.append(lowest)
+            if self.fits(messages, nbytes, interesting=interesting):
+                return leaving
+
+    def _confined(self, copy: Copy, messages: int, nbytes: int) -> Party | None:
+        """The party at whose cost alone this copy may come in."""
+        author = self._authors.parties.get(copy.descriptor.author)
+        if author is not None and author.exceeds(messages, nbytes):
+            return author
+        giver = None if copy.giver is None else self._givers.parties.get(copy.giver)
+        if giver is not None and giver.exceeds(messages, nbytes):
+            return giver
+        queues = self._queues.parties.get(_QUEUES)
+        return queues if queues is not None and _between_nodes(copy) and queues.exceeds(messages, nbytes) else None
+
+    def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
+        """Whether so much of a message that is not here, and of others between nodes, would take room from nobody.
+
+        Those have their share already, and none of them ranks lower.
+        """
+        queues = self._queues.parties.get(_QUEUES)
+        if queues is None or not _between_nodes(copy) or not queues.exceeds(messages, nbytes):
+            return False
+        lowest = self._heap_of(queues).lowest()
+        return lowest is None or lowest.rank >= copy.rank
+
+    def lowest(self, rank: int) -> Copy | None:
+        """Who gives way first, if it has to be below this rank: of those over their share, else of all."""
+        self._start_charging()
+        first: Copy | None = None
+        bound = (rank, 0)
+        for share in (self._authors, self._givers, self._queues):
+            if not share.over:
+                continue
+            share.over = {party for party in share.over if party.exceeds()}
+            for party in share.over:
+                lowest = self._heap_of(party).lowest()
+                if lowest is not None and (lowest.rank, lowest.serial) < bound:
+                    bound, first = (lowest.rank, lowest.serial), lowest
+        return first or self._heap.lowest()
+
+    def yielding(self) -> list[tuple[int, int]]:
+        """Rank and bytes of all that may give way, highest rank first."""
+        self._start_charging()
+        return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pins], reverse=True)
+
+    def _heap_of(self, party: Party) -> Heap:
+        if party.heap is None:
+            party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy]])
+        return party.heap
+
+    def _start_charging(self) -> None:
+        if not self._charging:
+            self._charging = True
+            for copy in self._copies:
+                if copy is not None and copy.here:
+                    self._charge(copy)
+
+    def _charge(self, copy: Copy) -> None:
+        """Charge a copy to its level and its parties; let it give way."""
+        self._heap.push(copy)
+        level = self._level(copy.rank)
+        if not copy.pins:
+            level.add(1, copy.held_bytes)
+        author = giver = queues = None
+        if self._shares and not copy.own:
+            author = self._authors.join(copy.descriptor.author, copy)
+            if copy.giver is not None:
+                giver = self._givers.join(copy.giver, copy)
+            if _between_nodes(copy):
+                queues = self._queues.join(_QUEUES, copy)
+        self._charges[copy] = Charge(level, author, giver, queues)
+
+    def _level(self, rank: int) -> Usage:
+        level = self._levels.get(rank >> CREATED_BITS)
+        if level is None:
+            level = self._levels[rank >> CREATED_BITS] = Usage()
+        return level
+
+
+def _between_nodes(copy: Copy) -> bool:
+    """Whether it is carried for others to a queue or a node."""
+    return not (copy.interesting or copy.own) and between_nodes(copy.descriptor.destination)

@@ -1,0 +1,83 @@
+"""The messages that are known here, by slot and by id: each has one `Copy` from when it becomes known until it is not.
+
+The invariant is that a slot whose tenancy ended is not given again before `release` reported it to the owners of other
+bitsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from carrypost.gossip.holdings.copies import Copy, expiry_of
+from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.slots import Slots, bits, mask_of
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
+
+
+class Tenants:
+    """Copies by slot, and by id."""
+
+    __slots__ = ("_by_id", "_ended", "_serial", "_slots", "copies", "deadlines", "get")
+
+    def __init__(self) -> None:
+        self.copies: list[Copy | None] = []
+        """By slot; None where the slot has no tenant."""
+        self._by_id: dict[MessageId, Copy] = {}
+        self.get: Callable[[MessageId], Copy | None] = self._by_id.get
+        """The copy of a message. Asked several times per message."""
+        self._slots = Slots()
+        self._serial = 0
+        self._ended = 0
+        """Slots whose tenancy ended since the last `release`."""
+        self.deadlines = Deadlines(self.copies)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def newer(self, serial: int) -> Iterator[Copy]:
+        """Those that became known after the one with this serial, latest first."""
+        for copy in reversed(self._by_id.values()):  # In order of their serials: a copy that comes back keeps its own.
+            if copy.serial <= serial:
+                return
+            yield copy
+
+    def enter(self, descriptors: Sequence[Descriptor]) -> list[Copy]:
+        """Give slots and empty copies to messages that are not known yet."""
+        by_id, copies, serial = self._by_id, self.copies, self._serial
+        found: list[Copy] = []
+        for slot, descriptor in zip(self._slots.take(len(descriptors)), descriptors, strict=True):
+            serial += 1
+            message = descriptor.id
+            copy = Copy(slot, serial, descriptor, message, expiry_of(descriptor.ends_us, serial, slot))
+            by_id[message] = copy
+            if slot < len(copies):
+                copies[slot] = copy
+            else:
+                copies.append(copy)
+            found.append(copy)
+        self._serial = serial
+        self.deadlines.add(found, len(by_id))
+        return found
+
+    def refuse(self, copy: Copy) -> None:
+        """End the tenancy of a newcomer whose slot nobody has seen: slot and id may be used again at once."""
+        self.copies[copy.slot] = None
+        del self._by_id[copy.id]
+        self._slots.release(copy.slot)
+
+    def end(self, copies: Iterable[Copy]) -> int:
+        """End the tenancy of copies. Returns their slots."""
+        for copy in copies:
+            self.copies[copy.slot] = None
+            del self._by_id[copy.id]
+        ended = mask_of([copy.slot for copy in copies])
+        self._ended |= ended
+        return ended
+
+    def release(self) -> int:
+        """Return the slots whose tenancy ended since the last call. They may be given again from now on."""
+        released, self._ended = self._ended, 0
+        for slot in bits(released):
+            self._slots.release(slot)
+        return released
