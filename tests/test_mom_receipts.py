@@ -327,7 +327,7 @@ def test_timers_of_rows_that_gave_way_do_not_pile_up(node: Author, monkeypatch: 
     for _ in range(500):
         node.send(a_draft(life_s=LONG_S))
     node.write()
-    assert len(node.receipts._dues) < 100  # noqa: SLF001
+    assert len(node.receipts._agenda._heap) < 100  # noqa: SLF001
     node.told()
     node.pass_time(LONG_S)
     assert node.states() == ["EXPIRED"] * 4

@@ -136,7 +136,7 @@ def test_what_is_nonsense_is_counted_and_the_rest_of_it_counts(security: str) ->
         later = ["r", "jobs", 2 << LIFE_BITS, 1, DAY_US, "", 0, "of a later version"]
         here.say("m", content=msgspec.msgpack.encode([["of a later version"], later]))
         assert here.refused("m", "control") == 9
-        requests = here.net.host("m").messaging._messaging.queues.manager  # type: ignore[union-attr] # noqa: SLF001
+        requests = here.net.host("m").messaging._messaging.queues.manager.declared  # type: ignore[union-attr] # noqa: SLF001
         assert [each.node for queue in requests for each in queue] == [here.node("evil")]
 
 

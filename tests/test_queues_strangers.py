@@ -219,7 +219,7 @@ def test_a_request_stands_no_longer_than_a_day_and_what_was_withdrawn_is_forgott
 
 
 def test_a_node_that_opens_and_closes_consumers_all_day_is_never_shut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queues.demands.REQUESTS_NODE_MAX", 20)
+    monkeypatch.setattr("carrypost.mom.admission.REQUESTS_NODE_MAX", 20)
     with scene() as here:
         for _ in range(30):
             Program(here.net, "r", here.queue, prefetch=1).close()
@@ -371,7 +371,7 @@ def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(mo
 
 
 def test_nodes_that_a_queue_names_find_room_whatever_strangers_ask_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queues.demands.REQUESTS_MAX", 30)
+    monkeypatch.setattr("carrypost.mom.admission.REQUESTS_MAX", 30)
     with scene(receivers=(NodeId("r"),)) as here:
         declare(here.net, "m", "open")
         for author in range(40):

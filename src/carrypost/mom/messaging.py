@@ -271,7 +271,7 @@ class Messaging(Layer):
         The end of a queue is not undone if it is lost: it is written again.
         """
         destination = self.directory.names.unbindable(name)[0].destination
-        if self.queues.manager.get(destination) is None or len(self.directory.names.bound_to(destination)) > 1:
+        if self.queues.manager.declared.get(destination) is None or len(self.directory.names.bound_to(destination)) > 1:
             self.directory.unbind(name, now)
         else:
             self.end_queue(destination, now)

@@ -53,8 +53,7 @@ class Pins:
             return
         self._holders[claim.claimant] = holder
         holder.claims[message] = claim
-        holder.messages += 1
-        holder.bytes += nbytes
+        holder.add(1, nbytes)
         self._count[message] = self._count.get(message, 0) + 1
         if self._count[message] == 1:
             self._bytes += nbytes
@@ -66,8 +65,7 @@ class Pins:
         if holder is None or holder.claims.get(message) is not claim:
             return
         del holder.claims[message]
-        holder.messages -= 1
-        holder.bytes -= nbytes
+        holder.add(-1, -nbytes)
         if not holder.claims:
             del self._holders[claim.claimant]
         self._count[message] -= 1

@@ -13,7 +13,6 @@ the first who says so counts: who subscribes to a topic is known to nobody.
 from __future__ import annotations
 
 from functools import partial
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +21,7 @@ from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
+from carrypost.mom.agenda import Agenda
 from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.mom.ledger import RETRY_US
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 SENDS_MAX = 65_536
 """Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
 day has a week of them. Those that were delivered give way first, then the oldest."""
-_HEAP_SLACK = 64
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
 """How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""
 
@@ -76,8 +75,8 @@ class Receipts:
         """Those that were, the first first."""
         self._unborn: dict[MessageId, bool | None] = {}
         """Those that are not durable yet, and whether their states rose since; None: nothing changed."""
-        self._dues: list[tuple[int, MessageId]] = []
-        """When something is to be done, as a heap; some are over."""
+        self._agenda = Agenda(self._is_due)
+        """When something changes if nothing is heard."""
         self._untold: dict[MessageId, Receipt] = {}
         """What was not told, because its batch was lost."""
         self._tell_us = NEVER
@@ -102,7 +101,7 @@ class Receipts:
         while len(self._sends) >= SENDS_MAX:
             self._give_way()
         self._sends[descriptor.id] = send
-        self._write(descriptor.id, send)
+        self._table.put(descriptor.id, send)
         self._schedule(descriptor.id, send)
         self._unborn[descriptor.id] = None
         self._undo.note(partial(self._forget, descriptor.id), partial(self._born, descriptor.id))
@@ -167,24 +166,25 @@ class Receipts:
             if send.state is SendState.DELIVERED:
                 self._delivered[message] = None
             self._schedule(message, send)
+            self._agenda.note_ended()
             if message in self._unborn:
                 self._unborn[message] = rose or bool(self._unborn[message])
             else:
                 self._tell(message, send, rose=rose)
 
     def _tell(self, message: MessageId, send: Send, *, rose: bool) -> None:
-        self._write(message, send)
-        self._journal.hold(_receipt(message, send, rose=rose))
-
-    def _write(self, message: MessageId, send: Send) -> None:
         self._table.put(message, send)
+        self._journal.hold(_receipt(message, send, rose=rose))
 
     # --- time ----------------------------------------------------------------------------------------------
 
     @property
     def due_us(self) -> int:
-        """When `expire` has something to do; it may find nothing."""
-        return min(self._dues[0][0] if self._dues else NEVER, self._tell_us)
+        """When `expire` has something to do."""
+        return min(self._agenda.due_us, self._tell_us)
+
+    def _is_due(self, message: MessageId, due_us: int) -> bool:
+        return message in self._sends and self._due_us(self._sends[message]) == due_us
 
     def _due_us(self, send: Send) -> int:
         """When something changes if nothing is heard: its time is over, or that of its row."""
@@ -194,13 +194,8 @@ class Receipts:
         return min(deadline_us + self._outlive_us, NEVER)
 
     def _schedule(self, message: MessageId, send: Send) -> None:
-        due_us = self._due_us(send)
-        if due_us < NEVER:
-            heappush(self._dues, (due_us, message))
-        if len(self._dues) > 4 * len(self._sends) + _HEAP_SLACK:  # Most are of sends that have given way.
-            dues = [(self._due_us(each), name) for name, each in self._sends.items()]
-            self._dues = [due for due in dues if due[0] < NEVER]
-            heapify(self._dues)
+        if (due_us := self._due_us(send)) < NEVER:
+            self._agenda.add(message, due_us)
 
     def expire(self, now: int) -> None:
         """Let messages expire or fail whose time is over, and forget those of which nothing more is to be heard.
@@ -209,11 +204,8 @@ class Receipts:
         """
         if self._tell_us <= now:
             self._tell_again()
-        while self._dues and self._dues[0][0] <= now:
-            message = heappop(self._dues)[1]
-            send = self._sends.get(message)
-            if send is None or self._due_us(send) > now:
-                continue  # It has another place in the heap.
+        for message in self._agenda.take_due(now):
+            send = self._sends[message]
             if send.state >= SendState.EXPIRED:
                 self._end(message)
             elif send.deadline_us is not None and send.deadline_us <= now:
@@ -239,6 +231,7 @@ class Receipts:
             self._delivered.pop(message, None)
             self._unborn.pop(message, None)
             self._table.delete(message)
+            self._agenda.note_ended()
             if (copy := self._holdings.cache.get(message)) is not None:
                 self._holdings.unwatch(copy)
         return send

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.errors import IllegalStateException, InvalidClientIDException
 from carrypost.model.headers import TEXT_MAX
 from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from carrypost.mom.commands import Ack
     from carrypost.mom.state import Claim, Claimant
+
+T = TypeVar("T")
 
 
 class Sessions:
@@ -77,17 +79,11 @@ class Sessions:
 
     def connection(self, number: int) -> Connection:
         """The connection of this number; raises `IllegalStateException`."""
-        found = self._connections.get(number)
-        if found is None:
-            raise IllegalStateException(f"connection {number} is closed: connect again")
-        return found
+        return _open(self._connections, number, "connection", "connect again")
 
     def session(self, number: int) -> Session:
         """The session of this number; raises `IllegalStateException`."""
-        found = self._sessions.get(number)
-        if found is None:
-            raise IllegalStateException(f"session {number} is closed: open another")
-        return found
+        return _open(self._sessions, number, "session", "open another")
 
     def check(self, ack: Ack, last: int) -> None:
         """Raise `IllegalStateException` for what cannot be acknowledged; `last`: what was handed over last.
@@ -108,7 +104,10 @@ class Sessions:
 
     def consumer(self, number: int) -> Consumer:
         """The consumer of this number; raises `IllegalStateException`."""
-        found = self._consumers.get(number)
-        if found is None:
-            raise IllegalStateException(f"consumer {number} is closed: create another")
-        return found
+        return _open(self._consumers, number, "consumer", "create another")
+
+
+def _open(things: Mapping[int, T], number: int, what: str, advice: str) -> T:
+    if number not in things:
+        raise IllegalStateException(f"{what} {number} is closed: {advice}")
+    return things[number]

@@ -19,18 +19,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.selector import Selector
 from carrypost.model.times import NEVER
-from carrypost.mom.admission import (
-    ITEM_UNITS,
-    REQUESTS_MAX,
-    REQUESTS_NODE_MAX,
-    SELECTOR_UNITS,
-    STEPS_PER_UNIT,
-    WEIGHT_MAX,
-    WEIGHT_NODE_MAX,
-    Accounts,
-    deadline_us,
-    greediest,
-)
+from carrypost.mom import admission
 from carrypost.mom.queues.entries import EntryState
 from carrypost.mom.rows import Table
 
@@ -73,7 +62,7 @@ class Demands:
         self._table = Table(ledger, b"R", DemandRow)
         self._gaps = gaps
         self._skew_us = round(ground.settings.skew_s_max * 1e6)
-        self._accounts = Accounts()
+        self._accounts = admission.Accounts()
         self._standing: dict[Key, tuple[Queue, Demand]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
@@ -143,7 +132,7 @@ class Demands:
         demand.grant(asked.credit)
         demand.heard = max(demand.heard, min(asked.heard, demand.taken))
         self._gaps.heard(demand, (1, demand.heard))
-        until_us = deadline_us(asked.deadline_us, now, self._skew_us)
+        until_us = admission.deadline_us(asked.deadline_us, now, self._skew_us)
         demand.deadline_us = max(0 if demand.deadline_us == NEVER else demand.deadline_us, until_us)
         self.due_us = min(self.due_us, demand.deadline_us)
         self.write(queue, demand)
@@ -161,8 +150,8 @@ class Demands:
             self._end(*known)
         elif key in self._withdrawn:
             return
-        elif self._accounts.pay(node, ITEM_UNITS, now) and self._make_room(queue, node):
-            until_us = deadline_us(until_us, now, self._skew_us)
+        elif self._accounts.pay(node, admission.ITEM_UNITS, now) and self._make_room(queue, node):
+            until_us = admission.deadline_us(until_us, now, self._skew_us)
             self._note(key, queue)
         else:
             self._outputs.refuse("requests", node)
@@ -180,7 +169,7 @@ class Demands:
         self._end_earlier_lives(node, life)
         if any(other >> LIFE_BITS > life for _, _, other in self._by_node.get(node, ())):
             return None  # An earlier life asked, and comes late.
-        if not self._accounts.pay(node, ITEM_UNITS + SELECTOR_UNITS * len(selector), now):
+        if not self._accounts.pay(node, admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(selector), now):
             self._outputs.refuse("requests", node)
             return None
         if not self._affords(queue, node, selector, now):
@@ -194,13 +183,13 @@ class Demands:
     def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
         """Whether it is a selector, and within what this node, and all of them, may make this one do for a message."""
         weight = _weight_of(selector)
-        if weight is None or self._weights[node] + weight > WEIGHT_NODE_MAX:
+        if weight is None or self._weights[node] + weight > admission.WEIGHT_NODE_MAX:
             return False
         if not weight:
             return True
-        if not self._accounts.pay(node, weight * len(queue.waiting) // STEPS_PER_UNIT, now):
+        if not self._accounts.pay(node, weight * len(queue.waiting) // admission.STEPS_PER_UNIT, now):
             return False
-        while not queue.is_restricted and self._weights.total() + weight > WEIGHT_MAX:
+        while not queue.is_restricted and self._weights.total() + weight > admission.WEIGHT_MAX:
             heaviest = max(self._weights, key=self._weights.__getitem__)
             if self._weights[heaviest] <= self._weights[node] + weight:
                 return False
@@ -211,11 +200,11 @@ class Demands:
     def _make_room(self, queue: Queue, node: NodeId) -> bool:
         """Whether one more of this node may be remembered; another one is forgotten for it if there are too many."""
         mine = self._by_node.get(node, {})
-        if len(mine) >= REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
+        if len(mine) >= admission.REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
             return False
-        if queue.is_restricted or sum(map(len, self._shared.values())) < REQUESTS_MAX:
+        if queue.is_restricted or sum(map(len, self._shared.values())) < admission.REQUESTS_MAX:
             return True
-        other = greediest(self._shared, node)
+        other = admission.greediest(self._shared, node)
         return other is not None and self._give_way(self._shared[other], standing=True)
 
     def _give_way(self, keys: dict[Key, None], *, standing: bool) -> bool:
@@ -319,8 +308,8 @@ class Demands:
 
     def _restore(self, name: bytes, row: DemandRow, now: int) -> None:
         key = _key_of(name)
-        queue, until_us = self._queues.numbered(key[0]), deadline_us(row.deadline_us, now, self._skew_us)
-        if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= REQUESTS_NODE_MAX:
+        queue, until_us = self._queues.numbered(key[0]), admission.deadline_us(row.deadline_us, now, self._skew_us)
+        if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= admission.REQUESTS_NODE_MAX:
             self._table.delete(name)
             return
         self.due_us = min(self.due_us, until_us)
@@ -334,7 +323,7 @@ class Demands:
         self._gaps.restore(queue.asked.name, demand, row.gone, now)
 
 
-@functools.lru_cache(maxsize=REQUESTS_MAX)
+@functools.lru_cache(maxsize=admission.REQUESTS_MAX)
 def _weight_of(text: str) -> int | None:
     try:
         return Selector(text).weight

@@ -28,7 +28,7 @@ from carrypost.mom.queues.reminders import Reminders
 from carrypost.mom.queues.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
@@ -54,11 +54,11 @@ class Manager:
         self._node, self._outputs = ground.node, ground.outputs
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._post = post
-        self._declared = Declared(ground.node, ledger)
+        self.declared = Declared(ground.node, ledger)
         self._stock = Stock(ground, ledger)
         self._closed = Closed(ground, ledger, post)
         self._gaps = Gaps(post)
-        self.demands = Demands(ground, ledger, self._declared, self._gaps)
+        self.demands = Demands(ground, ledger, self.declared, self._gaps)
         """Who asks for what is in the queues."""
         self._reminders = Reminders(ground.node, post)
         self._ready: dict[Queue, None] = {}
@@ -72,26 +72,7 @@ class Manager:
         parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self._closed
         return min(each.due_us for each in parts)
 
-    def get(self, destination: str) -> Queue | None:
-        """The queue of this address."""
-        return self._declared.get(destination)
-
-    def reach(self, destination: str) -> Queue | None:
-        """Return the queue of this address; one for dead letters is made when it is first used."""
-        return self._declared.reach(destination)
-
-    def __iter__(self) -> Iterator[Queue]:
-        return iter(self._declared)
-
     # --- queues --------------------------------------------------------------------------------------------
-
-    def declare(self, asked: Declare) -> tuple[Queue, bool]:
-        """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
-        return self._declared.declare(asked)
-
-    def managed(self, destination: str) -> Queue:
-        """The queue of this address; raises `InvalidDestinationException` if this node does not manage it."""
-        return self._declared.managed(destination)
 
     def end(self, queue: Queue, reason: str) -> None:
         """A queue is no more; whoever sent what is in it hears so."""
@@ -101,7 +82,7 @@ class Manager:
         self.demands.end_queue(queue)
         for each in list(queue):
             queue.withdraw(each)
-        self._declared.remove(queue)
+        self.declared.remove(queue)
         self._bounds.ended(queue)
         self._ready.pop(queue, None)
 
@@ -110,7 +91,7 @@ class Manager:
         sends: dict[Queue, list[Draft]] = {}
         for draft in drafts:
             if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
-                sends.setdefault(self.managed(draft.destination), []).append(draft)
+                sends.setdefault(self.declared.managed(draft.destination), []).append(draft)
         self._bounds.check(sends)
 
     # --- messages ------------------------------------------------------------------------------------------
@@ -119,7 +100,7 @@ class Manager:
         """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
         if copy.id in self._stock or copy.id in self._closed or self._holdings.is_confirmed(copy):
             return
-        queue = self._declared.get(copy.descriptor.destination)
+        queue = self.declared.get(copy.descriptor.destination)
         if queue is None or refusal:
             self._fail(copy, refusal or "there is no such queue")
         elif self._bounds.admits(queue, copy):
@@ -151,7 +132,7 @@ class Manager:
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
         """The queue of an entry that is alive."""
-        queue = self._declared.numbered(entry.queue_number)
+        queue = self.declared.numbered(entry.queue_number)
         assert queue is not None  # A queue that ends closes its entries first.
         return queue
 
@@ -177,7 +158,7 @@ class Manager:
         It was handed over so often: answers to those are none to what follows.
         """
         name = letters_of_topic(pattern, self._node)
-        letters = self.get(address.queue(name, self._node)) or self.declare(Declare(name))[0]
+        letters = self.declared.get(address.queue(name, self._node)) or self.declared.declare(Declare(name))[0]
         if copy.id in letters.entries:
             return True
         if not self._bounds.admits(letters, copy):
@@ -239,7 +220,7 @@ class Manager:
             return
         copy = entry.copy
         assert copy is not None
-        letters = self._declared.letters_of(queue)
+        letters = self.declared.letters_of(queue)
         if not self._bounds.admits(letters, copy, moved=True):
             self.close(entry, control.FAILED, "nobody could consume it, and the queue of its dead letters is full")
             self.discard(entry, Reason.DEAD_LETTER)
@@ -261,7 +242,7 @@ class Manager:
 
         `letter`: another queue of this node has the message from now on.
         """
-        queue = self._declared.numbered(entry.queue_number)
+        queue = self.declared.numbered(entry.queue_number)
         if queue is not None:
             self._part(queue, entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
@@ -276,7 +257,7 @@ class Manager:
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
-        queue = self._declared.numbered(entry.queue_number)
+        queue = self.declared.numbered(entry.queue_number)
         self._closed.discard(entry)
         if queue is None or entry.copy is None or not entry.copy.here:
             entry.owed = 0
@@ -342,7 +323,7 @@ class Manager:
 
     def known(self, item: control.Gone, node: NodeId) -> None:
         """Forget assignments that ended without an answer, as their receiver had heard of them."""
-        queue = self._declared.get(address.queue(item.queue, self._node))
+        queue = self.declared.get(address.queue(item.queue, self._node))
         if queue is not None:
             self.demands.heard(queue, node, item)
 
@@ -391,7 +372,7 @@ class Manager:
         if self.demands.due_us <= now:
             self.demands.expire(now)
         if self._reminders.due_us <= now:
-            self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
+            self._reminders.remind([entry for queue in self.declared for entry in queue.entries.values()], now)
         if self._gaps.due_us <= now:
             self._gaps.remind(now)
         self._closed.sweep(now)
@@ -407,7 +388,7 @@ class Manager:
 
     def restore(self, stored: Stored, now: int) -> list[QueueEntry]:
         """Take in the rows of an earlier life; return what a consumer of this node was handed and did not consume."""
-        self._declared.restore(stored)
+        self.declared.restore(stored)
         self.demands.restore(stored, now)
         kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
         self._closed.let_go_consumed(self._stock)
@@ -416,7 +397,7 @@ class Manager:
     def _restore(self, entry: QueueEntry, now: int) -> bool:
         """Go on with an entry of an earlier life; return True if a consumer of this node was handed it."""
         entry.doubtful = entry.count > 0 and entry.receiver == self._node
-        copy, queue = self._cache.get(entry.message), self._declared.numbered(entry.queue_number)
+        copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry, now)
             self._closed.seal(entry)

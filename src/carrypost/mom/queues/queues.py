@@ -99,7 +99,7 @@ class Queues:
 
     def overview(self) -> dict[str, int]:
         """How things stand."""
-        queues = list(self.manager)
+        queues = list(self.manager.declared)
         entries = sum(len(queue.entries) for queue in queues)
         return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
 
@@ -223,22 +223,22 @@ class Queues:
 
     def declare(self, asked: Declare) -> Queue:
         """Return a queue of this node, which may be here already."""
-        queue, new = self.manager.declare(asked)
+        queue, new = self.manager.declared.declare(asked)
         self._outputs.undo.note(partial(self._abort, queue) if new and not asked.connection else None)
         return queue
 
     def _abort(self, queue: Queue) -> None:
-        if self.manager.get(queue.destination) is queue:
+        if self.manager.declared.get(queue.destination) is queue:
             self.manager.end(queue, "its queue could not be kept")
 
     def described(self, asked: Bind) -> Bind:
         """A name that is to be bound, with what others are to know of its queue if that is here."""
-        queue = self.manager.get(asked.destination)
+        queue = self.manager.declared.get(asked.destination)
         return asked if queue is None else msgspec.structs.replace(asked, receivers=queue.asked.receivers)
 
     def end(self, destination: str) -> None:
         """A queue of this node is no more."""
-        queue = self.manager.managed(destination)
+        queue = self.manager.declared.managed(destination)
         if any(demand.node == self._node for demand in queue):
             raise IllegalStateException(f"the queue {queue.asked.name!r} has consumers on this node: close them first")
         self.manager.end(queue, "its queue ended")
@@ -253,9 +253,9 @@ class Queues:
         manager = address.addressee(destination)
         if manager is None or not destination.startswith(_QUEUE):
             raise InvalidDestinationException(f"no queue has the address {destination!r}")
-        queue = self.manager.reach(destination)
+        queue = self.manager.declared.reach(destination)
         if queue is None and is_of_topic(name := name_here(destination, self._node)):
-            queue, _ = self.manager.declare(Declare(name))
+            queue, _ = self.manager.declared.declare(Declare(name))
         if queue is not None and queue.asked.connection not in (0, connection):
             raise InvalidDestinationException(
                 f"{queue.asked.name!r} is a temporary queue of another connection, which alone may receive from it"
@@ -269,11 +269,11 @@ class Queues:
             return None
         destination = address.queue(name, self._node)
         known = (destination, address.queue(source, self._node))
-        return destination if is_of_topic(name) or any(map(self.manager.get, known)) else None
+        return destination if is_of_topic(name) or any(map(self.manager.declared.get, known)) else None
 
     def end_temporary(self, connection: int) -> None:
         """A connection is closed, and with it its temporary queues."""
-        for queue in [each for each in self.manager if each.asked.connection == connection]:
+        for queue in [each for each in self.manager.declared if each.asked.connection == connection]:
             self.manager.end(queue, "its queue ended")
             self.receiver.queue_ended(queue.destination)
 
@@ -282,7 +282,7 @@ class Queues:
         manager = self._manager_of(destination, connection)
         if manager != self._node:
             return Browsing(self._browsings.open(destination, manager, selector, now))
-        queue = self.manager.managed(destination)
+        queue = self.manager.declared.managed(destination)
         return Browsing(0, now, tuple(visible(queue, selector, self._limits, now)))
 
     def check(self, sends: Iterable[Draft]) -> None:

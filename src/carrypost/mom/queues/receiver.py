@@ -91,7 +91,7 @@ class Receiver:
         self._demand += 1
         receiving = Receiving(self._demand, asked, manager, self._limits, self._returned)
         if manager == self._node:
-            queue = self._manager.managed(asked.destination)
+            queue = self._manager.declared.managed(asked.destination)
             receiving.local = queue, self._manager.demands.stand(queue, self._demand, receiving.selector)
         else:
             self._want(asked.destination)

@@ -16,22 +16,7 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.pattern import entry
 from carrypost.model.selector import Selector
 from carrypost.model.times import MICROSECONDS, NEVER
-from carrypost.mom import control
-from carrypost.mom.admission import (
-    ANSWER_US,
-    ID_UNITS,
-    ITEM_UNITS,
-    LOOK_STEPS_MAX,
-    LOOKS_ALL_MAX,
-    LOOKS_MAX,
-    SELECTOR_UNITS,
-    SNAPSHOT_MAX,
-    SNAPSHOT_PART,
-    STEPS_PER_UNIT,
-    UNITS_ALL_PER_S,
-    UNITS_PER_S,
-    greediest,
-)
+from carrypost.mom import admission, control
 from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
@@ -60,10 +45,10 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
         matcher = Matcher((entry(".*", selector),), limits, own=True) if weight else None
     except PatternError:
         return [], 0  # Programs are told of such selectors where they are: this is a stranger's.
-    seen = queue.waiting[: LOOK_STEPS_MAX // weight] if weight else queue.waiting
+    seen = queue.waiting[: admission.LOOK_STEPS_MAX // weight] if weight else queue.waiting
     alive = (each.descriptor for each in seen if each.descriptor.alive(now))
     matching = (each for each in alive if matcher is None or matcher.matches(each))
-    return list(islice(matching, SNAPSHOT_MAX)), weight * len(seen)
+    return list(islice(matching, admission.SNAPSHOT_MAX)), weight * len(seen)
 
 
 class Showing:
@@ -92,11 +77,11 @@ class Showing:
         self.answer(now)
 
     def _has_room(self, node: NodeId, mine: int) -> bool:
-        if mine >= LOOKS_MAX:
+        if mine >= admission.LOOKS_MAX:
             return False
-        if sum(map(len, self._waiting.values())) < LOOKS_ALL_MAX:
+        if sum(map(len, self._waiting.values())) < admission.LOOKS_ALL_MAX:
             return True
-        other = greediest(self._waiting, node)
+        other = admission.greediest(self._waiting, node)
         if other is None:
             return False
         self._waiting[other].popitem()
@@ -114,8 +99,8 @@ class Showing:
             units = self._show(looks.pop(next(iter(looks))), node, now)
             if looks:
                 self._waiting[node] = looks  # The others are next.
-            self._free_us[node] = now + units * MICROSECONDS // UNITS_PER_S
-            self._all_free_us = now + units * MICROSECONDS // UNITS_ALL_PER_S
+            self._free_us[node] = now + units * MICROSECONDS // admission.UNITS_PER_S
+            self._all_free_us = now + units * MICROSECONDS // admission.UNITS_ALL_PER_S
         dues = [self._free_us.get(node, 0) for node in self._waiting]
         self.due_us = max(min(dues), self._all_free_us) if dues else NEVER
 
@@ -123,10 +108,11 @@ class Showing:
         """Answer one look; returns what that cost."""
         queue = self._demands.open_to(item.queue, node)
         if queue is None:
-            return ITEM_UNITS  # It ended meanwhile.
+            return admission.ITEM_UNITS  # It ended meanwhile.
         found, steps = _glimpse(queue, item.selector, self._limits, now)
-        for first in range(0, len(found) or 1, SNAPSHOT_PART):
-            part = tuple([each.id for each in found[first : first + SNAPSHOT_PART]])
+        for first in range(0, len(found) or 1, admission.SNAPSHOT_PART):
+            part = tuple([each.id for each in found[first : first + admission.SNAPSHOT_PART]])
             said = control.Snapshot(item.queue, item.number, now, first, len(found), part)
-            self._post.add(node, Said(said), until_us=now + ANSWER_US)
-        return ITEM_UNITS + SELECTOR_UNITS * len(item.selector) + steps // STEPS_PER_UNIT + ID_UNITS * len(found)
+            self._post.add(node, Said(said), until_us=now + admission.ANSWER_US)
+        read = admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
+        return read + steps // admission.STEPS_PER_UNIT + admission.ID_UNITS * len(found)
