@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.owed import Owed
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Backlog, Claimant, Consumer, Session, Tenure
@@ -52,12 +50,12 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
 class Claims:
     """All claims of one host."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
-        self._table, self._tries = Table(ledger, b"C", ClaimRow), ground.settings.messaging.tries
-        self.confirmations = Confirmations(ground, deliveries, ledger, owed)
-        self._pins = Pins(ground.holdings.cache, ground.limits)
+    def __init__(self, context: Context, owed: Owed) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._journal, self._tell = context.journal, context.outputs.tell
+        self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
+        self.confirmations = Confirmations(context, owed)
+        self._pins = Pins(context.holdings.cache, context.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
         self.number = 0

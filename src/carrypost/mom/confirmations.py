@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.owed import Owed
     from carrypost.mom.rows import Stored
 
@@ -27,9 +25,9 @@ FAMILY = b"K"
 class Confirmations:
     """The messages that programs of one node acknowledged."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
-        self._holdings = ground.holdings
-        self._deliveries, self._ledger, self._owed = deliveries, ledger, owed
+    def __init__(self, context: Context, owed: Owed) -> None:
+        self._holdings = context.holdings
+        self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
         self._acknowledged: set[MessageId] = set()
         """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}

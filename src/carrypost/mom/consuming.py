@@ -16,9 +16,9 @@ from carrypost.mom.state import destination_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Subscribe
+    from carrypost.mom.context import Context
     from carrypost.mom.names.directory import Directory
     from carrypost.mom.queues.queues import Queues
     from carrypost.mom.session import Sessions
@@ -43,17 +43,11 @@ class Consuming:
     """The consumers of one host, with the sessions and subscriptions that they are of."""
 
     def __init__(
-        self,
-        ground: Ground,
-        sessions: Sessions,
-        topics: Topics,
-        claims: Claims,
-        *,
-        queues: Queues,
-        directory: Directory,
-    ) -> None:
-        self._holdings, self._undo = ground.holdings, ground.outputs.undo
-        self._non_durable = ground.settings.messaging.non_durable
+        self, context: Context, sessions: Sessions, topics: Topics, claims: Claims,
+        *, queues: Queues, directory: Directory,
+    ) -> None:  # fmt: skip
+        self._holdings, self._undo = context.holdings, context.undo
+        self._non_durable = context.settings.messaging.non_durable
         self._sessions, self._topics, self._claims = sessions, topics, claims
         self._queues, self._directory = queues, directory
 

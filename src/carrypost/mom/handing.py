@@ -13,8 +13,8 @@ from carrypost.events import GivenUp, Reason
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.claims import Claims
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.queues import Queues
     from carrypost.mom.state import Claim, Session
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Handing:
     """What sessions of one host are handed, and what they give up."""
 
-    def __init__(self, ground: Ground, claims: Claims, queues: Queues) -> None:
-        self._tell = ground.outputs.tell
+    def __init__(self, context: Context, claims: Claims, queues: Queues) -> None:
+        self._tell = context.outputs.tell
         self._claims, self._queues = claims, queues
 
     def hand_out(self, now: int) -> None:

@@ -14,8 +14,8 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.claims import Claims
+    from carrypost.mom.context import Context
     from carrypost.mom.state import Claim
 
 _QUIET_US = 20_000
@@ -31,9 +31,9 @@ _PART = 16
 class Kept:
     """What the durable commits of one host acknowledged."""
 
-    def __init__(self, claims: Claims, ground: Ground) -> None:
-        self._claims, self._holdings = claims, ground.holdings
-        settings, limits = ground.settings, ground.limits
+    def __init__(self, context: Context, claims: Claims) -> None:
+        self._claims, self._holdings = claims, context.holdings
+        settings, limits = context.settings, context.limits
         self._messages_max = min(_MESSAGES_MAX, min(settings.cache_messages_max, limits.unconfirmed_max) // _PART)
         self._bytes_max = min(_BYTES_MAX, min(settings.cache_bytes_max, limits.unconfirmed_bytes_max) // _PART)
         self._done: list[Claim] = []

@@ -18,13 +18,13 @@ from carrypost.model.times import NEVER
 from carrypost.mom import logged
 from carrypost.mom.claims import Claims
 from carrypost.mom.consuming import Consuming
+from carrypost.mom.context import Context
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
-from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.ledger import RETRY_US
 from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
-from carrypost.mom.post import Post
 from carrypost.mom.queues.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.session import Sessions
@@ -58,22 +58,20 @@ class Messaging(Layer):
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
         self._deliveries = deliveries
-        self._ledger = Ledger(self._journal)
-        post = Post(ground)
-        self.receipts = Receipts(ground, self._ledger)
-        self._owed = Owed(ground, self._ledger, post)
-        self.claims = Claims(ground, deliveries, self._ledger, self._owed)
-        self._topics = Topics(ground, deliveries, self._ledger, incarnation)
-        self.queues = Queues(
-            ground, deliveries, self.claims, self._ledger, post=post, receipts=self.receipts, incarnation=incarnation
-        )
-        self.handing = Handing(ground, self.claims, self.queues)
+        context = Context(ground, deliveries, incarnation)
+        self._ledger = context.ledger
+        self.receipts = Receipts(context)
+        self._owed = Owed(context)
+        self.claims = Claims(context, self._owed)
+        self._topics = Topics(context)
+        self.queues = Queues(context, self.claims, self.receipts)
+        self.handing = Handing(context, self.claims, self.queues)
         self.sessions = Sessions()
-        self.directory = Directory(ground, deliveries, self._ledger)
+        self.directory = Directory(context)
         self.consuming = Consuming(
-            ground, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
+            context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
-        self._kept = Kept(self.claims, ground)
+        self._kept = Kept(context, self.claims)
         self._resume_us = NEVER
         """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 

@@ -20,9 +20,7 @@ from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.ledger import Ledger
-    from carrypost.mom.post import Post
+    from carrypost.mom.context import Context
     from carrypost.mom.rows import Stored
 
 
@@ -58,9 +56,9 @@ class _Debt(Subject):
 class Owed:
     """The receipts that one node owes."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._table, self._post = Table(ledger, b"O", OwedRow), post
-        self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
+    def __init__(self, context: Context) -> None:
+        self._table, self._post = Table(context.ledger, b"O", OwedRow), context.post
+        self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._debts: dict[MessageId, _Debt] = {}
         """Bounded by what is acknowledged until the next control message leaves."""
 

@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Outcome
-    from carrypost.mom.ledger import Ledger
     from carrypost.mom.rows import Stored
 
 SENDS_MAX = 65_536
@@ -64,11 +63,11 @@ class Send(msgspec.Struct, array_like=True, gc=False):
 class Receipts:
     """The sends of one node that are followed."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
-        self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
-        self._table = Table(ledger, b"W", Send)
-        self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
+    def __init__(self, context: Context) -> None:
+        self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        self._journal, self._undo = context.journal, context.undo
+        self._table = Table(context.ledger, b"W", Send)
+        self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._sends: dict[MessageId, Send] = {}
         """Oldest first."""
         self._delivered: dict[MessageId, None] = {}

@@ -26,11 +26,9 @@ from carrypost.mom.state import Here, Interest, Subscription, destination_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Key
 
@@ -53,11 +51,11 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
 class Topics:
     """The subscriptions of one node."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, incarnation: int) -> None:
-        self._limits, self._settings = ground.limits, ground.settings.messaging
-        self.here = Here(ground.node, incarnation)
-        self._own, self._deliveries = ground.own, deliveries
-        self._table = Table(ledger, b"S", SubscriptionRow)
+    def __init__(self, context: Context) -> None:
+        self._limits, self._settings = context.limits, context.settings.messaging
+        self.here = Here(context.node, context.incarnation)
+        self._own, self._deliveries = context.own, context.deliveries
+        self._table = Table(context.ledger, b"S", SubscriptionRow)
         self._interests: dict[Entry, Interest] = {}
         self._by_number: dict[int, Interest] = {}
         self._named: dict[Key, Subscription] = {}

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.rows import Stored
 
 NAMES_MAX = 4_096
@@ -97,12 +95,12 @@ class Change:
 class Directory:
     """The names of one node."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
-        settings = ground.settings
-        self._here, self._limits = ground.node, ground.limits
-        self._holdings, self._outputs, self._undo = ground.holdings, ground.outputs, ground.outputs.undo
-        self._deliveries, self._table = deliveries, Table(ledger, b"D", Entry)
-        self.names = Namespace(ground.node)
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._here, self._limits = context.node, context.limits
+        self._holdings, self._outputs, self._undo = context.holdings, context.outputs, context.undo
+        self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
+        self.names = Namespace(context.node)
         life_s = settings.messaging.advert_s
         if settings.lifetime_s_max is not None:
             life_s = min(life_s, settings.lifetime_s_max)

@@ -25,10 +25,8 @@ from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Item
-    from carrypost.mom.ledger import Ledger
-    from carrypost.mom.post import Post
     from carrypost.mom.rows import Stored
 
 
@@ -186,9 +184,9 @@ class Assignment(Subject):
 class Assignments:
     """All that were assigned to one node."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._table, self._post = Table(ledger, b"A", AssignmentRow), post
+    def __init__(self, context: Context) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._table, self._post = Table(context.ledger, b"A", AssignmentRow), context.post
         self._all: dict[Key, Assignment] = {}
         self._counts: Counter[str] = Counter()
         """How many there are of each queue."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.queue import Queue
 
 _INVITE_US = 60_000_000
@@ -103,9 +103,9 @@ class Room(Usage):
 class Bounds:
     """The bounds of one node's queues, and the messages that were turned away for them."""
 
-    def __init__(self, ground: Ground) -> None:
-        limits, settings = ground.limits, ground.settings
-        self._holdings = ground.holdings
+    def __init__(self, context: Context) -> None:
+        limits, settings = context.limits, context.settings
+        self._holdings = context.holdings
         self._limits = limits
         self._all = Room(
             settings.cache_messages_max * limits.share_queues, settings.cache_bytes_max * limits.share_queues,

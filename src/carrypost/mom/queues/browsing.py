@@ -18,10 +18,9 @@ from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.post import Post
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.receiver import Receiver
 
 _PATIENCE_US = 10_000_000
@@ -48,9 +47,9 @@ class Look:
 class Browsings:
     """The looks of one node's programs into queues of other nodes."""
 
-    def __init__(self, ground: Ground, receiver: Receiver, post: Post) -> None:
-        self._get, self._tell = ground.holdings.cache.get, ground.outputs.tell
-        self._receiver, self._post = receiver, post
+    def __init__(self, context: Context, receiver: Receiver) -> None:
+        self._get, self._tell = context.holdings.cache.get, context.outputs.tell
+        self._receiver, self._post = receiver, context.post
         self._open: dict[int, Look] = {}
         self._number = 0
         self.due_us = NEVER

@@ -16,9 +16,8 @@ from carrypost.mom.commands import OpenRequest
 from carrypost.mom.rows import Deadlines
 
 if TYPE_CHECKING:
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
 
 REPLIES = "$replies"
 """The queue that replies come to; whoever makes a request declares it."""
@@ -29,9 +28,9 @@ CALLS_MAX = 10_000
 class Calls(Deadlines):
     """The open requests of one node, by correlation id."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        super().__init__(ledger, b"P")
-        self._replies, self._undo = address.queue(REPLIES, ground.node), ground.outputs.undo
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.ledger, b"P")
+        self._replies, self._undo = address.queue(REPLIES, context.node), context.undo
 
     def all_open(self) -> tuple[OpenRequest, ...]:
         """Those that were not answered, and whose time is not over."""

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Item
-    from carrypost.mom.ledger import Ledger
-    from carrypost.mom.post import Post
     from carrypost.mom.queues.entries import QueueEntry
 
 _SWEEP_US = 60_000_000
@@ -34,10 +32,10 @@ NOTICE_US = 86_400_000_000
 class Closed:
     """The closed entries of one node, by the ids of their messages."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._node, self._holdings = ground.node, ground.holdings
-        self._ledger, self._post = ledger, post
-        self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
+    def __init__(self, context: Context) -> None:
+        self._node, self._holdings = context.node, context.holdings
+        self._ledger, self._post = context.ledger, context.post
+        self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
         """An author may hear of a message for so long after its end."""
         self._entries: dict[MessageId, QueueEntry] = {}
         self._sealed: list[Word] = []

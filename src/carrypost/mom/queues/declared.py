@@ -18,8 +18,7 @@ from carrypost.mom.rows import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.model.ids import NodeId
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.rows import Stored
 
 
@@ -32,8 +31,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
 class Declared:
     """The queues of one node."""
 
-    def __init__(self, node: NodeId, ledger: Ledger) -> None:
-        self._node, self._table = node, Table(ledger, b"Q", QueueRow)
+    def __init__(self, context: Context) -> None:
+        self._node, self._table = context.node, Table(context.ledger, b"Q", QueueRow)
         self._queues: dict[str, Queue] = {}
         self._by_number: dict[int, Queue] = {}
         self._number = 0

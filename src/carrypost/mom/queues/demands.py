@@ -24,9 +24,8 @@ from carrypost.mom.queues.entries import EntryState
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Ask, Gone, Withdraw
-    from carrypost.mom.ledger import Ledger
     from carrypost.mom.queues.declared import Declared
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.gaps import Gaps
@@ -57,11 +56,11 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
 class Demands:
     """All that is asked of the queues of one node."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, queues: Declared, gaps: Gaps) -> None:
-        self._node, self._outputs, self._queues = ground.node, ground.outputs, queues
-        self._table = Table(ledger, b"R", DemandRow)
+    def __init__(self, context: Context, queues: Declared, gaps: Gaps) -> None:
+        self._node, self._outputs, self._queues = context.node, context.outputs, queues
+        self._table = Table(context.ledger, b"R", DemandRow)
         self._gaps = gaps
-        self._skew_us = round(ground.settings.skew_s_max * 1e6)
+        self._skew_us = round(context.settings.skew_s_max * 1e6)
         self._accounts = admission.Accounts()
         self._standing: dict[Key, tuple[Queue, Demand]] = {}
         self._withdrawn: dict[Key, int] = {}

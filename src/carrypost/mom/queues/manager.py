@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import NodeId
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Item
-    from carrypost.mom.ledger import Ledger
-    from carrypost.mom.post import Post
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
@@ -50,17 +48,17 @@ _HAND_OVER_US = 200_000
 class Manager:
     """The queues of one node."""
 
-    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._node, self._outputs = ground.node, ground.outputs
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._post = post
-        self.declared = Declared(ground.node, ledger)
-        self._stock = Stock(ground, ledger)
-        self._closed = Closed(ground, ledger, post)
-        self._gaps = Gaps(post)
-        self.demands = Demands(ground, ledger, self.declared, self._gaps)
+    def __init__(self, context: Context) -> None:
+        self._node, self._outputs = context.node, context.outputs
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._post = context.post
+        self.declared = Declared(context)
+        self._stock = Stock(context)
+        self._closed = Closed(context)
+        self._gaps = Gaps(context.post)
+        self.demands = Demands(context, self.declared, self._gaps)
         """Who asks for what is in the queues."""
-        self._reminders = Reminders(ground.node, post)
+        self._reminders = Reminders(context.node, context.post)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
         self._bounds = self._stock.bounds

@@ -24,7 +24,6 @@ from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
 from carrypost.mom.letters import is_of_topic, name_here, source_of
 from carrypost.mom.post import Said
-from carrypost.mom.queues.assignments import Assignments
 from carrypost.mom.queues.browsing import Browsings
 from carrypost.mom.queues.calls import Calls
 from carrypost.mom.queues.closed import NOTICE_US
@@ -37,15 +36,12 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
+    from carrypost.mom.context import Context
     from carrypost.mom.control import Item
-    from carrypost.mom.ledger import Ledger
     from carrypost.mom.names.namespace import Bind
-    from carrypost.mom.post import Post
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.queues.receiving import Receiving
     from carrypost.mom.receipts import Receipts
@@ -61,31 +57,16 @@ ADDRESSED = (_QUEUE, _CONTROL)
 class Queues:
     """The queues that one node manages, and those that it receives from."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        deliveries: Deliveries,
-        claims: Claims,
-        ledger: Ledger,
-        *,
-        post: Post,
-        receipts: Receipts,
-        incarnation: int,
-    ) -> None:
-        self._ground = ground
-        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
-        self._limits = ground.limits
-        self._own, self._deliveries, self._claims = ground.own, deliveries, claims
-        self.post, self._receipts = post, receipts
-        self.manager = Manager(ground, ledger, self.post)
-        assignments = Assignments(ground, ledger, self.post)
-        self.receiver = Receiver(
-            ground, deliveries, claims, self.manager, assignments, ledger=ledger, post=self.post,
-            incarnation=incarnation,
-        )  # fmt: skip
-        self._browsings = Browsings(ground, self.receiver, self.post)
-        self._showing = Showing(ground, self.manager.demands, self.post)
-        self.calls = Calls(ground, ledger)
+    def __init__(self, context: Context, claims: Claims, receipts: Receipts) -> None:
+        self._ground, self._node, self._limits = context.ground, context.node, context.limits
+        self._holdings, self._outputs, self._own = context.holdings, context.outputs, context.own
+        self._deliveries, self._claims = context.deliveries, claims
+        self.post, self._receipts = context.post, receipts
+        self.manager = Manager(context)
+        self.receiver = Receiver(context, claims, self.manager)
+        self._browsings = Browsings(context, self.receiver)
+        self._showing = Showing(context, self.manager.demands)
+        self.calls = Calls(context)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
 

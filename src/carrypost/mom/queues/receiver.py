@@ -22,7 +22,7 @@ from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.post import Said
 from carrypost.mom.queues.asked import Asked
-from carrypost.mom.queues.assignments import Assignment
+from carrypost.mom.queues.assignments import Assignment, Assignments
 from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.mom.queues.gaps import Stretches
 from carrypost.mom.queues.receiving import Receiving, Returned
@@ -33,14 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
-    from carrypost.mom.ledger import Ledger
-    from carrypost.mom.post import Post
-    from carrypost.mom.queues.assignments import Assignments
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.manager import Manager
@@ -54,19 +50,16 @@ _IDLE_US = 60_000_000
 class Receiver:
     """The consumers of queues of one node."""
 
-    def __init__(
-        self, ground: Ground, deliveries: Deliveries, claims: Claims, manager: Manager, assignments: Assignments,
-        *, ledger: Ledger, post: Post, incarnation: int,
-    ) -> None:  # fmt: skip
-        self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
-        self._holdings = ground.holdings
-        self._deliveries, self._claims, self._manager, self._post = deliveries, claims, manager, post
-        self._assignments = assignments
-        self._life = incarnation
-        self._demand = incarnation << LIFE_BITS
+    def __init__(self, context: Context, claims: Claims, manager: Manager) -> None:
+        self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
+        self._holdings = context.holdings
+        self._deliveries, self._claims, self._manager, self._post = context.deliveries, claims, manager, context.post
+        self._assignments = Assignments(context)
+        self._life = context.incarnation
+        self._demand = context.incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their demands."""
-        self._asked = Asked(ledger)
+        self._asked = Asked(context.ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}

@@ -21,10 +21,9 @@ from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.post import Post
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.demands import Demands
     from carrypost.mom.queues.queue import Queue
 
@@ -54,9 +53,9 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
 class Showing:
     """What other nodes are shown of the queues of this one."""
 
-    def __init__(self, ground: Ground, demands: Demands, post: Post) -> None:
-        self._outputs, self._limits = ground.outputs, ground.limits
-        self._demands, self._post = demands, post
+    def __init__(self, context: Context, demands: Demands) -> None:
+        self._outputs, self._limits = context.outputs, context.limits
+        self._demands, self._post = demands, context.post
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Looks by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}

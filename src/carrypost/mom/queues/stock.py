@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.context import Context
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 class Stock:
     """The entries of one node, by the ids of their messages."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._holdings, self._table = ground.holdings, Table(ledger, b"E", EntryRow)
+    def __init__(self, context: Context) -> None:
+        self._holdings, self._table = context.holdings, Table(context.ledger, b"E", EntryRow)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """One of a message, but for dead letters of several subscriptions to topics."""
         self._place = 0
-        self.bounds = Bounds(ground)
+        self.bounds = Bounds(context)
         self.delays, self.leases = Agenda(_is_delayed), Agenda(_is_leased)
 
     def __contains__(self, message: object) -> bool:

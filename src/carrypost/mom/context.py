@@ -1,0 +1,24 @@
+"""What the parts of messaging stand on: those of the host, and the ledger and the post that they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.mom.ledger import Ledger
+from carrypost.mom.post import Post
+
+if TYPE_CHECKING:
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+
+
+class Context:
+    """Messaging on one host, in one life of it."""
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int) -> None:
+        self.ground, self.deliveries, self.incarnation = ground, deliveries, incarnation
+        self.node, self.settings, self.limits = ground.node, ground.settings, ground.limits
+        self.holdings, self.outputs, self.own = ground.holdings, ground.outputs, ground.own
+        self.journal, self.undo = ground.outputs.journal, ground.outputs.undo
+        self.ledger = Ledger(self.journal)
+        self.post = Post(ground)
