@@ -26,7 +26,7 @@ HASHES = "hashes"
 SEEN = "seen"
 ORDER = "order"
 MOM = "mom"
-LAYERS: set[str] = set()
+LAYERS: set[str] = {MOM}
 """Kinds of rows that belong to a layer: names and values are its own, and the store looks into neither. A layer's kind
 is entered when the first layer of its class joins a host."""
 META = "meta"
