@@ -14,7 +14,7 @@ from tests.test_selector_costs import INSTRUCTIONS_PER_STEP, instructions
 
 from carrypost import InvalidSelectorException, Selector
 from carrypost.gossip.interest import guards
-from carrypost.gossip.interest.matcher import Matcher, entry_matches
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import Entry, decode_entries, encode_entries, entry
 from carrypost.model.selector import STEPS_MAX
@@ -110,7 +110,7 @@ def test_own_entries_are_evaluated_whatever_they_weigh(profile: list[Entry], des
     exact = tuple(at for at, one in enumerate(mine) if expected([one], descriptor))
     assert own.which_of(descriptor) == exact
     assert own.over_forwards == 0
-    assert tuple(at for at, one in enumerate(mine) if entry_matches(one, descriptor)) == exact
+    assert tuple(at for at, one in enumerate(mine) if Matcher((one,), LIMITS, own=True).matches(descriptor)) == exact
     assert set(exact) <= set(Matcher(mine, LIMITS).which_of(descriptor))  # Neighbours say yes too often, never no.
 
 

@@ -251,7 +251,7 @@ class Host:
             self._outputs.refuse("muted", peer, count=len(frames))
             return False
         if neighbour is not None:
-            if not neighbour.link.budgets.volume.take(len(frames), nbytes, now):
+            if not neighbour.link.budgets.receive(len(frames), nbytes, now):
                 self._outputs.refuse("link-budget", peer, count=len(frames))
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False

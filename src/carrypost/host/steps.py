@@ -71,7 +71,8 @@ class Steps:
         self._works, self._layers, self._timed = works, works.layers, works.layers.timed
         self._publisher = works.publisher
         self._recovery, self._departures, self._receptions = recovery, departures, receptions
-        self._strategy, self._neighbours, self._schedule = strategy, neighbours, ground.links.schedule
+        self._strategy, self._transfers = strategy, strategy.transfers
+        self._neighbours, self._schedule = neighbours, ground.links.schedule
         self.incarnation = 0
         """The number of this life; 0 before it began."""
         self.ready = False
@@ -109,7 +110,7 @@ class Steps:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = self._departures.expire(now) and self._links.sending
             if self._cache.loosened:
-                self._strategy.transfers.room_appeared(now)
+                self._transfers.declined.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
@@ -137,7 +138,7 @@ class Steps:
             self._deliveries.flush()
         if not (links and self.ready):
             if cache.loosened:
-                self._strategy.transfers.room_appeared(now)
+                self._transfers.declined.room_appeared(now)
             return
         if self._neighbours.profiles_wanted:
             self._neighbours.ask_profiles(now)
@@ -166,10 +167,10 @@ class Steps:
         if found:
             self._hand_on(found)
         if entries:
-            self._strategy.transfers.interests_changed(entries)
+            self._transfers.inbound.interests_changed(entries)
             self._neighbours.interests_changed(now)
         if (missed := self._wishes.take_untold()) is not None:
-            self._strategy.transfers.look_again(missed, now)
+            self._transfers.declined.look_again(missed, now)
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which were delivered."""

@@ -256,7 +256,10 @@ class Neighbours:
             self._tell_profile = True
             if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
-        self._sign(neighbour, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._prefix)
+        begins = frame.begins == self._prefix
+        self._sign(neighbour, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=begins)
+        if begins:
+            neighbour.link.begun(now)
         self._need_profile(neighbour, now)
         if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
             self._tell_profile = True
@@ -329,7 +332,6 @@ class Neighbours:
             timers.cancel(REPORT_ONE_WAY)
             self._outputs.tell(NeighbourUp(neighbour.link.node))
             neighbour.linked_us = now
-            neighbour.link.begin(now, answer=answer)
             neighbour.one_way_reported = False
             neighbour.contact = contact = self._strategy.begin(neighbour.link)
             neighbour.alive(neighbour.heard_us)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import reduce
+from operator import or_
 from typing import Protocol
 
 from carrypost.config import Limits
@@ -32,14 +33,6 @@ MEMO_MAX = 2_048
 """Values whose outcome is remembered, all columns of a matcher together."""
 _STEPS_PER_US = 200
 """Of RE2, where every state is new."""
-_LIMITS = Limits()
-_SINGLE_MAX = 256
-"""Entries whose matcher is remembered for `entry_matches`."""
-
-
-def entry_matches(entry: Entry, descriptor: Descriptor) -> bool:
-    """Whether one of the host's own entries matches a descriptor, its selector included; exact."""
-    return _single(entry).matches(descriptor)
 
 
 class Slotted(Protocol):
@@ -73,9 +66,7 @@ class Matcher:
                 masks[pattern] = masks.get(pattern, 0) | 1 << index
         self._columns = self._build(asked, _Budget(asked, limits.pattern_memory_bytes_max, own=own))
         self._guards = Guards(self.entries, own=own)
-        over = self._guards.over
-        for column in self._columns:
-            over |= column.over
+        over = reduce(or_, [column.over for column in self._columns], self._guards.over)
         self.over_forwards = over.bit_count()
         """How many entries count as matching on an attribute, or by their selector, for want of evaluation."""
         self.plain: dict[str, tuple[int, ...]] | None = None
@@ -166,17 +157,12 @@ class Matcher:
         if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
             return
         column, guarded = self._columns[0], self._guards.guarded
-        if column.needs_more_than_lookups:
+        if not column.looks_up:
             return
         values = {value: column.looked_up(value) for value in column.values}
         self.plain = {value: tuple(bits(mask)) for value, mask in values.items() if not mask & guarded}
         self._guarded = {value: mask for value, mask in values.items() if mask & guarded}
         self._whole = not column.has_prefixes
-
-
-@lru_cache(_SINGLE_MAX)
-def _single(entry: Entry) -> Matcher:
-    return Matcher((entry,), _LIMITS, own=True)
 
 
 class _Budget:
@@ -229,7 +215,7 @@ class _Column:
 
     __slots__ = (
         "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets", "_weight",
-        "bound", "free", "name", "over", "decided", "steps", "values",
+        "bound", "decided", "free", "has_prefixes", "looks_up", "name", "over", "runs", "steps", "values",
     )  # fmt: skip
 
     def __init__(self, name: str, masks: Mapping[str, int], everything: int, budget: _Budget) -> None:
@@ -248,6 +234,8 @@ class _Column:
         self._memo: dict[str, int] = {}
         self._weight = sum(budget.chosen.get(name, {}).values())
         self._sets = [_MaskedSet(found, masks) for found in budget.compiled(name) if found.taken]
+        self.runs = bool(self._sets)
+        """Whether some patterns run on RE2."""
         taken = {pattern for found in self._sets for pattern in found.patterns.taken}
         for pattern, mask in masks.items():
             self.bound |= mask
@@ -261,18 +249,12 @@ class _Column:
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
         self.free = everything & ~self.bound
         self._base = self.free | self.over
+        self.has_prefixes = bool(self._prefixes)
+        """Whether some entry asks for all that begins with something."""
+        self.looks_up = not (self._base or self._sets)
+        """Whether an entry matches only by one of `values`, or by what a value begins with."""
         for value in self.values:
             self.values[value] |= self._base
-
-    @property
-    def needs_more_than_lookups(self) -> bool:
-        """Whether some entry can match other than by one of `values`, or by what a value begins with."""
-        return bool(self._base or self._sets)
-
-    @property
-    def has_prefixes(self) -> bool:
-        """Whether some entry asks for all that begins with something."""
-        return bool(self._prefixes)
 
     def looked_up(self, value: str) -> int:
         """The entries that a value leaves possible by lookups alone."""
@@ -280,11 +262,6 @@ class _Column:
         for length in self._lengths:
             mask |= self._prefixes.get(value[:length], 0)
         return mask
-
-    @property
-    def runs(self) -> bool:
-        """Whether some patterns run on RE2."""
-        return bool(self._sets)
 
     def leaves(self, descriptor: Descriptor) -> int:
         """The entries that this descriptor's value of the attribute leaves possible."""
@@ -322,15 +299,10 @@ class _MaskedSet:
     def __init__(self, patterns: PatternSet, masks: Mapping[str, int]) -> None:
         self.patterns = patterns
         self._masks = [*(masks[pattern] for pattern in patterns.taken), 0]
-        self.all = 0
-        for mask in self._masks:
-            self.all |= mask
+        self.all = reduce(or_, self._masks)
 
     def run(self, value: bytes) -> int:
         numbers = self.patterns.match(value)
         if numbers is None:
             return self.all
-        mask = 0
-        for number in numbers:
-            mask |= self._masks[number]
-        return mask
+        return reduce(or_, map(self._masks.__getitem__, numbers), 0)

@@ -105,7 +105,7 @@ class Strategy(Generic[C]):
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
-        self.transfers.look(now)
+        self.transfers.declined.tick(now)
         for link in self._links.usable:
             if min(link.timers.due) <= now:
                 self.repeat(link, now)
@@ -116,19 +116,11 @@ class Strategy(Generic[C]):
         Most of what a host hears concerns one link alone, and nothing is due on the others. Then they are not looked
         at: among hundreds of neighbours that look took longer than everything else.
         """
-        transfers, links = self.transfers, self._links
+        transfers = self.transfers
         if self._cache.loosened:
-            transfers.room_appeared(now)
-        for ended in links.take_ended() if links.ended else ():
-            transfers.end(ended, now)
-        everybody = transfers.adopt_orphans() or links.settle()
-        own = link.timers if link is not None and link.usable else None
-        if link is None or everybody or links.schedule.due_elsewhere(own, now):
-            flushed = links.usable
-        else:
-            flushed = [link] if link.usable else []
+            transfers.declined.room_appeared(now)
         offers = sends = False
-        for each in flushed:
+        for each in self._concerned(link, now):
             inbox, due = each.inbox, each.timers.due
             if inbox.answers or inbox.fresh or due[ACKNOWLEDGE] <= now:
                 transfers.requests.flush(each, now)
@@ -140,3 +132,14 @@ class Strategy(Generic[C]):
             self.offer(now)
         if sends:
             transfers.flush(now)
+
+    def _concerned(self, link: Link | None, now: int) -> list[Link]:
+        """The links that something may have to be sent over at the end of a step."""
+        links, stirred = self._links, self._links.settle()
+        for each in stirred:
+            if not each.usable:
+                self.transfers.end(each, now)
+        own = link.timers if link is not None and link.usable else None
+        if self.transfers.adopt_orphans() or link is None or stirred or links.schedule.due_elsewhere(own, now):
+            return links.usable
+        return [link] if link.usable else []

@@ -22,10 +22,6 @@ class Receipts:
     __slots__ = ("_base", "_bits", "_marks", "count")
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget every serial."""
         self._base = _NOWHERE
         self._bits = 0
         self._marks = (0, 0)

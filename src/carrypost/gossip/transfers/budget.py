@@ -27,80 +27,53 @@ _RUNS_BURST_S = 40.0
 
 
 class Budget:
-    """So many tokens a second, saved up for at most `burst_s` seconds."""
+    """So many tokens a second, saved up for at most `burst_s` seconds.
 
-    __slots__ = ("_full", "_rate", "_tokens", "_when")
+    It is kept as the moment at which it will be full again (the virtual scheduling of GCRA, ITU-T I.371), so that time
+    alone fills it.
+    """
+
+    __slots__ = ("_burst_us", "_full_us", "_token_us")
 
     def __init__(self, rate_per_s: float, burst_s: float = 2.0) -> None:
-        self._rate = rate_per_s / _SECOND_US
-        self._full = rate_per_s * burst_s
-        self._tokens = self._full
-        self._when = 0
+        self._token_us = _SECOND_US / rate_per_s
+        self._burst_us = burst_s * _SECOND_US
+        self._full_us = 0.0
+
+    def has(self, amount: float, now: int) -> bool:
+        """Whether so much is there; a bucket that is full always gives once."""
+        full_us = self._full_us
+        return full_us <= now or full_us + amount * self._token_us <= now + self._burst_us
 
     def take(self, amount: float, now: int) -> bool:
-        """Spend `amount` if it is there; a bucket that is full always gives once."""
-        if now > self._when:
-            self._tokens = min(self._full, self._tokens + (now - self._when) * self._rate)
-            self._when = now
-        if (self._tokens < amount and self._tokens < self._full) or self._tokens < 0:
+        """Spend `amount` if it is there."""
+        if not self.has(amount, now):
             return False
-        self._tokens -= amount
+        self._full_us = max(self._full_us, now) + amount * self._token_us
         return True
 
     def spend(self, amount: float, now: int, *, debt_s_max: float = 60.0) -> int:
         """Charge for what was done already; `take` refuses until the debt is paid. Returns when that will be."""
-        self.take(0, now)
-        self._tokens = max(self._tokens - amount, -debt_s_max * self._rate * _SECOND_US)
+        spent_us = max(self._full_us, now) + amount * self._token_us
+        self._full_us = min(spent_us, now + self._burst_us + debt_s_max * _SECOND_US)
         return self.above_us(0.0, now)
 
     def share(self, now: int) -> float:
         """What is there, as a part of what may be saved up; below 0: a debt."""
-        self.take(0, now)
-        return self._tokens / self._full
+        return 1 - max(0, self._full_us - now) / self._burst_us
 
     def above_us(self, share: float, now: int) -> int:
         """When so much will be there, if nothing is spent; now, if it is."""
-        missing = share * self._full - self._tokens
-        return now + math.ceil(missing / self._rate) if missing > 0 else now
-
-
-class Volume:
-    """How many frames and bytes a second a link may bring. One for both: all that comes is charged to it.
-
-    A budget each, kept as the moment at which it will be full again (the virtual scheduling of GCRA, ITU-T I.371): to
-    take from both is half the work of filling both up first, and this is done for everything that comes.
-    """
-
-    __slots__ = ("_burst_us", "_byte_us", "_bytes_full_us", "_frame_us", "_frames_full_us")
-
-    def __init__(self, frames_per_s: float, bytes_per_s: float, burst_s: float = 2.0) -> None:
-        self._burst_us = burst_s * _SECOND_US
-        self._frame_us, self._byte_us = _SECOND_US / frames_per_s, _SECOND_US / bytes_per_s
-        self._frames_full_us = self._bytes_full_us = 0.0
-
-    def take(self, frames: int, nbytes: int, now: int) -> bool:
-        """Spend so much if it is there; what is full always gives once."""
-        frames_us, bytes_us = self._frames_full_us, self._bytes_full_us
-        if frames_us < now:
-            frames_us = now
-        if bytes_us < now:
-            bytes_us = now
-        frames_after_us = frames_us + frames * self._frame_us
-        bytes_after_us = bytes_us + nbytes * self._byte_us
-        latest_us = now + self._burst_us
-        if (frames_after_us > latest_us and frames_us > now) or (bytes_after_us > latest_us and bytes_us > now):
-            return False
-        self._frames_full_us, self._bytes_full_us = frames_after_us, bytes_after_us
-        return True
+        return max(now, math.ceil(self._full_us - (1 - share) * self._burst_us))
 
 
 class Budgets:
     """What the neighbour may make this host do."""
 
-    __slots__ = ("answers", "common", "forgeries", "profiles", "runs", "tally", "volume")
+    __slots__ = ("_bytes", "_frames", "answers", "common", "forgeries", "profiles", "runs", "tally")
 
     def __init__(self, limits: Limits) -> None:
-        self.volume = Volume(limits.link_frames_per_s, limits.link_bytes_per_s)
+        self._frames, self._bytes = Budget(limits.link_frames_per_s), Budget(limits.link_bytes_per_s)
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
         """For learning its profiles."""
@@ -112,6 +85,10 @@ class Budgets:
         """What its frames led to, less what they cost beyond their price, since `take_tally` (`transfers.accounts`)."""
         self.common = 0
         """What it cost that is charged to all addresses together, and not to this one."""
+
+    def receive(self, frames: int, nbytes: int, now: int) -> bool:
+        """Charge for what came over the link. Returns False, and charges nothing, where it is too much."""
+        return self._frames.has(frames, now) and self._bytes.take(nbytes, now) and self._frames.take(frames, now)
 
     def credit(self, worth: int) -> None:
         """Credit what came from the neighbour by what it led to."""

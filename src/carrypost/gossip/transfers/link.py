@@ -95,8 +95,6 @@ class Link:
         """The name by which requests call it."""
         self.usable = False
         """Whether messages may be exchanged over it: changed by `Links`."""
-        self.begun_us = NEVER
-        """When it was first known that this contact has begun for the other side as well."""
         self.standing = STRANGER
         self.budgets = Budgets(settings.limits)
         self.timers = Timers(links.schedule)
@@ -104,6 +102,8 @@ class Link:
             self.timers, self.datagram_bytes_max, settings.window_bytes_max, stop_and_wait=stop_and_wait
         )  # fmt: skip
         self.beliefs: Beliefs | None
+        self.begun_us: int
+        """When it was first known that this contact has begun for the other side as well."""
         self.clear()
 
     # --- frames --------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Link:
     def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
         """Take frames that came inside another one, over another link."""
         if self._links.accounts.listens(self.peer, now, neighbour=self.usable):
-            self._links.stir()
+            self._links.stir(self)
             self.receive(frames, now)
         else:
             self._outputs.refuse("muted", self.peer, count=len(frames))
@@ -170,18 +170,14 @@ class Link:
             self._outputs.refuse(error.reason, self.peer)
             return True
         if self.begun_us == NEVER and kind not in _INTRODUCTIONS:
-            self.begun_us = now
+            self.begun(now)
         return new
 
     # --- the contact ---------------------------------------------------------------------------------------
 
-    def begin(self, now: int, *, answer: bool) -> None:
-        """A contact begins; `answer`: it has begun for the other side already."""
-        self.begun_us = now if answer else NEVER
-
     def begun(self, now: int) -> None:
         """Note that the contact has begun for the other side as well, unless that is known."""
-        if self.begun_us == NEVER:
+        if self.usable and self.begun_us == NEVER:
             self.begun_us = now
 
     def clear(self) -> None:
@@ -189,6 +185,7 @@ class Link:
         self.timers.cancel_all()
         self.inbox = Inbox()
         self.outbox.clear()
+        self.begun_us = NEVER
         self.known = 0
         """Slots of messages that the other side is known to have, or not to want."""
         self.served = 0
@@ -249,18 +246,7 @@ class Link:
 class Links:
     """The links of one host."""
 
-    __slots__ = (
-        "_by_peer",
-        "_stirred",
-        "accounts",
-        "ended",
-        "get",
-        "handlers",
-        "outputs",
-        "schedule",
-        "settings",
-        "usable",
-    )
+    __slots__ = ("_by_peer", "_stirred", "accounts", "get", "handlers", "outputs", "schedule", "settings", "usable")
 
     def __init__(self, settings: Settings, outputs: Outputs) -> None:
         self.settings, self.outputs = settings, outputs
@@ -275,9 +261,7 @@ class Links:
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
         taken together, as a list. One that returns False found nothing new."""
-        self.ended: list[Link] = []
-        """Links that were removed while they were usable: what they leave behind is cleared when the step ends."""
-        self._stirred = False
+        self._stirred: list[Link] = []
 
     def __len__(self) -> int:
         return len(self._by_peer)
@@ -294,9 +278,9 @@ class Links:
         self.schedule.add(link.timers)
 
     def remove(self, link: Link) -> None:
-        """Forget a link. Neighbours have ended their contact before; of another link that ends here, too."""
+        """Forget a link. If it is usable, what was under way over it ends with the step."""
         if link.usable:
-            self.ended.append(link)
+            self.stir(link)
         self.open(link, usable=False)
         del self._by_peer[link.peer]
         self.schedule.remove(link.timers)
@@ -306,19 +290,14 @@ class Links:
         link.usable = usable
         self.usable = [link for link in self if link.usable]
 
-    def stir(self) -> None:
-        """Have all links looked at when the step ends: something came over another one than it began with."""
-        self._stirred = True
+    def stir(self, link: Link) -> None:
+        """Have all links looked at when the step ends: this one, which it did not come over, received or ended."""
+        self._stirred.append(link)
 
-    def settle(self) -> bool:
-        """Return True if `stir` was called since the last call."""
-        stirred, self._stirred = self._stirred, False
+    def settle(self) -> list[Link]:
+        """Take the links that `stir` was called for since the last call."""
+        stirred, self._stirred = self._stirred, []
         return stirred
-
-    def take_ended(self) -> list[Link]:
-        """Take the links that were removed while they were usable."""
-        ended, self.ended = self.ended, []
-        return ended
 
     def close(self) -> None:
         """Let go of everything that refers back to the links: the host is done with them."""

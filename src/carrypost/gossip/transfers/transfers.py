@@ -21,14 +21,12 @@ from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
-    from carrypost.model.ids import MessageId
-    from carrypost.model.pattern import Entry
 
 
 class Transfers:
@@ -37,12 +35,12 @@ class Transfers:
     def __init__(self, ground: Ground, receptions: Receptions, rng: Random) -> None:
         self._links = ground.links
         self.wants = Wants(ground)
-        self._inbound = Inbound(ground, self.wants, receptions)
-        self._parcels = Parcels(ground, self.wants, self._inbound, receptions)
+        self.inbound = Inbound(ground, self.wants, receptions)
+        self._parcels = Parcels(ground, self.wants, self.inbound, receptions)
         self._transfer = Transfer(ground, rng)
         self.serving = Serving(ground, self._transfer)
-        self._declined = Declined(ground, self.wants)
-        self.requests = Requests(ground, self.wants, self._declined)
+        self.declined = Declined(ground, self.wants)
+        self.requests = Requests(ground, self.wants, self.declined)
         self._links.handlers.update(
             {
                 fr.WholeDescriptor: self._take_preamble,
@@ -57,25 +55,9 @@ class Transfers:
     def end(self, link: Link, now: int) -> None:
         """End the contact over a link; what it was asked for is asked of others who offer it."""
         others = self.wants.alternatives(link)
-        self._inbound.drop_link(link)
+        self.inbound.drop_link(link)
         link.clear()
         self.requests.released(others, now)
-
-    def interests_changed(self, entries: Sequence[Entry]) -> None:
-        """Match what is on its way again: these entries of the own profile are new, or gone."""
-        self._inbound.interests_changed(entries)
-
-    def look_again(self, messages: Collection[MessageId], now: int) -> None:
-        """Look soon at what neighbours offered, these messages above all: more is wanted than before."""
-        self._declined.look_again(messages, now)
-
-    def room_appeared(self, now: int) -> None:
-        """Look soon whether something that was declined finds room."""
-        self._declined.room_appeared(now)
-
-    def look(self, now: int) -> None:
-        """Look again at what was declined, if it is time."""
-        self._declined.tick(now)
 
     def repeat(self, link: Link, now: int) -> None:
         """Send and ask again what was lost."""
@@ -108,14 +90,14 @@ class Transfers:
 
     def _take_preamble(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int) -> None:
         if isinstance(frame, fr.HashList):
-            taken = self._inbound.hash_list(link, frame, now)
+            taken = self.inbound.hash_list(link, frame, now)
         else:
-            taken = self._inbound.descriptor(link, frame, now)
+            taken = self.inbound.descriptor(link, frame, now)
         if taken:
             self.requests.arrived(link, [frame.serial], now, last=False)
 
     def _take_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
-        if self._inbound.data(link, frame, now):
+        if self.inbound.data(link, frame, now):
             self.requests.arrived(link, [frame.serial], now, last=frame.last)
             link.inbox.progress_us = now
         elif frame.last:
