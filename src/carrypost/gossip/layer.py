@@ -164,18 +164,15 @@ def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
             LAYERS.add(kind.kind)
     return {
         name: [at for at, kind in enumerate(kinds) if getattr(kind, name) is not getattr(Layer, name)]
-        for name in vars(Layer)
+        for name, method in vars(Layer).items()
+        if callable(method) and not name.startswith("_")
     }
 
 
 class Layers:
     """The layers of one host, lowest first."""
 
-    __slots__ = (
-        "_all", "_checks", "_companions", "_confirmed", "_durable", "_finish", "_handlers", "_left", "_lost",
-        "_performed", "_published", "_rows", "_sessions", "_stored", "_take", "acknowledging", "announcing",
-        "finishing", "timed",
-    )  # fmt: skip
+    __slots__ = ("_all", "_handlers", "_of", "_stored", "acknowledging", "announcing", "finishing", "timed")
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
@@ -189,24 +186,14 @@ class Layers:
     def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         places = _overriding(tuple(map(type, layers)))
-        self._companions = [layers[at].companions for at in places["companions"]]
+        self._of = {name: [getattr(layers[at], name) for at in found] for name, found in places.items()}
+        """By name of a method: those of the layers that override it."""
         self.timed[:] = [layers[at] for at in places["expire"]]
-        self._take = [layers[at].take for at in places["take"]]
-        self._published = [layers[at].published for at in places["published"]]
-        self._sessions = [layers[at].check_session for at in places["check_session"]]
-        self._checks = [layers[at].check_work for at in places["check_work"]]
-        self._performed = [layers[at].performed for at in places["performed"]]
-        self._confirmed = [layers[at].confirmed for at in places["confirmed"]]
-        self._left = [layers[at].left for at in places["left"]]
-        self._finish = [layers[at].finish for at in places["finish"]]
-        self._rows = [layers[at].rows for at in places["rows"]]
-        self._durable = [layers[at].durable for at in places["durable"]]
-        self._lost = [layers[at].lost for at in places["lost"]]
-        self.announcing = bool(self._companions)
+        self.announcing = bool(self._of["companions"])
         """Whether any layer has frames that go beside announcements."""
-        self.finishing = bool(self._finish)
+        self.finishing = bool(self._of["finish"])
         """Whether any layer has something to do at the end of a step."""
-        self.acknowledging = bool(self._performed)
+        self.acknowledging = bool(self._of["performed"])
         """Whether any layer has something that works may acknowledge."""
         for layer in self._all:
             self._handlers.update(layer.handlers)
@@ -239,63 +226,63 @@ class Layers:
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Hand on whole messages; returns what the last layer does: those newly given to the application."""
-        for take in self._take:
+        for take in self._of["take"]:
             copies = take(copies)
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Tell of this node's own messages, which were admitted."""
-        for published in self._published:
+        for published in self._of["published"]:
             published(copies)
 
     def check_session(self, session: int) -> None:
         """Raise unless drafts may be kept for this session of programs."""
-        for check in self._sessions:
+        for check in self._of["check_session"]:
             check(session)
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
         """Raise what is wrong with a work before anything is done about it."""
-        for check in self._checks:
+        for check in self._of["check_work"]:
             check(drafts, acks)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
         """Acknowledge for a work, whose messages were sent."""
-        for performed in self._performed:
+        for performed in self._of["performed"]:
             performed(sent, acks, undoable=undoable)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Tell of what the application has."""
-        for confirmed in self._confirmed:
+        for confirmed in self._of["confirmed"]:
             confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Tell of copies that left, or (None) are not wanted here any more."""
-        for left in self._left:
+        for left in self._of["left"]:
             left(copies, reason)
 
     def finish(self, now: int) -> list[Draft]:
         """End the step; returns what is to be published."""
         drafts: list[Draft] = []
-        for finish in self._finish:
+        for finish in self._of["finish"]:
             drafts += finish(now)
         return drafts
 
     def companions(self, now: int) -> list[Frame]:
         """Frames that go beside an announcement."""
-        return [frame for companions in self._companions for frame in companions(now)]
+        return [frame for companions in self._of["companions"] for frame in companions(now)]
 
     def write(self, journal: Journal) -> None:
         """Put what changed in each layer into the batch that is being made."""
         serial = journal.serial
-        for rows in self._rows:
+        for rows in self._of["rows"]:
             if changed := rows(serial):
                 journal.update(changed)
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
-        for durable in self._durable:
+        for durable in self._of["durable"]:
             durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:
         """A batch could not be written; returns what layers take back."""
-        return [descriptor for lost in self._lost for descriptor in lost(serial, held)]
+        return [descriptor for lost in self._of["lost"] for descriptor in lost(serial, held)]
