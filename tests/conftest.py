@@ -36,9 +36,10 @@ settings.load_profile("dev")
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test stays; each run of the emulator would look through all of it for garbage."""
+    """Collect garbage seldom: what is there before the first test stays, and emulated runs are many and short."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -245,8 +246,9 @@ def city_bus() -> Scenario:
     return Scenario.load(calibration.SCENARIOS / "city_bus.toml")
 
 
-def test_city_bus_has_the_counts_and_means_of_table_i(city_bus: Scenario) -> None:
-    ours = calibration.means([calibration.statistics(city_bus, seed) for seed in calibration.SEEDS])
+@pytest.mark.parametrize("seeds", [calibration.SEEDS[:1], pytest.param(calibration.SEEDS, marks=pytest.mark.soak)])
+def test_city_bus_has_the_counts_and_means_of_table_i(city_bus: Scenario, seeds: Sequence[int]) -> None:
+    ours = calibration.means([calibration.statistics(city_bus, seed) for seed in seeds])
     published = calibration.PUBLISHED["city_bus"]
     for figure in (*calibration.HELD, "at once, at most", "activity sd", "contact sd"):
         assert ours[figure] == pytest.approx(published[figure], rel=calibration.TOLERANCE), figure

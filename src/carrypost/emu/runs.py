@@ -26,6 +26,8 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _STEPS_MIN = 200
 _STEP_US_MAX = 60_000_000
 _COLLECT_EVERY = 1_000_000
+_COLLECT_SELDOM = 100_000
+"""A program whose threshold is this high looks after its garbage itself."""
 
 
 def run(
@@ -99,9 +101,14 @@ def _collecting_seldom() -> Iterator[None]:
     """A run makes millions of objects and hardly a cycle: to look for those as often as usual takes a tenth of it.
 
     What was there before the run is not looked at during it. A program that froze what it has need not fear for that:
-    thawing is all or nothing, so nothing is frozen or thawed there.
+    thawing is all or nothing, so nothing is frozen or thawed there. A program that collects seldom by itself is left
+    alone: to collect before each of many short runs would take as long as they do.
     """
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    before = gc.get_threshold()
+    if before[0] >= _COLLECT_SELDOM:
+        yield
+        return
+    frozen = gc.get_freeze_count()
     gc.collect()
     if not frozen:
         gc.freeze()
