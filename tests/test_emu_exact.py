@@ -136,7 +136,6 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)  # noqa: S603 - our own code
     here = run(scenario, 7, out=tmp_path / "here.parquet").table
     assert out.read_bytes() == (tmp_path / "here.parquet").read_bytes()
-    assert run(scenario, 7).table.equals(here)
     assert not run(scenario, 8).table.equals(here)
 
 

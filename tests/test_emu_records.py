@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests import emulated
+from tests.forked import forked
 
 from carrypost import emu
 from carrypost.emu.engine.world import Progress
@@ -130,11 +133,33 @@ def test_a_signal_at_any_line_leaves_no_half_written_file(tmp_path: Path, name: 
     assert line > 20
 
 
+@pytest.fixture
+def thresholds() -> Iterator[None]:
+    """The test may change when garbage is collected."""
+    usual = gc.get_threshold()
+    yield
+    gc.set_threshold(*usual)
+
+
+@pytest.mark.usefixtures("thresholds")
 def test_what_a_program_froze_stays_frozen(tmp_path: Path) -> None:
+    gc.set_threshold(700)
     gc.freeze()
     frozen = gc.get_freeze_count()
     emu.run(made(tmp_path))
     assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.usefixtures("thresholds")
+@pytest.mark.parametrize(("before", "meanwhile"), [(700, 1_000_000), (99_999, 1_000_000), (100_000, 100_000)])
+def test_garbage_is_collected_seldom_during_a_run_and_as_before_after_it(
+    tmp_path: Path, before: int, meanwhile: int
+) -> None:
+    gc.set_threshold(before, 11, 12)
+    found = set()
+    emu.run(made(tmp_path), watch=lambda _: found.add(gc.get_threshold()))
+    assert found == {(meanwhile, 11, 12)}
+    assert gc.get_threshold() == (before, 11, 12)
 
 
 def test_a_run_that_fails_leaves_no_file(tmp_path: Path) -> None:
@@ -170,14 +195,14 @@ def test_a_record_that_cannot_be_written_or_read_is_named(tmp_path: Path, name: 
 @pytest.mark.parametrize("name", ["r.parquet", "r.jsonl"])
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     scene = tmp_path / "scene.toml"
-    scene.write_text('duration_s = 5000\n[nodes]\ncount = 9\n[[workload]]\nkind = "broadcast"\n')
+    scene.write_text('duration_s = 1000\n[nodes]\ncount = 9\n[[workload]]\nkind = "broadcast"\n')
     (tmp_path / "out").mkdir()
-    program = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
-        f"from carrypost import emu; emu.run({str(scene)!r}, out={str(tmp_path / 'out' / name)!r})"
+    code, _, told = forked(
+        ["emu", "run", str(scene), "--out", str(tmp_path / "out" / name)],
+        lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - ours
-    assert f"{name} cannot be written: File too large" in done.stderr
+    assert code == 1
+    assert f"{name} cannot be written: File too large" in told
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -339,6 +339,7 @@ def faulty(folder: Path, count: int = 12) -> str:
     return str(folder / "faulty.toml")
 
 
+@pytest.mark.soak  # A smaller run is in test_emu_exact.py.
 def test_the_same_scenario_and_seed_give_the_same_bytes_in_any_process(tmp_path: Path) -> None:
     path = faulty(tmp_path)
     program = "import sys; from carrypost import emu; emu.run(sys.argv[1], 5, out=sys.argv[2])"
