@@ -227,7 +227,7 @@ class Messaging(Layer):
         """Raise what is wrong with a work before anything is done about it."""
         for draft in drafts:
             self._topics.check_open(draft.destination, draft.ordering)
-        self.queues.check(drafts)
+        self.queues.manager.check(drafts)
         for ack in acks:
             self.sessions.check(ack, self.claims.number)
 

@@ -50,7 +50,8 @@ else's word is in the way of the manager's."""
 class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
     """An assignment in the store; fields may be appended with a default."""
 
-    destination: str
+    queue: str
+    """The address of the queue that it is of."""
     round: int
     until_us: int
     """When it is of no use any more."""
@@ -71,15 +72,15 @@ class Assignment(Subject):
     """One message of another node's queue that is this node's."""
 
     __slots__ = (
-        "_all", "before", "copy", "count", "destination", "doubtful", "instead", "lease_us", "message", "owed",
-        "place", "release_us", "demand", "round", "state", "until_us",
+        "_all", "before", "copy", "count", "doubtful", "instead", "lease_us", "message", "owed",
+        "place", "queue", "release_us", "demand", "round", "state", "until_us",
     )  # fmt: skip
 
-    def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
+    def __init__(self, everything: Assignments, message: MessageId, queue: str, until_us: int) -> None:
         self._all = everything
         self.message = message
-        self.destination = destination
-        """Of the queue: a dead letter's own is another."""
+        self.queue = queue
+        """Its address: the destination of a dead letter is another."""
         self.until_us = until_us
         self.round = 0
         self.demand = 0
@@ -105,17 +106,12 @@ class Assignment(Subject):
     @property
     def manager(self) -> NodeId:
         """The node whose queue it is of."""
-        return _manager_of(self.destination)
+        return _manager_of(self.queue)
 
     @property
     def key(self) -> Key:
         """What it is found by."""
         return self.manager, self.message
-
-    @property
-    def queue(self) -> str:
-        """The address of its queue."""
-        return self.destination
 
     # --- a tenure ------------------------------------------------------------------------------------------
 
@@ -211,20 +207,20 @@ class Assignments:
         """Know of it, and no more of what was known of the same message."""
         self._leave(made.key)
         self._all[made.key] = made
-        self._counts[made.destination] += 1
+        self._counts[made.queue] += 1
         return made
 
     def _leave(self, key: Key) -> None:
         known = self._all.pop(key, None)
         if known is not None:
-            self._counts[known.destination] -= 1
-            if not self._counts[known.destination]:
-                del self._counts[known.destination]
+            self._counts[known.queue] -= 1
+            if not self._counts[known.queue]:
+                del self._counts[known.queue]
 
     def has_room(self, destination: str, most: int) -> bool:
         """Whether a queue may assign one more; what it was given back, and has heard of, is forgotten for that."""
         if self._counts[destination] >= most:
-            theirs = [each for each in self._all.values() if each.destination == destination]
+            theirs = [each for each in self._all.values() if each.queue == destination]
             for each in [each for each in theirs if not each.stands and not each.owed]:
                 self.forget(each)
         return self._counts[destination] < most
@@ -325,9 +321,9 @@ class Assignments:
         return [self._restore(name, row) for name, row in self._table.read(stored)]
 
     def _restore(self, name: bytes, row: AssignmentRow) -> Assignment:
-        manager = _manager_of(row.destination)
+        manager = _manager_of(row.queue)
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
-        made = self._enter(Assignment(self, message, row.destination, row.until_us))
+        made = self._enter(Assignment(self, message, row.queue, row.until_us))
         for field in _FIELDS:
             setattr(made, field, getattr(row, field))
         made.doubtful = made.handed

@@ -259,9 +259,10 @@ class Demands:
         demand.give_back()
         return True
 
-    def heard(self, queue: Queue, node: NodeId, answer: Gone) -> None:
-        """Note that a receiver knew the numbers of assignments that ended without an answer."""
-        if (known := self._standing.get((queue.number, node, answer.demand))) is not None:
+    def heard(self, answer: Gone, node: NodeId) -> None:
+        """Forget assignments that ended without an answer, as their receiver had heard of them."""
+        queue = self._queues.get(address.queue(answer.queue, self._node))
+        if queue is not None and (known := self._standing.get((queue.number, node, answer.demand))) is not None:
             self._gaps.heard(known[1], answer.numbers)
             self.write(*known)
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.model.ids import NodeId
     from carrypost.mom.context import Context
-    from carrypost.mom.control import Item
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
@@ -54,7 +53,7 @@ class Manager:
         self._post = context.post
         self.declared = Declared(context)
         self._stock = Stock(context)
-        self._closed = Closed(context)
+        self.closed = Closed(context)
         self._gaps = Gaps(context.post)
         self.demands = Demands(context, self.declared, self._gaps)
         """Who asks for what is in the queues."""
@@ -67,7 +66,7 @@ class Manager:
     def due_us(self) -> int:
         """When `expire` has something to do."""
         stock = self._stock
-        parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self._closed
+        parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self.closed
         return min(each.due_us for each in parts)
 
     # --- queues --------------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ class Manager:
 
     def arrived(self, copy: Copy, now: int, refusal: str) -> None:
         """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
-        if copy.id in self._stock or copy.id in self._closed or self._holdings.is_confirmed(copy):
+        if copy.id in self._stock or copy.id in self.closed or self._holdings.is_confirmed(copy):
             return
         queue = self.declared.get(copy.descriptor.destination)
         if queue is None or refusal:
@@ -227,16 +226,14 @@ class Manager:
         letter = self._add(letters, copy, self._holdings.now_us)
         letter.round, letter.count = entry.round, entry.count  # Answers to this entry are none to the letter.
         letter.write()
-        self._closed.seal(entry)
+        self.closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def consume(self, entry: QueueEntry) -> None:
-        """Somebody is done with it."""
-        self.close(entry, control.DELIVERED, "")
-
-    def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
-        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that.
+    def close(
+        self, entry: QueueEntry, outcome: int = control.DELIVERED, reason: str = "", *, letter: bool = False
+    ) -> None:
+        """End an entry that was consumed, or failed; tell its author if it asked. `discard` drops the copy.
 
         `letter`: another queue of this node has the message from now on.
         """
@@ -251,12 +248,12 @@ class Manager:
             entry.owed |= OUTCOME
         entry.write()
         if entry.owed:
-            self._closed.add(entry, self._holdings.now_us)
+            self.closed.add(entry, self._holdings.now_us)
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
         queue = self.declared.numbered(entry.queue_number)
-        self._closed.discard(entry)
+        self.closed.discard(entry)
         if queue is None or entry.copy is None or not entry.copy.here:
             entry.owed = 0
             entry.delete()
@@ -274,13 +271,9 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None  # This life closed it.
-        self._closed.seal(entry)
+        self.closed.seal(entry)
         if copy.id not in self._stock:  # Else another queue has it.
-            self._closed.let_go(copy, reason)
-
-    def take_outcomes(self) -> list[Item]:
-        """What became of messages of this node, once."""
-        return self._closed.take_own()
+            self.closed.let_go(copy, reason)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
@@ -291,7 +284,7 @@ class Manager:
                     self._remove(entry)
                 else:
                     self.close(entry, control.FAILED, f"the manager lost it ({reason})")
-                    self._closed.seal(entry)
+                    self.closed.seal(entry)
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -319,12 +312,6 @@ class Manager:
 
     # --- what receivers say --------------------------------------------------------------------------------
 
-    def known(self, item: control.Gone, node: NodeId) -> None:
-        """Forget assignments that ended without an answer, as their receiver had heard of them."""
-        queue = self.declared.get(address.queue(item.queue, self._node))
-        if queue is not None:
-            self.demands.heard(queue, node, item)
-
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
         alive = self._stock.of(MessageId(item.message))
@@ -336,7 +323,7 @@ class Manager:
             return
         self._heard(entry)
         if isinstance(item, control.Acknowledge):
-            self.consume(entry)
+            self.close(entry)
             self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
@@ -373,7 +360,7 @@ class Manager:
             self._reminders.remind([entry for queue in self.declared for entry in queue.entries.values()], now)
         if self._gaps.due_us <= now:
             self._gaps.remind(now)
-        self._closed.sweep(now)
+        self.closed.sweep(now)
         if self._bounds.due_us <= now:
             self._bounds.expire(now)
         return over
@@ -389,7 +376,7 @@ class Manager:
         self.declared.restore(stored)
         self.demands.restore(stored, now)
         kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
-        self._closed.let_go_consumed(self._stock)
+        self.closed.let_go_consumed(self._stock)
         return kept
 
     def _restore(self, entry: QueueEntry, now: int) -> bool:
@@ -397,8 +384,8 @@ class Manager:
         entry.doubtful = entry.count > 0 and entry.receiver == self._node
         copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
-            self._closed.add(entry, now)
-            self._closed.seal(entry)
+            self.closed.add(entry, now)
+            self.closed.seal(entry)
             return False
         if copy is None or not copy.whole:
             if queue is not None:

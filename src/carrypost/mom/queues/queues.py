@@ -32,7 +32,7 @@ from carrypost.mom.queues.receiver import Receiver
 from carrypost.mom.queues.showing import Showing, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
@@ -154,7 +154,7 @@ class Queues:
             self.receiver.assigned(item, node, now)
         elif isinstance(item, control.Gone):
             if item.known:
-                self.manager.known(item, node)
+                self.manager.demands.heard(item, node)
             else:
                 self.receiver.gone(item, node, now)
         elif isinstance(item, control.Outcome):
@@ -186,7 +186,7 @@ class Queues:
 
     def finish(self, now: int) -> list[Draft]:
         """The end of a step: returns what is to be said to other nodes."""
-        for item in self.manager.take_outcomes():
+        for item in self.manager.closed.take_own():
             self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
         for copy in read:
@@ -265,7 +265,3 @@ class Queues:
             return Browsing(self._browsings.open(destination, manager, selector, now))
         queue = self.manager.declared.managed(destination)
         return Browsing(0, now, tuple(visible(queue, selector, self._limits, now)))
-
-    def check(self, sends: Iterable[Draft]) -> None:
-        """Raise what is wrong with messages to queues before anything is done about them."""
-        self.manager.check(sends)

@@ -259,7 +259,7 @@ class Receiver:
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""
-        self._want(made.destination)
+        self._want(made.queue)
         if made.demand >> LIFE_BITS != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
             self._withdraw(made.manager, queue, made.demand, now + REQUEST_US)
@@ -267,7 +267,7 @@ class Receiver:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.release_us == NEVER and not self.asks(made.destination):
+        elif made.release_us == NEVER and not self.asks(made.queue):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
@@ -281,7 +281,7 @@ class Receiver:
         receiving = self._open.get(demand)
         if (receiving is not None and receiving.destination != destination) or demand > self._demand:
             return False
-        if known is not None and known.destination == destination:
+        if known is not None and known.queue == destination:
             return True
         return destination in self._asked and self._assignments.has_room(destination, ASSIGNED_MAX)
 
@@ -302,7 +302,7 @@ class Receiver:
             return
         self._assignments.attach(assignment, copy)
         receiving = self._open.get(assignment.demand)
-        if receiving is not None and receiving.destination == assignment.destination:
+        if receiving is not None and receiving.destination == assignment.queue:
             self._give(receiving, assignment, copy)
         else:
             self._set_aside(assignment, copy)
@@ -334,7 +334,7 @@ class Receiver:
     def _forget_interest(self, destination: str) -> None:
         if destination not in self._interests or self._looks[destination] or self.asks(destination):
             return
-        if any(each.destination == destination and each.stands for each in self._assignments.all()):
+        if any(each.queue == destination and each.stands for each in self._assignments.all()):
             return
         self._deliveries.unsubscribe(self._interests.pop(destination))
 
@@ -391,10 +391,10 @@ class Receiver:
                 self._claims.withdraw(claim)
         self._forget_idle(assignment)
         self._assignments.forget(assignment)
-        self._forget_interest(assignment.destination)
+        self._forget_interest(assignment.queue)
 
     def _forget_idle(self, assignment: Assignment) -> None:
-        self._idle.get(assignment.destination, {}).pop(assignment, None)
+        self._idle.get(assignment.queue, {}).pop(assignment, None)
 
     def _look_ahead(self) -> None:
         now = self._holdings.now_us
@@ -417,9 +417,9 @@ class Receiver:
             self._claims.reserve(made.place)
             if not made.handed:
                 made.release_us = now + _IDLE_US
-            self._want(made.destination)
+            self._want(made.queue)
             if made.copy is not None:
-                self._idle.setdefault(made.destination, {})[made] = made.copy
+                self._idle.setdefault(made.queue, {})[made] = made.copy
         self._look_ahead()
 
 

@@ -79,7 +79,7 @@ class LocalTenure:
         """The consumer acknowledged it."""
         if self.stands:
             self._was = self.entry.state
-            self._manager.consume(self.entry)
+            self._manager.close(self.entry)
 
     def undone(self, count: int) -> None:
         """The commit that acknowledged it was lost."""
