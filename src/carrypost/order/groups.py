@@ -177,12 +177,12 @@ class Order(Layer):
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
         """Forget copies that waited and left the cache, or are wanted no more."""
-        for copy in copies if self._waiting.copies else ():
-            if copy.id in self._waiting.copies:
-                self._release(copy)
-                group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
-                if group is not None:
-                    group.discard(copy.descriptor)
+        waited = [copy for copy in copies if copy.id in self._waiting.copies] if self._waiting.copies else ()
+        for copy in waited:
+            group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
+            if group is not None:
+                group.discard(copy.descriptor)
+        self._release(waited)
 
     def registries(self, now: int) -> list[Registry]:
         """The sizes of the registries of all groups."""
@@ -277,18 +277,18 @@ class Order(Layer):
         if self._cache.memories.turned_away.get(ORDER):
             self._look_outside(self._holdings.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
-        for copy in copies if self._waiting.copies else ():
-            self._release(copy)
+        self._release(copies)
         self._passing += copies
         if expired:
             self._outputs.expire(expired)
             late = [copy for each in expired if (copy := get(each.id)) is not None]
-            for copy in late:
-                self._release(copy)
+            self._release(late)
             self._cache.mark_done(late)
 
-    def _release(self, copy: Copy) -> None:
-        if self._waiting.leave(copy) and self._cache.memories.turned_away.get(ORDER) and self._waiting.plenty:
+    def _release(self, copies: Sequence[Copy]) -> None:
+        """Let none of these wait any more. With room for others again, let come what was turned away."""
+        left = [copy for copy in copies if self._waiting.leave(copy)] if self._waiting.copies else ()
+        if left and self._cache.memories.turned_away.get(ORDER) and self._waiting.plenty:
             self._cache.reopen(ORDER, at_once=False)
 
     # --- the store -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ that is larger than the list everybody has earned one, and who came late would n
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -102,10 +102,8 @@ class Places:
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
         heard = [each for each in self._neighbours.values() if each.state is not SILENT]
-        addressed = [each for each in heard if each is to]
-        found = [each for each in heard if not each.driver_asserted and each is not to]
-        told = (each for each in heard if each.driver_asserted and each is not to)
-        return tuple([each.link.prefix for each in islice(chain(addressed, found, told), self.count)])
+        heard.sort(key=lambda each: (each is not to, each.driver_asserted))
+        return tuple([each.link.prefix for each in heard[: self.count]])
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: nobody waited for that long."""

@@ -305,4 +305,7 @@ class _MaskedSet:
         numbers = self.patterns.match(value)
         if numbers is None:
             return self.all
-        return reduce(or_, map(self._masks.__getitem__, numbers), 0)
+        mask = 0
+        for number in numbers:
+            mask |= self._masks[number]
+        return mask

@@ -140,6 +140,6 @@ class Strategy(Generic[C]):
             if not each.usable:
                 self.transfers.end(each, now)
         own = link.timers if link is not None and link.usable else None
-        if self.transfers.adopt_orphans() or link is None or stirred or links.schedule.due_elsewhere(own, now):
+        if self.transfers.wants.adopt_orphans() or link is None or stirred or links.schedule.due_elsewhere(own, now):
             return links.usable
         return [link] if link.usable else []

@@ -98,9 +98,7 @@ class Accounts:
     def listens(self, peer: str, now: int, *, neighbour: bool) -> bool:
         """Whether what comes from an address is to be read."""
         account = self._accounts.get(peer)
-        if account is None:
-            return neighbour or self._short_us <= now
-        return account.muted_us <= now and (neighbour or self._short_us <= now)
+        return (account is None or account.muted_us <= now) and (neighbour or self._short_us <= now)
 
     def muted_us(self, peer: str) -> int:
         """Until when an address is muted; in the past if it is not."""

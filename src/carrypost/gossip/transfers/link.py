@@ -263,9 +263,6 @@ class Links:
         taken together, as a list. One that returns False found nothing new."""
         self._stirred: list[Link] = []
 
-    def __len__(self) -> int:
-        return len(self._by_peer)
-
     def __iter__(self) -> Iterator[Link]:
         return iter(self._by_peer.values())
 
@@ -296,7 +293,9 @@ class Links:
 
     def settle(self) -> list[Link]:
         """Take the links that `stir` was called for since the last call."""
-        stirred, self._stirred = self._stirred, []
+        stirred = self._stirred
+        if stirred:
+            self._stirred = []
         return stirred
 
     def close(self) -> None:

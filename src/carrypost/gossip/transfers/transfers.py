@@ -65,14 +65,6 @@ class Transfers:
         if link.timers.due[REQUEST_AGAIN] <= now:
             self.requests.repeat(link, now)
 
-    def adopt_orphans(self) -> bool:
-        """Ask others for what somebody was asked for in vain. Returns True if there is anything."""
-        if not self.wants.orphaned:
-            return False
-        for other, handle in self.wants.orphans():
-            other.inbox.fresh.append(handle)
-        return True
-
     def flush(self, now: int) -> None:
         """Send what the windows of all links allow."""
         self._transfer.flush(self._links.usable, now)
