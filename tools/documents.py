@@ -350,7 +350,7 @@ _CONSTANTS = (
     ("purged.IDS_MAX", "ids that notices named, and that are not known here; those of who was silent longest go first"),
     ("purged.NODE_IDS_MAX", "of these, ids that one node named: its latest"),
     ("purged._SWEEP_US", "those that are out of date are looked for at most this often"),
-    ("invitations._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
+    ("memories._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
     ("offers._SHARE_WAIT_US", "a burst waits this long (at most `coalesce_s`) for others who may want it too"),
     ("requests._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),
     ("requests._ACK_DELAY_US", "else it is sent after this, or at the end of a burst"),

@@ -52,8 +52,8 @@ class Cache:
         """By slot, and by id: the copy that is here, or (its `here` is false) what is remembered of it."""
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
-        self.memories = Memories(settings.limits, self.copies)
         self.room = Room(settings, self.copies)
+        self.memories = Memories(settings.limits, self.copies, self.room)
         self.changed = False
         """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []

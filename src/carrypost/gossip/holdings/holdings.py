@@ -15,7 +15,6 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
-from carrypost.gossip.holdings.invitations import Invitations
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
@@ -45,7 +44,7 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_carried", "_handle", "_handled", "_hashes", "_invitations", "_journal", "_needed", "_seen",
+        "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
         "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "privilege", "purged",
         "watched", "withheld",
     )  # fmt: skip
@@ -55,7 +54,6 @@ class Holdings:
         self.privilege = bounded(privilege)
         """The privilege of a message, by the papers' rule or the application's own."""
         self.cache = Cache(settings)
-        self._invitations = Invitations(self.cache, settings.cache_messages_max)
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""
@@ -214,7 +212,7 @@ class Holdings:
 
     def invite(self) -> None:
         """Choose what was declined and, as it would find room, does not count as known when sets are compared next."""
-        invited, ended = self._invitations.choose()
+        invited, ended = self.cache.memories.invite()
         for copy in invited:
             self.index.mark_unknown(copy)
         for copy in ended:
@@ -367,7 +365,6 @@ class Holdings:
         released = self.cache.take_released()
         if released:
             self.index.release(released)
-            self._invitations.release(released)
             self.watched &= ~released
             if self.withheld & released:
                 self.withheld &= ~released

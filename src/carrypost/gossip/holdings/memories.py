@@ -6,30 +6,48 @@ and are not asked for before that owner reopens them, whatever room there is.
 
 The invariant is that both sets are disjoint and within `limits.seen_max` and `seen_bytes_max`: the memory with the
 earliest deadline is forgotten first.
+
+What was declined counts as known when sets are compared, or it would be offered in every contact. While there is room
+some that would find it are invited: left out of what is compared, so that a neighbour that has them offers them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from carrypost.config import Limits
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.deadlines import Deadlines
-from carrypost.gossip.slots import Members, mask_of
+from carrypost.gossip.holdings.room import Room
+from carrypost.gossip.slots import Members, bits, mask_of
+
+_INVITED_MIN = 256
+"""So many declined messages, if not as many as there are places, may be offered again after a review."""
+_INVITE_SCAN = 4096
+"""They are looked for among so many at a time."""
 
 
 class Memories:
     """The memories of one cache: bitsets of slots, whose copies the cache has."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_count", "_count_max", "_deadlines", "declined", "done", "turned_away")
+    __slots__ = (
+        "_bytes", "_bytes_max", "_copies", "_count", "_count_max", "_deadlines", "_invited", "_room", "_up_to",
+        "declined", "done", "turned_away",
+    )  # fmt: skip
 
-    def __init__(self, limits: Limits, copies: Sequence[Copy | None]) -> None:
+    def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room) -> None:
         self.done = self.declined = 0
         self.turned_away: dict[int, int] = {}
         """By owner."""
         self._count = self._bytes = 0
         self._count_max, self._bytes_max = limits.seen_max, limits.seen_bytes_max
         self._deadlines = Deadlines(copies)
+        self._copies, self._room = copies, room
+        self._invited = 0
+        """Declined slots that do not count as known."""
+        self._up_to = 0
+        """The first slot that is looked at by the next `invite`."""
 
     @property
     def waiting(self) -> int:
@@ -74,6 +92,7 @@ class Memories:
                 self._count -= 1
                 self._bytes -= len(copy.wire) or copy.descriptor.wire_bytes
         self.done, self.declined = self.done & keep, self.declined & keep
+        self._invited &= keep
         for owner, slots in self.turned_away.items():
             if slots:
                 self.turned_away[owner] = slots & keep
@@ -91,3 +110,30 @@ class Memories:
         reopened = self.turned_away.get(owner, 0) & slots
         self.turned_away[owner] = self.turned_away.get(owner, 0) & ~reopened
         return reopened
+
+    def invite(self) -> tuple[list[Copy], list[Copy]]:
+        """Choose what shall not count as known in the next review; returns it, and what shall again.
+
+        With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
+        some are chosen, and others the next time.
+        """
+        before, copies = self._invited, self._copies
+        self._invited = invited = self._chosen()
+        ended = [copy for slot in bits(before & ~invited) if (copy := copies[slot]) and (copy.whole or not copy.here)]
+        return [copy for slot in bits(invited) if (copy := copies[slot])], ended
+
+    def _chosen(self) -> int:
+        room, waiting = self._room, self.waiting
+        if not waiting or not room.fits(1, 0, interesting=False):
+            return 0
+        waiting = waiting >> self._up_to << self._up_to or waiting
+        most = max(_INVITED_MIN, room.messages_max - room.messages)
+        chosen: list[int] = []
+        for slot in islice(bits(waiting), _INVITE_SCAN):
+            copy = self._copies[slot]
+            self._up_to = slot + 1
+            if copy is not None and room.fits(1, copy.descriptor.length, interesting=False):
+                chosen.append(slot)
+                if len(chosen) >= most:
+                    break
+        return mask_of(chosen)

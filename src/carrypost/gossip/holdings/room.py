@@ -13,8 +13,7 @@ room has to be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from carrypost.config import Settings
 from carrypost.events import Reason
@@ -80,15 +79,8 @@ class Party(Usage):
             self.heap = None
 
 
-class Charge(NamedTuple):
-    """Whom the room of one copy is charged to."""
-
-    level: Usage
-    """Only while it may give way: pinned copies count in no level."""
-    author: Party | None
-    giver: Party | None
-    queues: Party | None
-    """If it is carried between nodes."""
+Charge = tuple[Usage, list[Party]]
+"""What the room of one copy is charged to: its level, unless it is pinned, and its parties."""
 
 
 class Room(Usage):
@@ -167,26 +159,24 @@ class Room(Usage):
         self.bytes += nbytes
         if not self._charging:
             return
-        level, author, giver, queues = self._charges[copy]
+        level, parties = self._charges[copy]
         if not copy.pins:
             level.add(0, nbytes)
-        for share, party in ((self._authors, author), (self._givers, giver), (self._queues, queues)):
-            if party is not None:
-                party.bytes += nbytes
-                if party.bytes > share.bytes_max:
-                    share.over.add(party)
+        for party in parties:
+            party.bytes += nbytes
+            if party.bytes > party.share.bytes_max:
+                party.share.over.add(party)
 
     def leave(self, copy: Copy) -> None:
         """Let a copy go; its pins do not hold it."""
         nbytes = copy.held_bytes
         self.add(-1, -nbytes)
         if self._charging:
-            level, *parties = self._charges.pop(copy)
+            level, parties = self._charges.pop(copy)
             if not copy.pins:
                 level.add(-1, -nbytes)
             for party in parties:
-                if party is not None:
-                    party.quit(nbytes)
+                party.quit(nbytes)
         copy.here = False
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
@@ -195,7 +185,7 @@ class Room(Usage):
             if not copy.here:
                 continue
             if self._charging and not copy.pins:
-                self._charges[copy].level.add(-1, -copy.held_bytes)
+                self._charges[copy][0].add(-1, -copy.held_bytes)
             copy.pins |= owner
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> bool:
@@ -216,30 +206,31 @@ class Room(Usage):
         if not self._charging:
             copy.rank = rank
             return
-        charge = self._charges[copy]
+        level, parties = self._charges[copy]
         if not copy.pins:
-            charge.level.add(-1, -copy.held_bytes)
+            level.add(-1, -copy.held_bytes)
         copy.rank = rank
-        self._charges[copy] = charge._replace(level=self._level(rank), queues=self._moved(copy, charge.queues))
+        self._charges[copy] = self._level(rank), self._moved(copy, parties)
         if not copy.pins:
             self._present(copy)
 
-    def _moved(self, copy: Copy, queues: Party | None) -> Party | None:
-        """The party of queues that a copy belongs to from now on, if any; `queues`: that of before."""
-        if self._shares and _between_nodes(copy):
-            return queues or self._queues.join(_QUEUES, copy)
-        if queues is not None:
-            queues.quit(copy.held_bytes)
-            queues.heap = None  # It would go on giving way there.
-        return None
+    def _moved(self, copy: Copy, parties: list[Party]) -> list[Party]:
+        """Return the parties of a copy that became wanted, or is only carried from now on; `parties`: of before."""
+        now = dict(self._payers(copy))
+        for party in parties:
+            if now.pop(party.share, None) is None:
+                party.quit(copy.held_bytes)
+                party.heap = None  # It would go on giving way there.
+                parties = [each for each in parties if each is not party]
+        return parties + [share.join(name, copy) for share, name in now.items()]
 
     def _present(self, copy: Copy) -> None:
         """Let a copy give way again."""
-        level, *parties = self._charges[copy]
+        level, parties = self._charges[copy]
         level.add(1, copy.held_bytes)
         self._heap.push(copy)
         for party in parties:
-            if party is not None and party.heap is not None:
+            if party.heap is not None:
                 party.heap.push(copy)
 
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
@@ -251,7 +242,7 @@ class Room(Usage):
         """
         self._start_charging()
         rank, interesting = copy.rank, copy.interesting
-        confined = self._confined(copy, messages, nbytes) if self._shares and not copy.own else None
+        confined = self._confined(copy, messages, nbytes)
         leaving: list[Copy] = []
         while True:
             lowest = self.lowest(rank) if confined is None else self._heap_of(confined).lowest()
@@ -270,14 +261,20 @@ class Room(Usage):
 
     def _confined(self, copy: Copy, messages: int, nbytes: int) -> Party | None:
         """The party at whose cost alone this copy may come in."""
-        author = self._authors.parties.get(copy.descriptor.author)
-        if author is not None and author.exceeds(messages, nbytes):
-            return author
-        giver = None if copy.giver is None else self._givers.parties.get(copy.giver)
-        if giver is not None and giver.exceeds(messages, nbytes):
-            return giver
-        queues = self._queues.parties.get(_QUEUES)
-        return queues if queues is not None and _between_nodes(copy) and queues.exceeds(messages, nbytes) else None
+        for share, name in self._payers(copy):
+            party = share.parties.get(name)
+            if party is not None and party.exceeds(messages, nbytes):
+                return party
+        return None
+
+    def _payers(self, copy: Copy) -> Iterator[tuple[Share, str | bytes]]:
+        """Yield the shares that a copy counts in, with the name of its party in each."""
+        if self._shares and not copy.own:
+            yield self._authors, copy.descriptor.author
+            if copy.giver is not None:
+                yield self._givers, copy.giver
+            if _between_nodes(copy):
+                yield self._queues, _QUEUES
 
     def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
         """Whether so much of a message that is not here, and of others between nodes, would take room from nobody.
@@ -312,7 +309,7 @@ class Room(Usage):
 
     def _heap_of(self, party: Party) -> Heap:
         if party.heap is None:
-            party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy]])
+            party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy][1]])
         return party.heap
 
     def _start_charging(self) -> None:
@@ -328,14 +325,7 @@ class Room(Usage):
         level = self._level(copy.rank)
         if not copy.pins:
             level.add(1, copy.held_bytes)
-        author = giver = queues = None
-        if self._shares and not copy.own:
-            author = self._authors.join(copy.descriptor.author, copy)
-            if copy.giver is not None:
-                giver = self._givers.join(copy.giver, copy)
-            if _between_nodes(copy):
-                queues = self._queues.join(_QUEUES, copy)
-        self._charges[copy] = Charge(level, author, giver, queues)
+        self._charges[copy] = level, [share.join(name, copy) for share, name in self._payers(copy)]
 
     def _level(self, rank: int) -> Usage:
         level = self._levels.get(rank >> CREATED_BITS)

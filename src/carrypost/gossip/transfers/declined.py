@@ -8,7 +8,7 @@ beside what each neighbour was asked for already: at once, and at most once a se
 What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.closed` of what was
 evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
 reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
-is compared (`holdings.invitations`), others at each review, and the neighbour offers them again.
+is compared (`holdings.memories`), others at each review, and the neighbour offers them again.
 
 This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
 a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
@@ -64,7 +64,10 @@ class Declined:
             reopened, self._cache.reopened = self._cache.reopened, set()
             self._recall(reopened)
         if self._links.usable and self._opens():
-            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+            self._look_soon(now)
+
+    def _look_soon(self, now: int) -> None:
+        self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def _opens(self) -> bool:
         """Whether anything that is waiting for room might find some; not whether it does."""
@@ -75,7 +78,7 @@ class Declined:
         """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
         self._recall(messages)
         if self._links.usable:
-            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+            self._look_soon(now)
 
     def _recall(self, messages: Collection[MessageId]) -> None:
         """Look again at these, of which nothing may be remembered: who offered them is known by closed handles."""
@@ -96,7 +99,7 @@ class Declined:
         self._wants.decline(link, entry)
         candidate = self._candidate(entry)
         if candidate is not None and self._fits(link, candidate, 0, 0):
-            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+            self._look_soon(now)
 
     def tick(self, now: int) -> None:
         """Look again, if it is time."""
@@ -125,23 +128,19 @@ class Declined:
 
     def _candidates(self, link: Link) -> list[Candidate]:
         """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
-        inbox, cache = link.inbox, self._cache
+        inbox, get = link.inbox, self._cache.get
+        offered = dict(inbox.declined)
+        for handle, entry in inbox.closed.items() if self._cache.declined else ():
+            copy = get(entry.message)
+            if copy is not None and not (copy.here or copy.finished or handle in inbox.wants):
+                offered.setdefault(handle, entry)
         found: list[Candidate] = []
-        for handle, entry in list(inbox.declined.items()):
+        for handle, entry in offered.items():
             candidate = self._candidate(entry)
             if candidate is not None:
                 found.append(candidate)
             else:
-                del inbox.declined[handle]
-        if cache.declined:
-            get = cache.get
-            for handle, entry in inbox.closed.items():
-                copy = get(entry.message)
-                if copy is None or copy.here or copy.finished or handle in inbox.declined or handle in inbox.wants:
-                    continue
-                candidate = self._candidate(entry)
-                if candidate is not None:
-                    found.append(candidate)
+                inbox.declined.pop(handle, None)
         found.sort(key=_RANK, reverse=True)
         return found
 
@@ -204,8 +203,8 @@ class Declined:
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Whether there may be room beside so much that is on its way, at the latest if others give way."""
         rank, interesting, lacking, entry = candidate
-        cache = self._cache
-        if (copy := cache.get(entry.message)) and cache.memories.is_turned_away(copy):
+        cache, copy = self._cache, self._cache.get(entry.message)
+        if copy is not None and cache.memories.is_turned_away(copy):
             return False
         messages, nbytes = messages + 1, nbytes + lacking
         if cache.room.fits(messages, nbytes, interesting=interesting):
@@ -215,7 +214,6 @@ class Declined:
             messages, nbytes, rank, interesting=interesting
         ):
             return False
-        copy = cache.get(entry.message)
         return copy is None or not cache.room.shared_out(copy, 1, lacking)
 
 

@@ -50,25 +50,12 @@ class Inspection:
         self._plain = lifetime_s is None and not self._signed
         """Whether there is nothing dear to be asked of a message: neither a signature, nor how long it lives."""
 
-    def plainly_wanted(self, found: Descriptor, entry: OfferEntry, now: int) -> bool:
-        """Whether `inspect` would say that it is wanted here, as far as that is easily seen; it raises nothing.
-
-        Where messages are signed, nothing is plain.
-        """
-        deadline_us = found.deadline_us
-        return (
-            self._plain
-            and self._sized(found)
-            and found.length == entry.length
-            and found.id == entry.message
-            and (deadline_us is None or deadline_us > now)
-            and found.created_us <= now + self._skew_us
-            and found.author != self._author
-            and type(found.author) is str
-            and found.small
-            and self._own.wants(found)
-            and not (self._purges and self.is_purged(found, now))
-        )
+    def plainly_wanted(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
+        """Whether it is small and wanted here, as far as that costs little; why it is not is left to `inspect`."""
+        try:
+            return self._plain and found.small and self.inspect(found, entry, link, now)
+        except RemoteError:
+            return False
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
@@ -140,13 +127,6 @@ class Inspection:
         except ForgeryError:
             link.budgets.forgeries.spend(1, now)
             raise
-
-    def _sized(self, found: Descriptor) -> bool:
-        try:
-            self._check_sizes(found)
-        except LimitError:
-            return False
-        return True
 
     def _check_sizes(self, found: Descriptor) -> None:
         limits, attributes, wire_bytes = self._limits, found.attributes, found.wire_bytes

@@ -63,7 +63,7 @@ class Parcels:
                 roomy
                 and want.requested
                 and known(descriptor.id) is None
-                and plainly_wanted(descriptor, want.entry, now)
+                and plainly_wanted(descriptor, want.entry, link, now)
                 and (descriptor.codec is _BLANK if body is None else len(body) == descriptor.length)
             ):
                 want.requested = 0  # Should it come twice in one burst, the second goes the long way.
