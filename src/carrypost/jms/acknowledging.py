@@ -120,7 +120,7 @@ class AutoAcknowledging(_Automatic):
         """Acknowledge it in the next turn, with all that were consumed in this one."""
         if not self._leases:
             asyncio.get_running_loop().call_soon(self.flush)
-        super().consumed(handed)
+        self._leases[handed.number] = handed.lease_us
 
 
 class DupsOkAcknowledging(_Automatic):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.jms.durations import Duration, in_seconds, seconds
@@ -90,8 +90,8 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
 
-    async def _receive(self, timeout: Duration | None, kind: type | None) -> Message | None:
-        return await self._intake.receive(None if timeout is None else seconds(timeout, "a timeout"), kind)
+    def _receive(self, timeout: Duration | None, kind: type | None) -> Coroutine[Any, Any, Message | None]:
+        return self._intake.receive(None if timeout is None else seconds(timeout, "a timeout"), kind)
 
     # --- listening -----------------------------------------------------------------------------------------
 

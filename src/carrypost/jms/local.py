@@ -32,6 +32,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
 from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -130,7 +131,7 @@ class LocalProvider(Provider):
 
     def _tell_handed(self, handed: Handed) -> None:
         session = self._consumers.get(handed.consumer)
-        if session is not None:  # Who closed meanwhile gave back what was not told.
+        if session is not None:  # A consumer that closed meanwhile gave back what was not told.
             self._programs[self._sessions[session]].take(handed)
 
     def _tell_given_up(self, event: GivenUp) -> None:
@@ -187,14 +188,14 @@ class LocalProvider(Provider):
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
         with self._command():
-            number = self._host().messaging.connect(self.now_us(), client=client)
+            number = self._messaging.connect(self.now_us(), client=client)
         self._programs[number], self._clients[number] = program, client
         return number
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions."""
         with self._command():
-            self._host().messaging.disconnect(connection, self.now_us(), unread=unread)
+            self._messaging.disconnect(connection, self.now_us(), unread=unread)
         del self._programs[connection], self._clients[connection]
         for session in [number for number, of in self._sessions.items() if of == connection]:
             self._forget(session)
@@ -202,14 +203,14 @@ class LocalProvider(Provider):
     async def open_session(self, connection: int) -> int:
         """One more session."""
         with self._command():
-            number = self._host().messaging.open_session(connection, self.now_us())
+            number = self._messaging.open_session(connection, self.now_us())
         self._sessions[number] = connection
         return number
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session."""
         with self._command():
-            self._host().messaging.close_session(session, self.now_us(), unread=unread)
+            self._messaging.close_session(session, self.now_us(), unread=unread)
         self._forget(session)
 
     def _forget(self, session: int) -> None:
@@ -220,7 +221,7 @@ class LocalProvider(Provider):
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again."""
         with self._command():
-            return self._host().messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
+            return self._messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class LocalProvider(Provider):
         """Open a consumer."""
         number = self._next()
         with self._command():
-            consumer = self._host().messaging.consume(number, session, asked, self.now_us())
+            consumer = self._messaging.consume(number, session, asked, self.now_us())
         answer = self._answer(number)
         self._consumers[consumer] = session
         try:
@@ -245,7 +246,7 @@ class LocalProvider(Provider):
         """A consumer takes so much more."""
         if consumer in self._consumers:
             with self._command():
-                self._host().messaging.credit(consumer, messages, nbytes, self.now_us())
+                self._messaging.credit(consumer, messages, nbytes, self.now_us())
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
@@ -254,11 +255,11 @@ class LocalProvider(Provider):
     def _close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         if self._consumers.pop(consumer, None) is not None:
             with self._command():
-                self._host().messaging.close_consumer(consumer, self.now_us(), unread=unread)
+                self._messaging.close_consumer(consumer, self.now_us(), unread=unread)
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""
-        await self._answered(lambda number, now: self._host().messaging.unsubscribe(number, client, name, now))
+        await self._answered(lambda number, now: self._messaging.unsubscribe(number, client, name, now))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message."""
@@ -267,34 +268,32 @@ class LocalProvider(Provider):
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """Make dead letters of messages."""
-        await self._answered(
-            lambda number, now: self._host().messaging.release(number, session, numbers, now, dead=True)
-        )
+        await self._answered(lambda number, now: self._messaging.release(number, session, numbers, now, dead=True))
 
     async def retry(self, session: int, number: int) -> int:
         """Count a message once more."""
-        return await self._answered(lambda command, now: self._host().messaging.retry(command, session, number, now))
+        return await self._answered(lambda command, now: self._messaging.retry(command, session, number, now))
 
     def go_on(self, session: int) -> None:
         """A session takes more."""
         if session in self._sessions:
             with self._command():
-                self._host().messaging.go_on(session, self.now_us())
+                self._messaging.go_on(session, self.now_us())
 
     # --- queues --------------------------------------------------------------------------------------------
 
     async def declare(self, asked: Declare) -> str:
         """Manage a queue."""
-        return await self._answered(lambda number, now: self._host().messaging.declare(number, asked, now))
+        return await self._answered(lambda number, now: self._messaging.declare(number, asked, now))
 
     async def end_queue(self, destination: str) -> None:
         """End a queue of this node."""
-        await self._answered(lambda number, now: self._host().messaging.end_queue(number, destination, now))
+        await self._answered(lambda number, now: self._messaging.end_queue(number, destination, now))
 
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue."""
         with self._command():
-            found = self._host().messaging.browse(session, destination, selector, self.now_us())
+            found = self._messaging.browse(session, destination, selector, self.now_us())
         if found.descriptors is None:
             self._browsings[found.number] = session
         return found
@@ -302,16 +301,16 @@ class LocalProvider(Provider):
     async def remember_request(self, correlation: str, deadline_us: int) -> None:
         """Note that a request is about to be sent."""
         await self._answered(
-            lambda number, now: self._host().messaging.remember_request(number, correlation, deadline_us, now)
+            lambda number, now: self._messaging.remember_request(number, correlation, deadline_us, now)
         )
 
     async def forget_request(self, correlation: str) -> None:
         """A request needs no note any more."""
-        await self._answered(lambda number, now: self._host().messaging.forget_request(number, correlation, now))
+        await self._answered(lambda number, now: self._messaging.forget_request(number, correlation, now))
 
     async def open_requests(self) -> tuple[OpenRequest, ...]:
         """The requests that have no reply yet."""
-        return self._host().messaging.open_requests()
+        return self._messaging.open_requests()
 
     # --- works ---------------------------------------------------------------------------------------------
 
@@ -322,7 +321,7 @@ class LocalProvider(Provider):
     async def followed(self, message: MessageId) -> Followed | None:
         """A message of this node that is followed."""
         with self._command():
-            return self._host().messaging.followed(message, self.now_us())
+            return self._messaging.followed(message, self.now_us())
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""
@@ -332,7 +331,7 @@ class LocalProvider(Provider):
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget drafts, and let messages come again."""
         with self._command():
-            return self._host().messaging.rollback(session, self.now_us(), unread=unread)
+            return self._messaging.rollback(session, self.now_us(), unread=unread)
 
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Carry out a work."""
@@ -355,11 +354,11 @@ class LocalProvider(Provider):
 
     async def bind(self, asked: Bind) -> None:
         """Let a name stand for a destination, or make a context."""
-        await self._answered(lambda number, now: self._host().messaging.bind(number, asked, now))
+        await self._answered(lambda number, now: self._messaging.bind(number, asked, now))
 
     async def unbind(self, name: str, context: bool) -> None:
         """Let a name go, or a context."""
-        await self._answered(lambda number, now: self._host().messaging.unbind(number, name, now, context=context))
+        await self._answered(lambda number, now: self._messaging.unbind(number, name, now, context=context))
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
         """What a name stands for."""
@@ -367,7 +366,7 @@ class LocalProvider(Provider):
         while True:
             try:
                 with self._command(patient=True):
-                    return self._host().messaging.lookup(name, self.now_us(), kind=kind)
+                    return self._messaging.lookup(name, self.now_us(), kind=kind)
             except NameNotFoundException:
                 left_s = ends_s - self._loop.time()
                 if left_s <= 0:
@@ -386,7 +385,7 @@ class LocalProvider(Provider):
     async def entries(self, context: str) -> list[Binding]:
         """What stands in a context."""
         with self._command(patient=True):
-            return self._host().messaging.entries(context, self.now_us())
+            return self._messaging.entries(context, self.now_us())
 
     def _next(self) -> int:
         self._number += 1
@@ -403,6 +402,10 @@ class LocalProvider(Provider):
         if self._ended:
             raise IllegalStateException(self._ended)
         return self._drive.host
+
+    @property
+    def _messaging(self) -> MessagingCommands:
+        return self._host().messaging
 
     def _command(self, *, patient: bool = False) -> _Command:
         """A step of the host, after which it is drained; `patient`: nobody waits for that."""
