@@ -139,19 +139,7 @@ _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kin
 class Record:
     """The event log of one run, by columns."""
 
-    __slots__ = (
-        "run",
-        "t_us",
-        "kind",
-        "node",
-        "peer",
-        "message",
-        "source",
-        "hops",
-        "size",
-        "detail",
-        "attrs",
-    )
+    __slots__ = ("run", "t_us", *(column.name for column in SCHEMA[2:]))
 
     def __init__(self, run: str = "") -> None:
         self.run = run

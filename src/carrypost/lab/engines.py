@@ -1,16 +1,18 @@
 """Where the work of a stage is done: on Spark, a task for each piece, or here, one piece after the other.
 
 Stages give an engine a function and what to call it with, and get what it answers, in order; so both engines do the
-same work, and neither sees a row of it. Spark is started when there is something to do, and once for all stages that
-share an engine.
+same work, and neither sees a row of it. The first error of carrypost that a piece ends with is raised. Spark is started
+when there is something to do, and once for all stages that share an engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from carrypost.errors import CarrypostError
 from carrypost.lab.spark.session import SparkOptions, needs_extra, session
 
 if TYPE_CHECKING:
@@ -23,17 +25,13 @@ Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 
 
-def _unwatched(_: int, __: int) -> None:
-    pass
-
-
 class LocalEngine:
     """This process."""
 
     name: EngineName = "local"
 
     def each(
-        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
         """Return what a function answers to each piece, one after the other."""
         del name
@@ -62,14 +60,27 @@ class SparkEngine:
         return self._spark
 
     def each(
-        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
         """Return what a function answers to each piece, in their order: one job, a task for each, seen as `name`."""
         from carrypost.lab.spark.jobs import collected  # noqa: PLC0415 - loaded only where Spark is
 
         if not pieces:
             return []
-        return collected(self.start(), name, do, pieces, lambda done: watch(done, len(pieces)))
+        found: list[Answer] = []
+        for answer in collected(self.start(), name, partial(_tried, do), pieces, lambda done: watch(done, len(pieces))):
+            if isinstance(answer, CarrypostError):
+                raise answer
+            found.append(answer)
+        return found
+
+
+def _tried(do: Callable[[Piece], Answer], piece: Piece) -> Answer | CarrypostError:
+    """A task: an error is an answer, for Spark would tell it as one of its own."""
+    try:
+        return do(piece)
+    except CarrypostError as error:
+        return error
 
 
 Engine = LocalEngine | SparkEngine
@@ -79,8 +90,5 @@ Engine = LocalEngine | SparkEngine
 @contextmanager
 def opened(options: SparkOptions | None) -> Iterator[Engine]:
     """An engine while the block lasts: Spark, or without options of Spark this process."""
-    if options is None:
-        yield LocalEngine()
-        return
     with ExitStack() as ending:
-        yield SparkEngine(options, ending)
+        yield LocalEngine() if options is None else SparkEngine(options, ending)

@@ -155,16 +155,14 @@ def manifest(folder: Path) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def scenarios(file: Path) -> set[str]:
-    """The scenarios in a Parquet file; of most groups of rows its statistics tell."""
-    read = pq.ParquetFile(file)
-    found: set[str] = set()
-    for index in range(read.num_row_groups):
-        group = read.metadata.row_group(index)
-        place = read.schema_arrow.get_field_index("scenario")
-        known = group.column(place).statistics
-        if known is not None and known.has_min_max and known.min == known.max:
-            found.add(known.min)
+def texts_in(file: Path, column: str) -> list[str]:
+    """The texts of a column of a Parquet file, each once; of most groups of rows its statistics tell."""
+    read = pq.ParquetFile(file, read_dictionary=[column])
+    place, found = read.schema_arrow.get_field_index(column), dict[str, None]()
+    for group in range(read.num_row_groups):
+        told = read.metadata.row_group(group).column(place).statistics
+        if told is not None and told.has_min_max and told.min == told.max:
+            found[told.min] = None
         else:
-            found |= set(pc.unique(read.read_row_group(index, ["scenario"])["scenario"]).to_pylist())
-    return found
+            found |= dict.fromkeys(pc.unique(read.read_row_group(group, [column])[column]).to_pylist())
+    return list(found)

@@ -29,7 +29,7 @@ ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
 ATTRS = pa.map_(pa.string(), pa.string())
 _TYPES = {"float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
-_CODES = pa.dictionary(pa.int32(), pa.string())
+CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 def _schema(texts: pa.DataType) -> pa.Schema:
@@ -39,7 +39,7 @@ def _schema(texts: pa.DataType) -> pa.Schema:
 
 ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
-_ENCODED = _schema(_CODES)
+_ENCODED = _schema(CODES)
 _STATISTICS = ["run", "t", "kind"]
 """By which readers skip row groups, and know which run a file is of; the footer names it, too, for people."""
 
@@ -245,7 +245,7 @@ def _batch(record: Record) -> pa.RecordBatch:
     arrays = [run, pa.array(np.fromiter(record.t_us, np.int64, count) / MICROSECONDS)]
     for field in list(_ENCODED)[2:]:
         values = getattr(record, field.name)
-        if field.type == _CODES:
+        if field.type == CODES:
             arrays.append(pa.array(values, pa.string()).dictionary_encode())
         elif field.type == ATTRS:
             arrays.append(_attrs(values))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Ints
-from carrypost.emu.records.files import ATTRS, table_of
+from carrypost.emu.records.files import ATTRS, CODES, table_of
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Record
@@ -56,11 +56,8 @@ class Log:
 
     def attr(self, name: str) -> dict[int, str]:
         """By row, the value of an attribute, where there is one."""
-        keys, items, offsets = self.attrs.keys, self.attrs.items, self.attrs.offsets.to_numpy()
-        at = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
-        at = at[(at >= offsets[0]) & (at < offsets[-1])]  # The array may be a part of a longer one.
-        rows = np.searchsorted(offsets, at, side="right") - 1
-        return dict(zip(rows.tolist(), items.take(pa.array(at)).to_pylist(), strict=True))
+        rows, at = entries(self.attrs, name)
+        return dict(zip(rows.tolist(), self.attrs.items.take(pa.array(at)).to_pylist(), strict=True))
 
     def attr_us(self, name: str) -> Ints:
         """For every row, an attribute in seconds as whole microseconds; -1 where there is none."""
@@ -114,7 +111,7 @@ def log_of(record: pa.Table | Record) -> Log:
         detail=detail,
         hops=_numbers(table["hops"]),
         size=_numbers(table["size"]),
-        attrs=_combined(table["attrs"].cast(ATTRS), ATTRS),
+        attrs=combined(table["attrs"].cast(ATTRS), ATTRS),
     )
 
 
@@ -135,7 +132,7 @@ def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
     """Numbers for the texts of some columns, and the texts that they stand for."""
     texts = [_texts(column) for column in columns]
     joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
-    encoded = _combined(joined.dictionary_encode(), pa.dictionary(pa.int32(), pa.string()))
+    encoded = combined(joined.dictionary_encode().unify_dictionaries(), CODES)
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     edges = np.cumsum([len(column) for column in texts])[:-1]
     return np.split(codes, edges), encoded.dictionary.to_pylist()
@@ -154,8 +151,14 @@ def _numbers(column: pa.ChunkedArray) -> Ints:
     return found
 
 
-def _combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    if not column.num_chunks:
-        return pa.array([], kind)
-    combined = column.unify_dictionaries().combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+def combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column in one piece."""
+    return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
+
+
+def entries(maps: pa.MapArray, name: str) -> tuple[Ints, Ints]:
+    """Which rows have an entry of this name, and where it is among all entries."""
+    offsets = maps.offsets.to_numpy()
+    at = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
+    at = at[(at >= offsets[0]) & (at < offsets[-1])]  # The array may be a part of a longer one.
+    return np.searchsorted(offsets, at, side="right") - 1, at

@@ -85,7 +85,7 @@ def _facts(positions: Path, count: int, engine: Engine, rules: Rules, told: list
 
 
 def _scenarios(path: Path, table: Table) -> set[str]:
-    return set().union(*map(folders.scenarios, folders.parquet_files(path, table)))
+    return {name for file in folders.parquet_files(path, table) for name in folders.texts_in(file, "scenario")}
 
 
 def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.errors import CarrypostError
 from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine
@@ -70,30 +69,24 @@ def make(
         for number, scenario in enumerate(scenarios)
     ]
     try:
-        for error in engine.each("statistics of contacts", told, orders):
-            if error is not None:
-                raise error
-        with kept.Appending(target, list(TABLES)) as appending:
+        engine.each("statistics of contacts", told, orders)
+        with kept.appending(target, list(TABLES)) as append:
             for order in orders:
-                appending.append(order.scenario, "", kept.read(Path(order.target)))
+                append(order.scenario, "", kept.read(Path(order.target)))
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def told(order: Order) -> CarrypostError | None:
-    """A task: the tables of a scenario, in their file; what is wrong with its files, where something is."""
-    try:
-        places = _rows(order.positions, order.scenario, ["node", "t"])
-        stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
-        rows = _rows(order.contacts, order.scenario, ["a", "b", "start", "end"])
-        times = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
-        met = Meetings(rows["a"], rows["b"], *times)
-        columns = {table: of(met, stays, order.window_us) for table, of in TABLES.items()}
-        found = {table.name: made(table, order.scenario, each) for table, each in columns.items()}
-        kept.write(Path(order.target), found)
-    except CarrypostError as error:
-        return error
-    return None
+def told(order: Order) -> None:
+    """A task: the tables of a scenario, in their file."""
+    places = _rows(order.positions, order.scenario, ["node", "t"])
+    stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
+    rows = _rows(order.contacts, order.scenario, ["a", "b", "start", "end"])
+    times = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
+    met = Meetings(rows["a"], rows["b"], *times)
+    columns = {table: of(met, stays, order.window_us) for table, of in TABLES.items()}
+    found = {table.name: made(table, order.scenario, each) for table, each in columns.items()}
+    kept.write(Path(order.target), found)
 
 
 def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:

@@ -222,7 +222,7 @@ def _own(request: IngestRequest, table: Table) -> None:
     with suppress(LocalError):  # What is there and cannot be read is replaced.
         for file in folders.parquet_files(folder, table):
             with suppress(OSError, pa.ArrowException):
-                there |= folders.scenarios(file)
+                there.update(folders.texts_in(file, "scenario"))
     for other in sorted(there - {request.scenario}):
         raise LocalError(f"{folder} holds the scenario {other!r}; choose another --out, or the same --scenario")
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from itertools import accumulate
 from pathlib import Path
@@ -63,7 +63,12 @@ class _Block(NamedTuple):
 
 def ingest(spark: SparkSession, work: Work) -> Ingested:
     """Read, assemble and write."""
-    with _scratch(work.folder) as scratch, _persisted() as keep:
+    with _scratch(work.folder) as scratch, ExitStack() as ending:
+
+        def keep(frame: DataFrame) -> DataFrame:
+            ending.callback(frame.persist().unpersist)
+            return frame
+
         work.told("unpacking", 0.0)
         plain = [sources.unpacked(path, scratch) for path in work.paths]
         blocks = [
@@ -100,21 +105,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield hidden
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
-
-
-@contextmanager
-def _persisted() -> Iterator[Callable[[DataFrame], DataFrame]]:
-    kept: list[DataFrame] = []
-
-    def keep(frame: DataFrame) -> DataFrame:
-        kept.append(frame.persist())
-        return frame
-
-    try:
-        yield keep
-    finally:
-        for frame in kept:
-            frame.unpersist()
 
 
 def _notes(frame: DataFrame) -> list[str]:

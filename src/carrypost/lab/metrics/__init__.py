@@ -16,7 +16,7 @@ from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.dissemination import Delivered, Spread
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
-from carrypost.lab.metrics.presence import Presence, of_meetings, of_stays
+from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import Rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.DELAY_SPREAD: Family(Delays.of, causal.delays),
         f.DELAY_CDF: Family(Delays.of, causal.delay_cdf),
         f.DELAY_GRID: Family(Delays.of, causal.delay_grid),
-        f.REGISTRIES: Family(presence.registries_part, presence.registries),
+        f.REGISTRIES: Family(presence.registries_part, presence.timed),
         f.REGISTRY_SIZES: Family(presence.registry_sizes_part, presence.registry_sizes),
         f.BARRIERS: Family(dissemination.barriers_part, Tally.columns),
         f.DELIVERY: Family(Delivered.of, dissemination.delivery),
@@ -46,14 +46,16 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.SPREAD: Family(Spread.of, dissemination.spread),
         f.THROUGHPUT: Family(dissemination.throughput_part, dissemination.throughput),
         f.TRAFFIC: Family(presence.traffic_part, Tally.columns),
-        f.TIMELINE: Family(presence.timeline_part, presence.timeline),
-        f.CONTACT_SUMMARY: Family(Presence.of, of_meetings(statistics.contact_summary)),
-        f.CONTACT_CDF: Family(Presence.of, of_meetings(statistics.contact_cdf)),
-        f.INTER_CONTACT_CDF: Family(Presence.of, of_meetings(statistics.inter_contact_cdf)),
-        f.NEIGHBOURS: Family(Presence.of, presence.neighbours),
-        f.NEIGHBOURS_TIMELINE: Family(Presence.of, presence.neighbours_timeline),
-        f.ACTIVITY: Family(Presence.of, of_stays(statistics.activity)),
-        f.ACTIVITY_SUMMARY: Family(Presence.of, of_stays(statistics.activity_summary)),
+        f.TIMELINE: Family(presence.timeline_part, presence.timed),
+        f.CONTACT_SUMMARY: Family(Presence.of, lambda part: statistics.contact_summary(part.meetings)),
+        f.CONTACT_CDF: Family(Presence.of, lambda part: statistics.contact_cdf(part.meetings)),
+        f.INTER_CONTACT_CDF: Family(Presence.of, lambda part: statistics.inter_contact_cdf(part.meetings)),
+        f.NEIGHBOURS: Family(Presence.of, lambda part: statistics.neighbours(part.meetings, part.stays())),
+        f.NEIGHBOURS_TIMELINE: Family(
+            Presence.of, lambda part: statistics.neighbours_timeline(part.meetings, part.stays(), part.window_us)
+        ),
+        f.ACTIVITY: Family(Presence.of, lambda part: statistics.activity(part.stays())),
+        f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: statistics.activity_summary(part.stays())),
     }
 )
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""

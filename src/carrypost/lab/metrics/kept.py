@@ -8,10 +8,9 @@ run, the digest of what they were made of: a run whose digest is the same is not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,36 +67,30 @@ class KeptTable:
         return self._file.read_row_group(self._groups[run]).cast(self._table.arrow)
 
 
-class Appending:
-    """Tables of many runs that are being written; each takes its place when the block ends well."""
+@contextmanager
+def appending(folder: Path, tables: Sequence[Table]) -> Iterator[Callable[[str, str, Mapping[str, pa.Table]], None]]:
+    """What appends the rows of a run, given its name, its digest and its rows by table.
 
-    def __init__(self, folder: Path, tables: Sequence[Table]) -> None:
-        self._folder = folder
-        self._tables = tables
-        self._ending = ExitStack()
-        self._writers: dict[str, pq.ParquetWriter] = {}
-        self._digests: dict[str, str] = {}
+    Each table takes its place when the block ends well.
+    """
+    writers: dict[str, pq.ParquetWriter] = {}
+    digests: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        for table in self._tables:
-            staged = self._ending.enter_context(folders.staged(self._folder / table.name))
-            staged.mkdir()
-            writer = pq.ParquetWriter(staged / FILE, table.arrow, compression="zstd")
-            self._ending.callback(self._close, writer)
-            self._writers[table.name] = writer
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ending.__exit__(*error)  # type: ignore[arg-type]  # as they come
-
-    def append(self, run: str, digest: str, found: Mapping[str, pa.Table]) -> None:
-        """The rows of a run, by table."""
-        self._digests[run] = digest
-        for table in self._tables:
+    def append(run: str, digest: str, found: Mapping[str, pa.Table]) -> None:
+        digests[run] = digest
+        for table in tables:
             rows = found[table.name]
             if rows.num_rows:
-                self._writers[table.name].write_table(rows.cast(table.arrow), row_group_size=rows.num_rows)
+                writers[table.name].write_table(rows.cast(table.arrow), row_group_size=rows.num_rows)
 
-    def _close(self, writer: pq.ParquetWriter) -> None:
-        writer.add_key_value_metadata({_DIGESTS: json.dumps(self._digests).encode()})
+    def close(writer: pq.ParquetWriter) -> None:
+        writer.add_key_value_metadata({_DIGESTS: json.dumps(digests).encode()})
         writer.close()
+
+    with ExitStack() as ending:
+        for table in tables:
+            staged = ending.enter_context(folders.staged(folder / table.name))
+            staged.mkdir()
+            writers[table.name] = pq.ParquetWriter(staged / FILE, table.arrow, compression="zstd")
+            ending.callback(close, writers[table.name])
+        yield append

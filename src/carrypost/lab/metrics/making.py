@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 import carrypost
-from carrypost.errors import CarrypostError, LocalError
+from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, WINDOW_S, finished, joined, kept, lines, records, slices, tables
 from carrypost.lab.metrics.records import RunFiles, Source
@@ -26,8 +26,6 @@ from carrypost.lab.metrics.records import RunFiles, Source
 if TYPE_CHECKING:
     from carrypost.lab.engines import Engine
     from carrypost.lab.schemas import Table
-
-T = TypeVar("T")
 
 METRICS = "metrics"
 SMALL_BYTES = 64 << 20
@@ -64,27 +62,19 @@ class Conversion:
     target: str
 
 
-def measured(order: Order) -> CarrypostError | None:
-    """A task: the tables of a run, in their file; what is wrong with its record, where something is."""
+def measured(order: Order) -> None:
+    """A task: the tables of a run, in their file."""
     target = Path(order.target)
-    if target.exists():
-        return None  # Whoever was killed had come that far.
-    try:
+    if not target.exists():  # Else whoever was killed had come that far.
         kept.write(target, tables(order.of.run, order.of.rows(), chosen(order.families), window_s=order.window_s))
-    except CarrypostError as error:
-        return error
-    return None
 
 
-def converted(order: Conversion) -> tuple[list[str], int] | CarrypostError:
+def converted(order: Conversion) -> tuple[list[str], int]:
     """A task: lines of JSON as Parquet; the runs that are in them, and how many lines are no rows."""
-    try:
-        rows, unreadable = lines.read(Path(order.lines))
-        with folders.staged(Path(order.target)) as written:
-            pq.write_table(rows, written, compression="zstd", compression_level=1)
-        return records.names_in(Path(order.target)), unreadable
-    except CarrypostError as error:
-        return error
+    rows, unreadable = lines.read(Path(order.lines))
+    with folders.staged(Path(order.target)) as written:
+        pq.write_table(rows, written, compression="zstd", compression_level=1)
+    return records.names_in(Path(order.target)), unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +132,7 @@ def _runs(
     if not source.lines:
         return records.runs({path: records.names_in(Path(path)) for path in paths}, merge=wanted.merge_runs)
     orders = [Conversion(path, str(parts / f"lines-{number}.parquet")) for number, path in enumerate(paths)]
-    found = [_good(each) for each in engine.each("reading lines", converted, orders)]
+    found = engine.each("reading lines", converted, orders)
     if bad := sum(count for _, count in found):
         unreadable(bad)
     there = {order.target: names for order, (names, _) in zip(orders, found, strict=True)}
@@ -163,29 +153,21 @@ def _make(
             count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
             orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count))
     large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
-    for answer in engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], told):
-        _good(answer)
+    engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], told)
     for order in large:
         _sliced(engine, order)
-    with kept.Appending(home, wanted.tables) as appending:
+    with kept.appending(home, wanted.tables) as append:
         for of in runs:
             new = kept.read(Path(orders[of.run].target)) if of.run in orders else {}
             old = {name: there.rows(of.run) for name, there in before.items() if name not in new}
-            appending.append(of.run, digests[of.run], old | new)
+            append(of.run, digests[of.run], old | new)
 
 
 def _sliced(engine: Engine, order: Order) -> None:
     """A large run, slice by slice."""
     folder = f"{order.target}.slices"
     (pieces,) = engine.each("cutting a run", slices.cut, [slices.Cutting(order.of, order.slices, folder)])
-    each = [replace(piece, families=order.families, window_s=order.window_s) for piece in _good(pieces)]
-    found = [_good(answer) for answer in engine.each(f"metrics of {order.of.run}", slices.measured, each)]
+    each = [replace(piece, families=order.families, window_s=order.window_s) for piece in pieces]
+    found = engine.each(f"metrics of {order.of.run}", slices.measured, each)
     kept.write(Path(order.target), finished(order.of.run, reduce(joined, found), chosen(order.families)))
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _good(answer: T | CarrypostError) -> T:
-    """An answer; an error is raised."""
-    if isinstance(answer, CarrypostError):
-        raise answer
-    return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,26 +103,6 @@ def _meetings(rows: Rows) -> Meetings:
     return Meetings(rows.texts("node", at), rows.texts("peer", at), start_us[lasting], end_us[lasting])
 
 
-def of_meetings(columns: Callable[[Meetings], Columns]) -> Callable[[Presence], Columns]:
-    """A table that contacts alone tell."""
-    return lambda part: columns(part.meetings)
-
-
-def of_stays(columns: Callable[[Stays], Columns]) -> Callable[[Presence], Columns]:
-    """A table that presences alone tell."""
-    return lambda part: columns(part.stays())
-
-
-def neighbours(part: Presence) -> Columns:
-    """Table NEIGHBOURS."""
-    return statistics.neighbours(part.meetings, part.stays())
-
-
-def neighbours_timeline(part: Presence) -> Columns:
-    """Table NEIGHBOURS_TIMELINE."""
-    return statistics.neighbours_timeline(part.meetings, part.stays(), part.window_us)
-
-
 # --- what nodes told of themselves ----------------------------------------------------------------------------
 def registries_part(of: Slice) -> Tally:
     """Sizes by node and time; those of all order groups of a node together."""
@@ -134,8 +113,8 @@ def registries_part(of: Slice) -> Tally:
     return Tally.of(columns, ["node", "t_us", "leaving"], **dict.fromkeys(_SIZES, "sum"))
 
 
-def registries(part: Tally) -> Columns:
-    """Table REGISTRIES."""
+def timed(part: Tally) -> Columns:
+    """Tables REGISTRIES and TIMELINE."""
     columns = part.columns()
     return {**columns, "t": columns["t_us"].to_numpy() / MICROSECONDS}
 
@@ -197,9 +176,3 @@ def timeline_part(of: Slice) -> Tally:
         "size": pa.array(total, mask=with_size == 0),
     }
     return Tally.of(columns, ["t_us", "kind"], count="sum", size="sum")
-
-
-def timeline(part: Tally) -> Columns:
-    """Table TIMELINE."""
-    columns = part.columns()
-    return {**columns, "t": columns["t_us"].to_numpy() / MICROSECONDS}

@@ -151,15 +151,7 @@ def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:
 def names_in(path: Path) -> list[str]:
     """The runs in a Parquet file."""
     with _readable(path):
-        file = pq.ParquetFile(path, read_dictionary=["run"])
-        place, found = file.schema_arrow.get_field_index("run"), dict[str, None]()
-        for group in range(file.num_row_groups):
-            told = file.metadata.row_group(group).column(place).statistics
-            if told is not None and told.has_min_max and told.min == told.max:
-                found[told.min] = None
-            else:
-                found |= dict.fromkeys(pc.unique(file.read_row_group(group, ["run"])["run"]).to_pylist())
-    return list(found)
+        return folders.texts_in(path, "run")
 
 
 def digest(parts: Sequence[str | bytes], files: Iterable[str]) -> str:

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.emu.records.files import ATTRS, CODES
+from carrypost.emu.records.log import combined, entries
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
@@ -22,7 +24,6 @@ COLUMNS = ("t", "kind", "node", "peer", "message", "hops", "size", "detail", "at
 TEXTS = ("kind", "node", "peer", "message", "detail")
 MISSING = -1
 """The code of a text that is not there."""
-_CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 class Rows:
@@ -107,20 +108,15 @@ class Rows:
     def whole(self, name: str, at: Ints | None = None) -> pa.Array:
         """A column of whole numbers, at these rows or at all; null where there is none."""
         if name not in self._whole:
-            self._whole[name] = _combined(self._table[name], pa.int64())
+            self._whole[name] = combined(self._table[name], pa.int64())
         return self._whole[name] if at is None else self._whole[name].take(pa.array(at))
 
     def attribute(self, name: str, at: Ints) -> pa.Array:
         """An attribute at these rows, as text; null where there is none."""
-        maps = self._table["attrs"].take(pa.array(at))
-        maps = maps.combine_chunks() if isinstance(maps, pa.ChunkedArray) else maps
-        if isinstance(maps, pa.ChunkedArray):  # Without a single chunk.
-            return pa.nulls(len(at), pa.string())
-        offsets = maps.offsets.to_numpy()
-        where = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
-        where = where[(where >= offsets[0]) & (where < offsets[-1])]  # The array may be a part of a longer one.
+        maps = combined(self._table["attrs"].take(pa.array(at)), ATTRS)
         places = np.full(len(at), MISSING, np.int64)
-        places[np.searchsorted(offsets, where, side="right") - 1] = where
+        found, where = entries(maps, name)
+        places[found] = where
         return maps.items.take(pa.array(places, mask=places == MISSING))
 
     def _codes(self, name: str) -> tuple[Codes, pa.Array]:
@@ -133,14 +129,9 @@ def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     """Codes and what they stand for."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
-    array = _combined(column.cast(_CODES).unify_dictionaries(), _CODES)
+    array = combined(column.cast(CODES).unify_dictionaries(), CODES)
     found: Codes = pc.fill_null(array.indices, MISSING).to_numpy(zero_copy_only=False)
     return found, array.dictionary
-
-
-def _combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """In one piece."""
-    return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
 
 
 def numbers(texts: pa.Array) -> Floats:

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
-from carrypost.errors import CarrypostError
 from carrypost.files import refusing
 from carrypost.lab.folders import told_of
 from carrypost.lab.metrics import FAMILIES, parts
@@ -62,29 +61,23 @@ class SliceOrder:
     window_s: float = 0.0
 
 
-def cut(order: Cutting) -> list[SliceOrder] | CarrypostError:
+def cut(order: Cutting) -> list[SliceOrder]:
     """Look through a run; its slices."""
-    try:
-        known = _Messages.found(order)
-        folder = Path(order.folder)
-        _write(folder / _MESSAGES, pa.table({"message": known.names, "slice": known.slice}))
-        made = list(known.slices(order))
-        if sum(group.rows for each in made for group in each.groups) > AGAIN_MAX * sum(known.rows.tolist()):
-            _spill(order, made)
-            made = [replace(each, groups=()) for each in made]
-    except CarrypostError as error:
-        return error
+    known = _Messages.found(order)
+    folder = Path(order.folder)
+    _write(folder / _MESSAGES, pa.table({"message": known.names, "slice": known.slice}))
+    made = list(known.slices(order))
+    if sum(group.rows for each in made for group in each.groups) > AGAIN_MAX * sum(known.rows.tolist()):
+        _spill(order, made)
+        made = [replace(each, groups=()) for each in made]
     return made
 
 
-def measured(order: SliceOrder) -> list[Part] | CarrypostError:
+def measured(order: SliceOrder) -> list[Part]:
     """The parts of a slice."""
-    try:
-        rows = _chosen(order) if order.groups else _spilled(order)
-        known = {table.name: table for table in FAMILIES}
-        return parts(rows, [known[name] for name in order.families], window_s=order.window_s)
-    except CarrypostError as error:
-        return error
+    rows = _chosen(order) if order.groups else _spilled(order)
+    known = {table.name: table for table in FAMILIES}
+    return parts(rows, [known[name] for name in order.families], window_s=order.window_s)
 
 
 # --- which message is in which slice --------------------------------------------------------------------------

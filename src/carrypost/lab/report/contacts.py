@@ -9,7 +9,7 @@ import numpy as np
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Curve, Extent, Steps
-from carrypost.lab.report.distributions import Distribution
+from carrypost.lab.report.distributions import Distribution, by_settings, ordered
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import Series, Study
@@ -28,27 +28,23 @@ def lasting(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """How many neighbours nodes have: how much of their time, and by time."""
-    parts: dict[str, Curve | None] = {}
-    times: dict[str, Curve | None] = {}
-    for series in all_series[: plots.CURVES_MAX]:
-        many, by_time = [], []
-        for run in series.runs:
-            found = study.columns(families.NEIGHBOURS, run)
-            order = np.argsort(found["neighbours"])
-            many.append((found["neighbours"][order].astype(np.float64), found["share"][order]))
-            found = study.columns(families.NEIGHBOURS_TIMELINE, run)
-            order = np.argsort(found["t"])
-            by_time.append((found["t"][order], found["neighbours"][order].astype(np.float64)))
-        most = max((float(x.max(initial=0)) for x, _ in many), default=0.0)
-        parts[series.settings] = curves.distribution(many, Extent(most or 1.0, 1.0))
-        times[series.settings] = curves.over_time(by_time, _window_s(by_time))
+
+    def many(series: Series) -> Curve | None:
+        seeds = [ordered(study, families.NEIGHBOURS, run, "neighbours", "share") for run in series.runs]
+        most = max((float(x.max(initial=0)) for x, _ in seeds), default=0.0)
+        return curves.distribution(seeds, Extent(most or 1.0, 1.0))
+
+    def by_time(series: Series) -> Curve | None:
+        seeds = [ordered(study, families.NEIGHBOURS_TIMELINE, run, "t", "neighbours") for run in series.runs]
+        return curves.over_time(seeds, _window_s(seeds))
+
     made: list[Block] = []
-    if there := {name: curve for name, curve in parts.items() if curve is not None}:
+    if there := by_settings(all_series, many):
         axes = Axis("neighbours at a time, at most"), distributions.shares("share of time")
         picture = plots.curves(curves.merged(there), axes, "neighbours at a time", steps=False, legend="settings")
         told = ["How much of their time nodes have so many neighbours or fewer.", distributions.some(all_series)]
         made.append(Figure([("", picture)], told))
-    if there := {name: curve for name, curve in times.items() if curve is not None}:
+    if there := by_settings(all_series, by_time):
         picture = distributions.by_time_plot(there, "neighbours, mean", "neighbours by time")
         told = ["Neighbours of a node that is there, by time.", distributions.some(all_series)]
         made.append(Figure([("", picture)], told))

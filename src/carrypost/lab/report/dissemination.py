@@ -12,8 +12,8 @@ import numpy as np
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots, prose
-from carrypost.lab.report.curves import Curve, Extent, Steps
-from carrypost.lab.report.distributions import steps_of
+from carrypost.lab.report.curves import Extent, Steps
+from carrypost.lab.report.distributions import by_settings, ordered, steps_of
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table
 from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Block, Figure
@@ -95,21 +95,13 @@ def _nearly_all(steps: Steps) -> float:
 
 
 def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    found: dict[str, list[Steps]] = {}
-    for series in all_series[: plots.CURVES_MAX]:
-        for run in series.runs:
-            columns = study.columns(families.HOP_COUNTS, run)
-            order = np.argsort(columns["hops"])
-            copies = columns["copies"][order].astype(np.float64)
-            if len(copies):
-                hops = columns["hops"][order].astype(np.float64)
-                found.setdefault(series.settings, []).append((hops, np.cumsum(copies) / copies.sum()))
-    most = max((float(hops[-1]) for seeds in found.values() for hops, _ in seeds), default=0.0)
-    lines = {
-        name: curve
-        for name, seeds in found.items()
-        if (curve := curves.distribution(seeds, Extent(most + 1, 1.0))) is not None
-    }
+    def taken(series: Series) -> list[Steps]:
+        seeds = [ordered(study, families.HOP_COUNTS, run, "hops", "copies") for run in series.runs]
+        return [(hops, np.cumsum(copies) / copies.sum()) for hops, copies in seeds if len(copies)]
+
+    chosen = all_series[: plots.CURVES_MAX]
+    most = max((float(hops[-1]) for series in chosen for hops, _ in taken(series)), default=0.0)
+    lines = by_settings(chosen, lambda series: curves.distribution(taken(series), Extent(most + 1, 1.0)))
     if not lines:
         return []
     axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
@@ -183,11 +175,10 @@ def _width_s(study: Study, all_series: Sequence[Series]) -> float:
 
 def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
     width_s = _width_s(study, all_series)
-    lines: dict[str, Curve] = {}
-    for series in all_series[: plots.CURVES_MAX]:
-        seeds = [_bytes_by_time(study, run, width_s) for run in series.runs]
-        if (curve := curves.over_time(seeds, width_s)) is not None:
-            lines[series.settings] = curve
+    lines = by_settings(
+        all_series,
+        lambda series: curves.over_time([_bytes_by_time(study, run, width_s) for run in series.runs], width_s),
+    )
     if not lines:
         return []
     middle = np.concatenate([curve.y for curve in lines.values()])
@@ -220,16 +211,14 @@ def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
 
 def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
     width_s = _width_s(study, all_series)
-    lines: dict[str, Curve] = {}
-    for series in all_series[: plots.CURVES_MAX]:
-        seeds = []
-        for run in series.runs:
-            found = study.columns(families.REGISTRIES, run)
-            held = found["cache"].astype(np.float64)
-            regular = ~found["leaving"].astype(np.bool_) & ~np.isnan(held)
-            seeds.append(curves.windows(found["t"][regular], held[regular], width_s))
-        if (curve := curves.over_time(seeds, width_s)) is not None:
-            lines[series.settings] = curve
+
+    def held(run: FinishedRun) -> Steps:
+        found = study.columns(families.REGISTRIES, run)
+        many = found["cache"].astype(np.float64)
+        regular = ~found["leaving"].astype(np.bool_) & ~np.isnan(many)
+        return curves.windows(found["t"][regular], many[regular], width_s)
+
+    lines = by_settings(all_series, lambda series: curves.over_time([held(run) for run in series.runs], width_s))
     if not lines:
         return [paragraph("What nodes hold was not sampled.", kind="note")]
     picture = distributions.by_time_plot(lines, "messages held, mean", "cache by time")

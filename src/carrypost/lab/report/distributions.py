@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,9 +45,21 @@ def steps(study: Study, of: Table, series: Series, **equal: str) -> list[Steps]:
 
 def steps_of(study: Study, of: Table, run: FinishedRun, **equal: str) -> Steps:
     """The distribution of one seed."""
+    value_ms, parts = ordered(study, of, run, "value_ms", "share", **equal)
+    return value_ms / 1_000, parts
+
+
+def ordered(study: Study, of: Table, run: FinishedRun, x: str, y: str, **equal: str) -> Steps:
+    """Two columns of a table, in order of the first."""
     found = study.columns(of, run, **equal)
-    order = np.argsort(found["value_ms"])
-    return found["value_ms"][order] / 1_000, found["share"][order]
+    order = np.argsort(found[x])
+    return found[x][order].astype(np.float64), found[y][order].astype(np.float64)
+
+
+def by_settings(all_series: Sequence[Series], curve: Callable[[Series], Curve | None]) -> dict[str, Curve]:
+    """A curve for each choice of settings that has one, of as many as can be told apart."""
+    made = {series.settings: curve(series) for series in all_series[: plots.CURVES_MAX]}
+    return {name: each for name, each in made.items() if each is not None}
 
 
 def unit(most_s: float) -> tuple[float, str]:
