@@ -12,7 +12,7 @@ from pathlib import Path
 import carrypost
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_KEPT = {".py", ".properties", ".toml"}
+_KEPT = {".py", ".properties", ".toml", ".css"}
 
 
 def package_zip(folder: Path) -> Path:

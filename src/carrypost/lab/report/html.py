@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from itertools import accumulate, zip_longest
-from pathlib import Path
 
-STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+STYLE = files("carrypost.lab.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Live telemetry: Structured Streaming over the records that real nodes write, to the metrics of the laboratory.
 
 Nodes write their records as JSON lines, in files that are whole once they have their name. Three queries read them:
-what happened in which window (`metrics.timeline`, the same function that serves finished runs), what each node has told
-so far, and delays, by joining publications with receptions and deliveries elsewhere. A row that comes later than the
-watermark is not counted in windows; a message that comes more than the horizon after its publication is not in the
-delays. All nodes together are one run, for a message is published at one and received at others.
+what happened in which window, what each node has told so far, and delays, by joining publications with receptions and
+deliveries elsewhere. A row that comes later than the watermark is not counted in windows; a message that comes more
+than the horizon after its publication is not in the delays. All nodes together are one run, for a message is published
+at one and received at others.
 
 Every query has a checkpoint, and `carrypost.lab.stream.live` merges what they tell: a stream that was killed goes on
 where it was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line,
@@ -24,14 +24,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
-from carrypost.lab.schemas import Table
-from carrypost.lab.stream import json_lines
-from carrypost.lab.stream.json_lines import READABLE
+from carrypost.lab.metrics.lines import SIZE_MAX
+from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
-from carrypost.lab.stream.timeline import TIME, timeline, with_time
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
@@ -39,7 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINT = "checkpoint"
+READABLE = "readable"
 AHEAD = "ahead"
+TIME = "time"
+"""`t` as Spark's own type, which windows and watermarks want."""
+_UNREADABLE = "_unreadable"
 STREAM = Table("stream", "options of a stream; entered in the manifest", ())
 _LOOK_S = 1
 
@@ -133,22 +136,39 @@ def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
 
 def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFrame:
     """The rows of all records in a folder and the folders in it, as a stream, each with how it is to be taken."""
-    read = spark.readStream.schema(json_lines.SCHEMA).options(**json_lines.OPTIONS)
+    read = spark.readStream.schema(f"{RECORDS.ddl}, `{_UNREADABLE}` string")
+    read = read.options(columnNameOfCorruptRecord=_UNREADABLE, mode="PERMISSIVE")
     read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
     read = read.option("ignoreMissingFiles", "true")  # Nodes remove their oldest files.
     return judged(read.json(str(source.absolute())), options)
 
 
 def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
-    """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`)."""
+    """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`).
+
+    A line is none that is no JSON, or has a column of another type, a kind that there is not, a time or a size that no
+    node has.
+    """
+    readable = F.col(_UNREADABLE).isNull() & F.col("node").isNotNull() & F.col("kind").isin(*map(str, Kind))
+    readable &= F.col("run").isNotNull() & F.col("t").between(-TIME_S_MAX, TIME_S_MAX)  # What is no number is not.
+    readable &= F.coalesce(F.col("size").between(-SIZE_MAX, SIZE_MAX), F.lit(True))
+    told = frame.withColumn(READABLE, F.coalesce(readable, F.lit(False))).drop(_UNREADABLE)
     latest_s = F.unix_micros(F.current_timestamp()) / MICROSECONDS + options.skew_s
-    return json_lines.judged(frame).withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
+    return told.withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
 
 
 def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
     """Rows of a record, all of one run, with the time that a watermark follows."""
-    told = with_time(frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE)))
-    return told.withWatermark(TIME, f"{watermark_s} seconds")
+    told = frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE))
+    time = F.timestamp_micros(F.rint(F.col("t") * MICROSECONDS).cast("long"))
+    return told.withColumn(TIME, time).withWatermark(TIME, f"{watermark_s} seconds")
+
+
+def timeline(rows: DataFrame, window_s: float) -> DataFrame:
+    """Rows and their sizes by run, window and kind: the table `timeline`."""
+    window = F.window(TIME, f"{round(window_s * MICROSECONDS)} microseconds")
+    found = rows.groupBy("run", window, "kind").agg(F.count("*").alias("count"), F.try_sum("size").alias("size"))
+    return TIMELINE.conform(found.withColumn("t", F.unix_micros("window.start") / MICROSECONDS))
 
 
 def by_node(frame: DataFrame) -> DataFrame:

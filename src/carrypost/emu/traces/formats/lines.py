@@ -174,7 +174,7 @@ class Cells(Checks):
         """A column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
         found = numbers(self.text(index))
         wrong = ~(np.abs(found) <= min(most, np.finfo(np.float64).max)) & where
-        self.mark(wrong, lambda row: self._out_of_bounds(index, row, what, (-most, most, unit)))
+        self._no_number(wrong, index, what, lambda word: out_of_bounds(word, what, -most, most, unit))
         return found
 
     def times(
@@ -183,20 +183,17 @@ class Cells(Checks):
         """A column of times as whole microseconds."""
         t_us = clock.microseconds(self.text(index))
         wrong = ~((t_us >= least_s * MICROSECONDS) & (t_us <= TIME_S_MAX * MICROSECONDS)) & where
-        self.mark(wrong, lambda row: self._no_time(index, row, what, clock, least_s))
+        self._no_number(wrong, index, what, lambda word: clock.wrong(word, what, least_s))
         return whole(t_us)
 
-    def _no_time(self, index: int, row: int, what: str, clock: Clock, least_s: float) -> str:
-        word = self.word(index, row)
-        if self._form and no_number(word, what):
-            return self.misread(row, self._form)
-        return clock.wrong(word, what, least_s)
+    def _no_number(self, wrong: Flags, index: int, what: str, why: Callable[[str], str]) -> None:
+        """Mark lines whose cell is no number, or one that cannot be; `why` tells the latter of a word."""
 
-    def _out_of_bounds(self, index: int, row: int, what: str, bounds: tuple[float, float, str]) -> str:
-        word = self.word(index, row)
-        if self._form and no_number(word, what):
-            return self.misread(row, self._form)
-        return out_of_bounds(word, what, *bounds)
+        def told(row: int) -> str:
+            word = self.word(index, row)
+            return self.misread(row, self._form) if self._form and no_number(word, what) else why(word)
+
+        self.mark(wrong, told)
 
     def name(self, index: int, what: str) -> pa.Array:
         """A column of names that nodes can have: colons, as in MAC addresses, become hyphens."""
