@@ -84,7 +84,7 @@ class Source:
 
     def __init__(self, node: Node) -> None:
         self._provider = LocalProvider(NodeDrive(node))
-        node.attach(self._provider)
+        node.attach(self._provider.handlers)
 
     async def acquire(self) -> Provider:
         """It runs already."""
