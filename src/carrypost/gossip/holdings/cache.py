@@ -149,17 +149,17 @@ class Cache:
         """Set when a copy came in, in an earlier life."""
         copy.received_us = received_us
 
-    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
-        """Let in whole messages of one piece, wanted and not known here, that fit as if they were only carried."""
+    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
+        """Let in whole messages of one piece, not known here, that fit as if they were only carried."""
         found = self.tenants.enter([descriptor for descriptor, _, _, _ in newcomers])
         rank = self.ranking.rank
         for copy, (descriptor, privilege, hops, age_ms) in zip(found, newcomers, strict=True):
             copy.privilege, copy.giver = privilege, giver
             copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
-            copy.rank = rank(privilege, True, descriptor.created_us)
+            copy.rank = rank(privilege, interesting, descriptor.created_us)
             copy.sending_order = sending_order(privilege, descriptor.created_us)
             copy.held, copy.held_bytes = 1, descriptor.length
-            copy.interesting = copy.here = copy.whole = True
+            copy.interesting, copy.here, copy.whole = interesting, True, True
         self.whole |= mask_of([copy.slot for copy in found])
         self.room.enter(found)
         return found

@@ -123,9 +123,9 @@ class Holdings:
             self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
         return copy
 
-    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
-        """Let in whole messages of one piece, wanted and not known here, where there is room (`Cache.admit_small`)."""
-        copies = self.cache.admit_small(newcomers, giver, now)
+    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
+        """Let in whole messages of one piece, not known here, where there is room (`Cache.admit_small`)."""
+        copies = self.cache.admit_small(newcomers, giver, now, interesting=interesting)
         self.index.add_all(copies)
         return copies
 

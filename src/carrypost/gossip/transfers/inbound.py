@@ -95,7 +95,7 @@ class Inbound:
                 found = descriptors.decode(wire)
             want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
-            self._refuse(link, want, error, now)
+            self.refuse(link, want, error, now)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
@@ -106,7 +106,7 @@ class Inbound:
         self._accept(want, found, frame)
         return not (isinstance(frame, WholeDescriptor) and found.small)
 
-    def _refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
+    def refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
         """Take a message not from this neighbour, or, if its addressee is done with it, from nobody."""
         if isinstance(error, PurgedError):
             self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
@@ -180,24 +180,11 @@ class Inbound:
             self._buffer(link, want, (piece, number), body, now)
         return True
 
-    def parcel(self, link: Link, frame: OpenParcel, now: int) -> None:
-        """Take a small message that came whole, if it is still wanted."""
-        want = link.inbox.wants.get(frame.handle)
-        if want is None:
-            return
-        descriptor, body = frame.descriptor, frame.body
-        try:
-            want.interesting = self.inspection.inspect(descriptor, want.entry, link, now)
-        except RemoteError as error:
-            self._refuse(link, want, error, now)
-            return
-        blank = descriptor.codec is PayloadCodec.BLANK
-        if not descriptor.small or (not blank if body is None else len(body) != descriptor.length):
-            # Not only refused: the signature, which is dear to look at, would come along again and again.
-            self._wants.block_from(link, frame.handle, "fragment", now + BLOCK_US)
-            return
-        self._accept(want, descriptor, frame)
-        self._store(link, want, 0, b"" if blank or body is None else body, now)
+    def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> None:
+        """Take a small message that came whole and passed all checks, though others may have to give way to it."""
+        want.interesting = wanted
+        self._accept(want, frame.descriptor, frame)
+        self._store(link, want, 0, b"" if frame.body is None else frame.body, now)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
         """Keep a fragment until its piece is whole; `at`: the piece, and the fragment's number in it."""
@@ -264,7 +251,7 @@ class Inbound:
     def _admit(self, link: Link, want: Want, descriptor: Descriptor, piece: int, now: int) -> Copy | None:
         """Let a message in with its first piece; None: it stays outside."""
         if self.inspection.is_purged(descriptor, now):  # Its descriptor came before that was known.
-            self._refuse(link, want, PurgedError(self._holdings.remember(descriptor)), now)
+            self.refuse(link, want, PurgedError(self._holdings.remember(descriptor)), now)
             return None
         # Shares are charged to the address, because names are free to a forger.
         copy = self._holdings.admit(

@@ -47,15 +47,6 @@ class Inspection:
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
         self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
-        self._plain = lifetime_s is None and not self._signed
-        """Whether there is nothing dear to be asked of a message: neither a signature, nor how long it lives."""
-
-    def plainly_wanted(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
-        """Whether it is small and wanted here, as far as that costs little; why it is not is left to `inspect`."""
-        try:
-            return self._plain and found.small and self.inspect(found, entry, link, now)
-        except RemoteError:
-            return False
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""

@@ -1,9 +1,9 @@
 """Small messages, which come whole and in bursts: nearly all that an exchange moves.
 
-A message that plainly may come in (`Inspection.plainly_wanted`), is not known here and finds room takes the short way:
-all of a burst that do are admitted and delivered together. Any other takes the long way of
-`gossip.transfers.inbound`, one by one, in its place among the others. Both ways lead to the same state; the long one
-has more questions.
+Each is inspected in its turn (`gossip.transfers.inspection`), and its payload is held against the descriptor. Those of
+a burst that pass, are not known here and find room are admitted and delivered together, in runs of such as are wanted
+here and of such as are carried for others. Where room has to be made, or something is remembered of a message, it goes
+the way that larger ones go (`Inbound.store_small`), in its place among the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.errors import RemoteError
 from carrypost.events import Reception
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
+from carrypost.gossip.transfers.wants import BLOCK_US
+from carrypost.gossip.wire.pieces import hash_of, root_of
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Newcomer
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.inbound import Inbound
+    from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.wants import Wants
@@ -38,58 +42,74 @@ class Parcels:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._wants = wants
         self._inbound = inbound
-        self._plainly_wanted = inbound.inspection.plainly_wanted
+        self._inspect = inbound.inspection.inspect
         self._receptions = receptions
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
         """Take a burst. Returns the serials to acknowledge."""
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
-        known, plainly_wanted = cache.get, self._plainly_wanted
+        known = cache.get
         roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
         taken: list[int] = []
-        small: list[OpenParcel] = []
+        run: dict[int, OpenParcel] = {}
+        run_wanted = True
         for frame in frames:
             handle = frame.handle
             want = wants.get(handle)
-            if want is None:
-                if handle in closed:
-                    taken.append(frame.serial)
-                else:
-                    self._outputs.refuse("unsolicited", link.peer)
+            if want is None and handle not in closed:
+                self._outputs.refuse("unsolicited", link.peer)
                 continue
             taken.append(frame.serial)
-            descriptor, body = frame.descriptor, frame.body
-            if (
-                roomy
-                and want.requested
-                and known(descriptor.id) is None
-                and plainly_wanted(descriptor, want.entry, link, now)
-                and (descriptor.codec is _BLANK if body is None else len(body) == descriptor.length)
-            ):
-                want.requested = 0  # Should it come twice in one burst, the second goes the long way.
-                small.append(frame)
+            if want is None or handle in run:
+                continue
+            wanted = self._checked(link, want, frame, now)
+            if wanted is None:
+                continue
+            if roomy and known(frame.descriptor.id) is None:
+                if wanted != run_wanted:
+                    self._enter(link, run, now, wanted=run_wanted)
+                    run, run_wanted = {}, wanted
+                run[handle] = frame
             else:
-                self._enter(small, link, now)
-                small = []
-                self._inbound.parcel(link, frame, now)
-        self._enter(small, link, now)
+                self._enter(link, run, now, wanted=run_wanted)
+                run = {}
+                self._inbound.store_small(link, want, frame, now, wanted=wanted)
+        self._enter(link, run, now, wanted=run_wanted)
         return taken
 
-    def _enter(self, frames: list[OpenParcel], link: Link, now: int) -> None:
-        if not frames:
+    def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
+        """Whether a message is wanted here or (False) carried for others; None: it is refused."""
+        descriptor, body = frame.descriptor, frame.body
+        try:
+            wanted = self._inspect(descriptor, want.entry, link, now)
+        except RemoteError as error:
+            self._inbound.refuse(link, want, error, now)
+            return None
+        # What is wrong is not only refused: its signature, which is dear to look at, would come again and again.
+        if not descriptor.small or (descriptor.codec is not _BLANK if body is None else len(body) != descriptor.length):
+            self._wants.block_from(link, frame.handle, "fragment", now + BLOCK_US)
+            return None
+        if descriptor.signed and root_of(hash_of(body or b"")) != descriptor.root:
+            self._wants.block_from(link, frame.handle, "digest", now + BLOCK_US)
+            return None
+        return wanted
+
+    def _enter(self, link: Link, run: dict[int, OpenParcel], now: int, *, wanted: bool) -> None:
+        """Admit messages that passed and find room, all wanted here or all carried for others."""
+        if not run:
             return
         giver = NodeId(link.peer)
-        privilege = self._holdings.privilege
+        privilege, keep_piece = self._holdings.privilege, self._holdings.keep_piece
         newcomers: list[Newcomer] = []
-        for frame in frames:
+        for frame in run.values():
             # Numbers that nobody signed.
             hops, age_ms, descriptor = frame.hops, frame.age_ms, frame.descriptor
             if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
                 hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
             newcomers.append((descriptor, privilege(descriptor), hops, age_ms))
-            if frame.body:
-                self._holdings.keep_piece(descriptor, 0, frame.body)
-        copies = self._holdings.admit_small(newcomers, giver, now)
+            if frame.body is not None:
+                keep_piece(descriptor, 0, frame.body)
+        copies = self._holdings.admit_small(newcomers, giver, now, interesting=wanted)
         self._wants.fulfil(copies)
         link.gave()
         receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]

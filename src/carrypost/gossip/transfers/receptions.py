@@ -44,7 +44,7 @@ class Receptions:
         self._grown = self.news = True
 
     def whole(self, copies: Sequence[Copy], receptions: Sequence[Reception], link: Link) -> None:
-        """Take messages whose last pieces came: a single one, or several that are all wanted here."""
+        """Take messages whose last pieces came: all of them are wanted here, or none is."""
         if self._cache.changed:
             self._outputs.report()
             self._departures.sweep()
