@@ -1,0 +1,96 @@
+"""The walks through the code in `CONTRIBUTING.md`: each names functions once, in the order of their calls."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from carrypost import SessionMode, testing
+
+ROOT = Path(__file__).resolve().parents[1]
+ELSEWHERE = {"Host.lost"}
+"""Functions that a walk names for what happens otherwise."""
+_CALLED = re.compile(r"`((?:[A-Z]\w*\.)\w+|[a-z_]+_[a-z_]+)`")
+
+
+def walks() -> dict[str, list[str]]:
+    """The functions that each walk names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Four walks through the code")[2].partition("\n## ")[0]
+    return {
+        part.splitlines()[0]: [name for name in _CALLED.findall(part) if name not in ELSEWHERE]
+        for part in section.split("\n### ")[1:]
+    }
+
+
+class Trace:
+    """The functions of the package that are called while a walk is taken, in order."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[str]] = {}
+
+    @contextmanager
+    def walk(self, *names: str) -> Iterator[None]:
+        """Note what is called within the block as part of these walks."""
+        noted: list[str] = []
+
+        def note(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and "carrypost" in frame.f_code.co_filename:
+                noted.append(frame.f_code.co_qualname)
+
+        sys.setprofile(note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            for name in names:
+                self.calls.setdefault(name, []).extend(noted)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    found = Trace()
+
+    async def scene() -> None:
+        async with testing.network("anna", "carl", seed=1) as net:
+            net.link("anna", "carl")
+            async with net.context("anna") as anna, net.context("carl") as carl:
+                news = anna.create_topic("news")
+                reader = await carl.create_consumer(carl.create_topic("news"))
+                await net.run(30)
+                with found.walk("One send"):
+                    await anna.create_producer().send(news, "hello")
+                with found.walk("One receive"):
+                    assert await reader.receive(timeout=60) is not None
+                    await net.run(1)
+                jobs = await anna.declare_queue("jobs")
+                await net.run(30)
+                work = await carl.create_context(SessionMode.SESSION_TRANSACTED)
+                worker = await work.create_consumer(work.create_queue("jobs"))
+                await net.run(30)
+                with found.walk("One queue hand-out"):
+                    await anna.create_producer().send(jobs, "dig")
+                    assert await worker.receive(timeout=60) is not None
+                await work.create_producer().send(news, "done")
+                with found.walk("One commit"):
+                    await work.commit()
+                    await net.run(30)
+
+    testing.run(scene)
+    return found
+
+
+@pytest.mark.parametrize("walk", list(walks()))
+def test_a_walk_names_what_is_called_in_order(trace: Trace, walk: str) -> None:
+    named = walks()[walk]
+    assert len(named) > 8
+    assert len(named) == len(set(named)), "a function is named twice"
+    left = iter(trace.calls[walk])
+    missed = next((name for name in named if name not in left), None)
+    assert missed is None, f"{missed} is not called, or before what is named before it"
