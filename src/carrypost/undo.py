@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.events import Done, Undone
 
@@ -26,23 +28,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Command:
+class Command(msgspec.Struct, eq=False):
     """One command that was not answered yet."""
 
-    __slots__ = ("aborts", "commits", "messages", "needs", "number", "serial", "subjects", "undoable")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.serial = 0
-        """The batch that it waits for."""
-        self.undoable = False
-        self.messages: tuple[MessageId, ...] = ()
-        """Messages that it sent: if one of them is lost, all of them are, and the command with them."""
-        self.aborts: list[Callable[[], object]] = []
-        self.commits: list[Callable[[], object]] = []
-        self.subjects: list[object] = []
-        self.needs: list[int] = []
-        """Commands that it is undone with."""
+    number: int
+    serial: int = 0
+    """The batch that it waits for."""
+    undoable: bool = False
+    messages: tuple[MessageId, ...] = ()
+    """Messages that it sent: if one of them is lost, all of them are, and the command with them."""
+    aborts: list[Callable[[], object]] = []
+    commits: list[Callable[[], object]] = []
+    subjects: list[object] = []
+    needs: list[int] = []
+    """Commands that it is undone with."""
 
 
 class UndoLog:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.mom.commands import Receive
 from carrypost.mom.state import destination_of
@@ -26,17 +28,14 @@ if TYPE_CHECKING:
     from carrypost.mom.topic import Topics
 
 
-class NewSubscription:
+class NewSubscription(msgspec.Struct, eq=False):
     """A durable subscription that is not durable yet."""
 
-    __slots__ = ("number", "replaced", "subscription")
-
-    def __init__(self, number: int, subscription: Subscription, replaced: Subscription | None) -> None:
-        self.number = number
-        """The command that made it."""
-        self.subscription = subscription
-        self.replaced = replaced
-        """The subscription of the same name that ends when this one is durable."""
+    number: int
+    """The command that made it."""
+    subscription: Subscription
+    replaced: Subscription | None
+    """The subscription of the same name that ends when this one is durable."""
 
 
 class Consuming:

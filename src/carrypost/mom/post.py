@@ -17,6 +17,8 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from carrypost.events import Reason
 from carrypost.model.times import NEVER
 from carrypost.mom.agenda import Agenda
@@ -82,27 +84,24 @@ class Note(NamedTuple):
     others with what it said again and again."""
 
 
-class _Target:
+class _Target(msgspec.Struct, eq=False):
     """One node, or all nodes."""
 
-    __slots__ = ("after_us", "due_us", "free_us", "moment_us", "number", "ready", "to", "waiting")
-
-    def __init__(self, to: NodeId | None, number: int) -> None:
-        self.to = to
-        self.number = number
-        """Its place among all that ever were."""
-        self.ready: list[Note] = []
-        """What may be said: all that changed with it is durable."""
-        self.after_us = NEVER
-        """When the first of that has to be said."""
-        self.waiting = 0
-        """How many notes wait for batches."""
-        self.free_us = 0
-        """When a control message may leave for it again."""
-        self.moment_us = 0
-        """How long after the last one that is."""
-        self.due_us = NEVER
-        """When it is looked at; `NEVER` once it is forgotten."""
+    to: NodeId | None
+    number: int
+    """Its place among all that ever were."""
+    ready: list[Note] = []
+    """What may be said: all that changed with it is durable."""
+    after_us: int = NEVER
+    """When the first of that has to be said."""
+    waiting: int = 0
+    """How many notes wait for batches."""
+    free_us: int = 0
+    """When a control message may leave for it again."""
+    moment_us: int = 0
+    """How long after the last one that is."""
+    due_us: int = NEVER
+    """When it is looked at; `NEVER` once it is forgotten."""
 
     def add(self, note: Note) -> None:
         """One more note may be said."""

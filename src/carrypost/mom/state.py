@@ -13,6 +13,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 from carrypost.errors import StateError
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import Ordering
@@ -137,27 +139,24 @@ class Tenure(Protocol):
         """Nobody on this node takes it: nobody saw it, or (`dead`) nobody can consume it."""
 
 
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """One message that one claimant is owed."""
 
-    __slots__ = ("claimant", "consumer", "copy", "count", "doubtful", "number", "place", "state", "tenure")
-
-    def __init__(self, claimant: Claimant, copy: Copy, place: int, count: int, tenure: Tenure | None = None) -> None:
-        self.claimant = claimant
-        self.copy = copy
-        self.place = place
-        """Its place in the order of the claimant's claims."""
-        self.count = count
-        """How often it was handed over."""
-        self.state = ClaimState.WAITING
-        self.consumer: Consumer | None = None
-        """Who has it."""
-        self.number = 0
-        """Under which it was handed over the last time."""
-        self.tenure = tenure
-        """By which right a message of a queue belongs to its consumer; None for those of topics."""
-        self.doubtful = False
-        """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
+    claimant: Claimant
+    copy: Copy
+    place: int
+    """Its place in the order of the claimant's claims."""
+    count: int
+    """How often it was handed over."""
+    tenure: Tenure | None = None
+    """By which right a message of a queue belongs to its consumer; None for those of topics."""
+    state: ClaimState = ClaimState.WAITING
+    consumer: Consumer | None = None
+    """Who has it."""
+    number: int = 0
+    """Under which it was handed over the last time."""
+    doubtful: bool = False
+    """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
 
     @property
     def kept(self) -> bool:
@@ -238,32 +237,26 @@ class Backlog:
         return claim
 
 
-class Connection:
+class Connection(msgspec.Struct, eq=False):
     """One program's connection to this node."""
 
-    __slots__ = ("client", "number", "sessions")
-
-    def __init__(self, number: int, client: str) -> None:
-        self.number = number
-        self.client = client
-        """Its client id; empty if it has none."""
-        self.sessions: dict[int, Session] = {}
+    number: int
+    client: str
+    """Its client id; empty if it has none."""
+    sessions: dict[int, Session] = {}
 
 
-class Session:
+class Session(msgspec.Struct, eq=False):
     """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
 
-    __slots__ = ("alone", "closed", "connection", "consumers", "handed", "number")
-
-    def __init__(self, number: int, connection: Connection) -> None:
-        self.number = number
-        self.connection = connection
-        self.consumers: dict[int, Consumer] = {}
-        self.handed: dict[int, Claim] = {}
-        """What it has and did not acknowledge, by number; numbers rise."""
-        self.alone: Claim | None = None
-        """What it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
-        self.closed = False
+    number: int
+    connection: Connection
+    consumers: dict[int, Consumer] = {}
+    handed: dict[int, Claim] = {}
+    """What it has and did not acknowledge, by number; numbers rise."""
+    alone: Claim | None = None
+    """What it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
+    closed: bool = False
 
     def named(self, ack: Ack) -> list[Claim]:
         """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
@@ -273,19 +266,16 @@ class Session:
         return found
 
 
-class Consumer:
+class Consumer(msgspec.Struct, eq=False):
     """Takes the messages of a claimant, as many as it has credit for."""
 
-    __slots__ = ("claimant", "messages", "nbytes", "number", "session")
-
-    def __init__(self, number: int, session: Session, claimant: Claimant) -> None:
-        self.number = number
-        self.session = session
-        self.claimant = claimant
-        self.messages = 0
-        """How many more it takes."""
-        self.nbytes = 0
-        """How many bytes of payload; the last message may exceed it."""
+    number: int
+    session: Session
+    claimant: Claimant
+    messages: int = 0
+    """How many more it takes."""
+    nbytes: int = 0
+    """How many bytes of payload; the last message may exceed it."""
 
     @property
     def has_credit(self) -> bool:
@@ -391,17 +381,14 @@ class Subscription(Claimant):
         return headers.connection != self.connection or descriptor.incarnation != here.incarnation
 
 
-class Interest:
+class Interest(msgspec.Struct, eq=False):
     """What the node wants because of subscriptions."""
 
-    __slots__ = ("ends_us", "entry", "number", "subscriptions")
-
-    def __init__(self, entry: Entry, number: int) -> None:
-        self.entry = entry
-        self.number = number
-        """Among the node's interests."""
-        self.subscriptions: dict[Subscription, None] = {}
-        self.ends_us = NEVER
+    entry: Entry
+    number: int
+    """Among the node's interests."""
+    subscriptions: dict[Subscription, None] = {}
+    ends_us: int = NEVER
 
 
 def destination_of(entry: Entry) -> str:

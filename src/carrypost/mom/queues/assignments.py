@@ -47,61 +47,45 @@ Key = tuple[NodeId, MessageId]
 else's word is in the way of the manager's."""
 
 
-class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
+class AssignmentRow(msgspec.Struct, array_like=True):
     """An assignment in the store; fields may be appended with a default."""
 
     queue: str
-    """The address of the queue that it is of."""
+    """The address of the queue that it is of: the destination of a dead letter is another."""
     round: int
     until_us: int
     """When it is of no use any more."""
     lease_us: int = 0
+    """Until when it is this node's; 0: for good."""
     count: int = 0
+    """How often it may have been handed over in all."""
     before: int = 0
     """How often it may have been handed over elsewhere."""
     state: Held = Held.HELD
     owed: int = 0
+    """1 while its manager is owed an answer."""
     place: int = 0
+    """The place of its claim when it was handed over the first time; 0 before."""
 
 
-_FIELDS = AssignmentRow.__struct_fields__
-_values = attrgetter(*_FIELDS)
+_values = attrgetter(*AssignmentRow.__struct_fields__)
 
 
-class Assignment(Subject):
+class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
     """One message of another node's queue that is this node's."""
 
-    __slots__ = (
-        "_all", "before", "copy", "count", "doubtful", "instead", "lease_us", "message", "owed",
-        "place", "queue", "release_us", "demand", "round", "state", "until_us",
-    )  # fmt: skip
-
-    def __init__(self, everything: Assignments, message: MessageId, queue: str, until_us: int) -> None:
-        self._all = everything
-        self.message = message
-        self.queue = queue
-        """Its address: the destination of a dead letter is another."""
-        self.until_us = until_us
-        self.round = 0
-        self.demand = 0
-        """Which it was assigned to; 0 after a restart."""
-        self.lease_us = 0
-        """Until when it is this node's; 0: for good."""
-        self.instead = 0
-        """The demand that it was given to the last time, if the consumer of another one has it."""
-        self.before = self.count = 0
-        """How often it may have been handed over elsewhere, and in all."""
-        self.place = 0
-        """The place of its claim when it was handed over the first time; 0 before."""
-        self.doubtful = False
-        """An earlier life was handed it, and perhaps ended because of it."""
-        self.state = Held.HELD
-        self.owed = 0
-        """1 while its manager is owed an answer."""
-        self.copy: Copy | None = None
-        """Its message, once that is here."""
-        self.release_us = NEVER
-        """When it is given back unless a consumer asks for it."""
+    everything: Assignments
+    message: MessageId
+    demand: int = 0
+    """Which it was assigned to; 0 after a restart."""
+    instead: int = 0
+    """The demand that it was given to the last time, if the consumer of another one has it."""
+    doubtful: bool = False
+    """An earlier life was handed it, and perhaps ended because of it."""
+    copy: Copy | None = None
+    """Its message, once that is here."""
+    release_us: int = NEVER
+    """When it is given back unless a consumer asks for it."""
 
     @property
     def manager(self) -> NodeId:
@@ -132,12 +116,12 @@ class Assignment(Subject):
     def keep(self, count: int, place: int) -> None:
         """It was handed over so often, at this place."""
         self.count, self.place = count, place
-        self._all.write(self)
+        self.everything.write(self)
 
     def done(self) -> None:
         """It was acknowledged."""
         if self.stands:
-            self._all.answer(self, Held.ACKNOWLEDGED)
+            self.everything.answer(self, Held.ACKNOWLEDGED)
 
     def undone(self, count: int) -> None:
         """The commit that acknowledged it was lost."""
@@ -148,12 +132,12 @@ class Assignment(Subject):
     def finish(self) -> None:
         """That it was acknowledged is for good."""
         if self.state is Held.ACKNOWLEDGED:
-            self._all.discard(self)
+            self.everything.discard(self)
 
     def release(self, *, dead: bool) -> None:
         """Nobody on this node takes it."""
         if self.stands:
-            self._all.answer(self, Held.DEAD if dead else Held.RELEASED)
+            self.everything.answer(self, Held.DEAD if dead else Held.RELEASED)
 
     # --- what is said of it --------------------------------------------------------------------------------
 
@@ -168,13 +152,13 @@ class Assignment(Subject):
     def said(self) -> None:
         """Note that the answer is on its way."""
         self.owed = 0
-        self._all.write(self)
+        self.everything.write(self)
 
     def unsaid(self) -> None:
         """Note that the answer is to be said again, if it still holds."""
         if self.state is not Held.HELD:
             self.owed = 1
-            self._all.keep(self)
+            self.everything.keep(self)
 
 
 class Assignments:
@@ -203,12 +187,11 @@ class Assignments:
         """Every one."""
         return list(self._all.values())
 
-    def _enter(self, made: Assignment) -> Assignment:
+    def _enter(self, made: Assignment) -> None:
         """Know of it, and no more of what was known of the same message."""
         self._leave(made.key)
         self._all[made.key] = made
         self._counts[made.queue] += 1
-        return made
 
     def _leave(self, key: Key) -> None:
         known = self._all.pop(key, None)
@@ -244,17 +227,20 @@ class Assignments:
             known.instead = item.demand if item.demand != known.demand else 0
             self.write(known)
             return None
-        made = self._enter(Assignment(self, message, destination, item.until_us or NEVER))
-        made.round, made.demand, made.lease_us = item.round, item.demand, item.lease_us
-        made.before = made.count = item.count
+        made = Assignment(
+            destination, item.round, item.until_us or NEVER, item.lease_us, item.count, item.count,
+            everything=self, message=message, demand=item.demand,
+        )  # fmt: skip
+        self._enter(made)
         self._note_need(made)
         self.write(made)
         return made
 
     def _answer_again(self, item: control.Assign, destination: str) -> None:
         """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
-        made = self._enter(Assignment(self, MessageId(item.message), destination, item.until_us or NEVER))
-        made.round, made.count = item.round, item.count
+        message, until_us = MessageId(item.message), item.until_us or NEVER
+        made = Assignment(destination, item.round, until_us, count=item.count, everything=self, message=message)
+        self._enter(made)
         self.answer(made, Held.ACKNOWLEDGED)
 
     def attach(self, assignment: Assignment, copy: Copy) -> None:
@@ -323,9 +309,8 @@ class Assignments:
     def _restore(self, name: bytes, row: AssignmentRow) -> Assignment:
         manager = _manager_of(row.queue)
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
-        made = self._enter(Assignment(self, message, row.queue, row.until_us))
-        for field in _FIELDS:
-            setattr(made, field, getattr(row, field))
+        made = Assignment(*msgspec.structs.astuple(row), everything=self, message=message)
+        self._enter(made)
         made.doubtful = made.handed
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:

@@ -51,70 +51,53 @@ class EntryRow(msgspec.Struct, array_like=True):
     place: int
     state: EntryState = EntryState.WAITING
     receiver: NodeId = NodeId("")
+    """The node that it is assigned to, or was the last time."""
     demand: int = 0
+    """The demand that it is assigned to."""
     round: int = 0
+    """How often it was assigned."""
     count: int = 0
+    """How often it may have been handed over."""
     lease_us: int = 0
+    """Until when it is assigned; 0: for good."""
     owed: int = 0
+    """The matters on which something is to be said."""
     outcome: int = control.DELIVERED
     reason: str = ""
     author: NodeId = NodeId("")
-    """Of a closed one, whose copy is gone."""
+    """In the store only of a closed one, whose copy is gone."""
     until_us: int = NEVER
     """Likewise: when there is nothing to be said of it any more."""
     assigned_us: int = 0
+    """When it was assigned the last time."""
     reminders: int = 0
+    """How often its receiver was told that again."""
     claim_place: int = 0
+    """Its place among what consumers of this node were handed; 0 if none was."""
     number: int = 0
+    """Its number among the assignments to its demand."""
 
 
-_FIELDS = EntryRow.__struct_fields__
-_values = attrgetter(*_FIELDS)
+_values = attrgetter(*EntryRow.__struct_fields__)
 
 
-class QueueEntry:
-    """One message of a queue."""
+class QueueEntry(EntryRow, eq=False, kw_only=True):
+    """One message of a queue: what the store has of it, and what only this life knows."""
 
-    __slots__ = (
-        "_table", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
-        "lease_us", "message", "number", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason",
-        "receiver", "reminders", "demand", "round", "state", "until_us",
-    )  # fmt: skip
-
-    def __init__(self, table: Table[EntryRow], queue_number: int, message: MessageId, place: int) -> None:
-        self._table = table
-        self.queue_number = queue_number
-        self.message = message
-        self.place = place
-        self.queue = ""
-        """The name of its queue; empty if it was let into none."""
-        self.copy: Copy | None = None
-        self.author = NodeId("")
-        self.until_us = NEVER
-        self.rank = (0, 0, place)
-        """Its place among those that wait: priority, date, and the order of coming."""
-        self.state = EntryState.WAITING
-        self.receiver = NodeId("")
-        """The node that it is assigned to, or was the last time."""
-        self.demand = self.number = 0
-        """The demand that it is assigned to, and its number among the assignments to that."""
-        self.round = 0
-        """How often it was assigned."""
-        self.before = self.count = 0
-        """How often it may have been handed over before this round, and in all."""
-        self.claim_place = 0
-        """Its place among what consumers of this node were handed; 0 if none was."""
-        self.doubtful = False
-        """An earlier life of this node was handed it, and perhaps ended because of it."""
-        self.lease_us = 0
-        """Until when it is assigned; 0: for good."""
-        self.assigned_us = self.reminders = 0
-        """When it was assigned the last time, and how often its receiver was told that again."""
-        self.owed = 0
-        """The matters on which something is to be said."""
-        self.outcome, self.reason = control.DELIVERED, ""
-        self.elsewhere = True
-        """Whether other nodes may have copies."""
+    table: Table[EntryRow]
+    queue_number: int
+    message: MessageId
+    queue: str = ""
+    """The name of its queue; empty if it was let into none."""
+    copy: Copy | None = None
+    rank: tuple[int, int, int] = (0, 0, 0)
+    """Its place among those that wait: priority, date, and the order of coming."""
+    before: int = 0
+    """How often it may have been handed over before this round."""
+    doubtful: bool = False
+    """An earlier life of this node was handed it, and perhaps ended because of it."""
+    elsewhere: bool = True
+    """Whether other nodes may have copies."""
 
     def fill(self, copy: Copy) -> None:
         """It is the entry of this copy."""
@@ -123,11 +106,6 @@ class QueueEntry:
         self.author = descriptor.node
         self.until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
         self.rank = (-descriptor.priority, descriptor.created_us, self.place)
-
-    def restore(self, row: EntryRow) -> None:
-        """Set what the store has of it."""
-        for field in _FIELDS:
-            setattr(self, field, getattr(row, field))
 
     @property
     def descriptor(self) -> Descriptor:
@@ -163,11 +141,11 @@ class QueueEntry:
         row = EntryRow(*_values(self))
         if not closed:  # Its copy knows.
             row.author, row.until_us = NodeId(""), NEVER
-        self._table.put(self._row_name, row)
+        self.table.put(self._row_name, row)
 
     def delete(self) -> None:
         """Forget it."""
-        self._table.delete(self._row_name)
+        self.table.delete(self._row_name)
 
     @property
     def _row_name(self) -> bytes:

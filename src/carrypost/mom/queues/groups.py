@@ -15,6 +15,8 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.model.selector import HEADER_PREFIX, Selector
 from carrypost.model.times import NEVER
 from carrypost.model.visible import Selectable
@@ -30,44 +32,38 @@ _FIRST, _LAST = (-inf,), (inf,)
 """Before and after every rank."""
 
 
-class Party:
+class Party(msgspec.Struct, eq=False):
     """A node that asks for messages of a queue, or has some that it did not answer yet."""
 
-    __slots__ = ("held", "node", "demands", "turn")
-
-    def __init__(self, node: NodeId, turn: int) -> None:
-        self.node = node
-        self.turn = turn
-        """When it was given something the last time, as a place among all assignments and demands."""
-        self.demands = 0
-        """How many stand."""
-        self.held = 0
-        """Messages that are assigned to it."""
+    node: NodeId
+    turn: int
+    """When it was given something the last time, as a place among all assignments and demands."""
+    demands: int = 0
+    """How many stand."""
+    held: int = 0
+    """Messages that are assigned to it."""
 
 
-class Demand:
+class Demand(msgspec.Struct, eq=False):
     """A demand that stands at the manager."""
 
-    __slots__ = ("began", "credit", "deadline_us", "group", "heard", "number", "party", "silent", "taken", "turn")
-
-    def __init__(self, party: Party, number: int, group: Group, began: int) -> None:
-        self.party = party
-        self.number = number
-        """Its node's own."""
-        self.group = group
-        self.began = began
-        """Its place among all demands, as they came."""
-        self.turn = began
-        """When it was given something the last time, as a place among all assignments and demands."""
-        self.credit = 0
-        """How many it takes in all."""
-        self.taken = 0
-        """How many it was given. Of another node's demand, this is the number of its latest assignment."""
-        self.heard = 0
-        """Up to which number its node knows its assignments."""
-        self.deadline_us = NEVER
-        self.silent = False
-        """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
+    party: Party
+    number: int
+    """Its node's own."""
+    group: Group
+    began: int
+    """Its place among all demands, as they came."""
+    turn: int
+    """When it was given something the last time, as a place among all assignments and demands."""
+    credit: int = 0
+    """How many it takes in all."""
+    taken: int = 0
+    """How many it was given. Of another node's demand, this is the number of its latest assignment."""
+    heard: int = 0
+    """Up to which number its node knows its assignments."""
+    deadline_us: int = NEVER
+    silent: bool = False
+    """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
 
     @property
     def node(self) -> NodeId:

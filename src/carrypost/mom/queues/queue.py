@@ -113,8 +113,9 @@ class Queue:
         party = self._party(node, began)
         self._askers += not party.demands
         party.demands += 1
-        found = self._demands[node, number] = group.demands[node, number] = Demand(party, number, group, began)
-        return found
+        made = Demand(party, number, group, began, turn=began)
+        self._demands[node, number] = group.demands[node, number] = made
+        return made
 
     def find(self, node: NodeId, number: int) -> Demand | None:
         """The demand of this node and number, if it stands."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model.ids import MessageId
 from carrypost.mom.agenda import Agenda
@@ -41,7 +43,7 @@ class Stock:
     def make(self, queue_number: int, copy: Copy) -> QueueEntry:
         """Make an entry of a message, the latest of all."""
         self._place += 1
-        entry = QueueEntry(self._table, queue_number, copy.id, self._place)
+        entry = QueueEntry(self._place, table=self._table, queue_number=queue_number, message=copy.id)
         entry.fill(copy)
         self._holdings.mark_claimed(copy)
         self._holdings.cache.mark_done((copy,))
@@ -51,9 +53,8 @@ class Stock:
         """Yield the entries of an earlier life by their places, without their copies."""
         for name, row in sorted(self._table.read(stored), key=lambda each: each[1].place):
             self._place = max(self._place, row.place)
-            entry = QueueEntry(self._table, int.from_bytes(name[:8], "big"), MessageId(name[8:]), row.place)
-            entry.restore(row)
-            yield entry
+            number, message = int.from_bytes(name[:8], "big"), MessageId(name[8:])
+            yield QueueEntry(*msgspec.structs.astuple(row), table=self._table, queue_number=number, message=message)
 
     def enter(self, queue: Queue, entry: QueueEntry) -> None:
         """Put an entry into its queue."""
