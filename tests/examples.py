@@ -1,7 +1,11 @@
-"""How many examples Hypothesis tries where a test has a number of its own."""
+"""How many examples Hypothesis tries where a test has a number of its own, and which cases are for `make soak` only."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import settings
 
 LONG = 200
@@ -13,3 +17,8 @@ def examples(count: int, *, stateful_step_count: int = 50) -> settings:
     profile = settings().max_examples
     found = max(count, profile) if profile > LONG else count
     return settings(max_examples=found, stateful_step_count=stateful_step_count)
+
+
+def soaked(cases: Iterable[object]) -> list[ParameterSet]:
+    """Mark cases of a parametrised test as those that only `make soak` tries."""
+    return [pytest.param(each, marks=pytest.mark.soak) for each in cases]

@@ -117,10 +117,10 @@ def test_the_record_of_nobody_cannot_be_shown(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_soak_tries_ordered_topics_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["emu", "soak", "--order", "--seeds", "2", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert run(["emu", "soak", "--order", "--seeds", "1", "--first", "3", "--out", str(tmp_path)]) == 0
     ordered = json.loads(capsys.readouterr().out)
-    assert run(["emu", "soak", "--seeds", "2", "--first", "3", "--out", str(tmp_path)]) == 0
-    assert ordered["tried"] == 2
+    assert run(["emu", "soak", "--seeds", "1", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert ordered["tried"] == 1
     assert ordered != json.loads(capsys.readouterr().out)
 
 
@@ -134,7 +134,7 @@ def test_without_the_extra_the_line_that_installs_it_is_said(
 
 def test_ctrl_c_leaves_a_readable_record_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(
-        'duration_s = 1e6\n[nodes]\ncount = 50\n[[workload]]\nkind = "broadcast"\nperiod_s = 1\nlifetime_s = 10\n'
+        'duration_s = 1e6\n[nodes]\ncount = 5\n[[workload]]\nkind = "broadcast"\nperiod_s = 1\nlifetime_s = 10\n'
     )
     out = tmp_path / "r.parquet"
     controller, terminal = pty.openpty()  # The bar tells when the run has begun.

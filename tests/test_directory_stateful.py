@@ -379,4 +379,4 @@ class DirectoryMachine(RuleBasedStateMachine):
 
 
 TestDirectory = DirectoryMachine.TestCase
-TestDirectory.settings = examples(20, stateful_step_count=40)
+TestDirectory.settings = examples(10, stateful_step_count=40)

@@ -163,7 +163,7 @@ def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(sche
 
 
 @given(schedules())
-@examples(50)
+@examples(25)
 def test_the_bound_is_what_a_search_of_every_instant_finds(schedule: Schedule) -> None:
     found = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
     assert found == searched(schedule, schedule.presences)

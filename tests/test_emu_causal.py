@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+from tests.forked import forked
 from tests.order_records import Story
 
 from carrypost.emu.records import causal
@@ -45,9 +45,12 @@ def test_a_record_is_shown_with_them_where_there_is_no_spark(tmp_path: Path) -> 
     record: Record = story.end(9)
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(record.json_lines()), encoding="utf-8")
-    code = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        f"from carrypost.cli import main; sys.argv = ['carrypost', 'emu', 'show', {str(path)!r}]; main()"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout  # noqa: S603
+
+    def lack_spark() -> None:
+        for name in {"pyspark", *sys.modules}:
+            if name.partition(".")[0] == "pyspark":
+                sys.modules[name] = None  # type: ignore[assignment]
+
+    code, shown, _ = forked(["emu", "show", str(path)], lack_spark)
+    assert code == 0
     assert json.loads(shown)["ordered"]["co_delivery_ratio"] == 1.0

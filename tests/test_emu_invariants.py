@@ -249,7 +249,7 @@ def test_the_record_of_a_network_in_memory_passes() -> None:
 
 
 def test_hundreds_of_thousands_of_rows_take_seconds() -> None:
-    nodes, messages = 300, 500
+    nodes, messages = 300, 200
     record = Record("many")
     record.add(Kind.RUN, 0, "", attrs=ATTRS | {"defaults": ""})
     names = [f"n{number:03}" for number in range(nodes)]

@@ -300,7 +300,7 @@ def test_walkers_go_straight_on_or_back_as_often_as_they_should(
     model = Streets(straight=straight, back=back, street_m=0, arrivals_per_s=0.05)
     # Whoever never turns stays in one street. With even chances it is the gambler's ruin: from the first of three
     # crossings, the far end is reached one time in four.
-    walks = [path for path in paths(model.move(1, 4 * HOUR)).values() if path[0][0] < HOUR]
+    walks = [path for path in paths(model.move(1, 2 * HOUR)).values() if path[0][0] < HOUR]
     assert all(len({x for _, x, _ in path}) == 1 or len({y for _, _, y in path}) == 1 for path in walks)
     assert crossings is None or {len(path) - 2 for path in walks} == {crossings}
     returned = sum(path[0][1:] == path[-1][1:] for path in walks) / len(walks)
@@ -318,12 +318,12 @@ def test_walkers_turn_left_as_often_as_right() -> None:
 
 def test_arrivals_are_poisson_at_every_entry_point() -> None:
     arrivals: dict[tuple[float, float], list[int]] = {}
-    for path in paths(Streets(street_m=0, arrivals_per_s=0.05).move(1, 5 * HOUR)).values():
+    for path in paths(Streets(street_m=0, arrivals_per_s=0.05).move(1, 3 * HOUR)).values():
         t_us, x, y = path[0]
         arrivals.setdefault((x, y), []).append(t_us)
     assert len(arrivals) == 12
     for joins_us in arrivals.values():
-        assert len(joins_us) == pytest.approx(900, rel=0.15)
+        assert len(joins_us) == pytest.approx(540, rel=0.15)
         waits_s = [(after - before) / SECOND for before, after in pairwise(joins_us)]
         # The waits of a Poisson process are exponential: their deviation equals their mean.
         assert math.sqrt(pvariance(waits_s)) == pytest.approx(fmean(waits_s), rel=0.15)

@@ -14,7 +14,7 @@ from carrypost import testing
 TO_H1 = [f"{letter}" for letter in "abcdefghij"]
 TO_H2 = [f"{letter}" for letter in "uvw"]
 STEP_S = 0.0005
-anywhere = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+anywhere = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.soak)])
 """After one of so many datagrams."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.frames import RECEIVED
 from tests.hostile import Attacker, Message, Scene, message, scene
 
@@ -138,6 +139,7 @@ def play(stage: Scene, script: list[Step]) -> None:
 
 
 @given(st.lists(steps, max_size=30))
+@examples(12)
 def test_any_frames_in_any_order_raise_nothing_and_lose_nothing(
     script: list[Step],
 ) -> None:
@@ -147,6 +149,7 @@ def test_any_frames_in_any_order_raise_nothing_and_lose_nothing(
 
 
 @given(st.lists(steps, max_size=30))
+@examples(12)
 def test_any_frames_in_any_order_raise_nothing_where_little_is_allowed(
     script: list[Step],
 ) -> None:

@@ -171,7 +171,7 @@ class CrampedMachine(HostsMachine):
     configs = cramped_configs
 
 
-_SETTINGS = settings(max_examples=15, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(max_examples=7, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 _FOR_LONG = settings(max_examples=3_000, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 TestHosts = HostsMachine.TestCase
 TestHosts.settings = _SETTINGS

@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from tests.examples import soaked
 from tests.jms_scenes import NEWS
 
 from carrypost import Consumer, Context, JMSException, Message, SessionMode, testing
@@ -185,6 +186,6 @@ async def play(seed: int) -> None:
         assert overview.lost == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *soaked(range(3, 6))])
 def test_whatever_programs_and_nodes_do_nothing_is_lost_doubled_or_silent(seed: int) -> None:
     testing.run(lambda: play(seed))

@@ -177,7 +177,8 @@ async def work(net: testing.Network) -> list[str]:
     return committed
 
 
-def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing() -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing(every: int) -> None:
     """The node dies after every so many turns of the loop, for every number until it is not reached any more."""
 
     def crashed_after(turns: int) -> bool:
@@ -210,7 +211,7 @@ def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing() -> None:
         play(scene, disk_delay_s=0.004)
         return reached
 
-    for turns in count():
+    for turns in count(step=every):
         if not crashed_after(turns):
             break
     assert turns > 20

@@ -83,7 +83,7 @@ def test_a_check_that_fails_is_failure_and_the_others_run_all_the_same(
 def test_cpu_time_stands_beside_time_and_is_that_of_all_processes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    busy = "import time\nwhile time.process_time() < 0.15: pass"
     programs(
         monkeypatch, lint=f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])", imports=busy
     )
@@ -91,7 +91,7 @@ def test_cpu_time_stands_beside_time_and_is_that_of_all_processes(
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()[-4:]]
     assert head[2:5] == ["CPU", "s", "seconds"]
     cpu_s = {row[0]: float(row[2]) for row in rows}
-    assert min(cpu_s["lint"], cpu_s["imports"]) >= 0.3
+    assert min(cpu_s["lint"], cpu_s["imports"]) >= 0.15
     assert cpu_s["all"] == pytest.approx(cpu_s["lint"] + cpu_s["imports"], abs=0.2)
 
 
@@ -109,7 +109,8 @@ def test_tests_are_counted_while_they_run_and_the_dearest_are_named(
 ) -> None:
     (tmp_path / "test_cheap.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     (tmp_path / "test_dear.py").write_text(
-        "import time\ndef test_three():\n    while time.process_time() < 1: pass\ndef test_four(): assert False\n"
+        "import time\ndef test_three():\n    began = time.process_time()\n"
+        "    while time.process_time() < began + 0.2: pass\ndef test_four(): assert False\n"
     )
     files = [str(tmp_path / f"test_{name}.py") for name in ("cheap", "dear")]
     monkeypatch.setattr(lanes, "parts", lambda _lane, without: [[file] for file in files if file != without])

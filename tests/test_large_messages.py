@@ -44,7 +44,7 @@ def part(net: testing.Network, a: str, b: str, nbytes: int) -> None:
     net.advance(60)
 
 
-@pytest.mark.parametrize("security", ["signed", "off"])
+@pytest.mark.parametrize("security", ["signed", pytest.param("off", marks=pytest.mark.soak)])
 def test_a_message_of_sixteen_mebibytes_arrives(security: str) -> None:
     payload = noise(16 * MIB)
     with testing.network("a", "b", security=security, lifetime_s_default=86_400, cache_bytes_max=32 * MIB) as net:
@@ -245,7 +245,7 @@ def test_what_comes_in_while_the_rest_is_on_its_way_follows_without_a_timeout() 
         assert max(each.time for each in found) - 30 < 5 * MIB * 1.05 / RATE + 1
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.soak)])
 def test_memory_stays_bounded_while_many_half_received_messages_wait(count: int) -> None:
     ferry = Ferry()
     ferry.hosts["b"].subscribe("film", now=0)

@@ -465,9 +465,9 @@ def some(data: st.DataObject, numbers: list[int]) -> list[int]:
 
 
 TestMessaging = MessagingMachine.TestCase
-TestMessaging.settings = examples(30, stateful_step_count=40)
+TestMessaging.settings = examples(15, stateful_step_count=40)
 TestCrampedMessaging = CrampedMachine.TestCase
-TestCrampedMessaging.settings = examples(30, stateful_step_count=40)
+TestCrampedMessaging.settings = examples(15, stateful_step_count=40)
 
 
 @pytest.mark.soak

@@ -187,4 +187,4 @@ class ReceiptMachine(RuleBasedStateMachine):
 
 
 TestReceipts = ReceiptMachine.TestCase
-TestReceipts.settings = examples(40, stateful_step_count=40)
+TestReceipts.settings = examples(20, stateful_step_count=40)

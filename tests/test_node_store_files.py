@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.examples import soaked
 from tests.store_disk import META, Disk, described, eventually, message, opened
 
 from carrypost.errors import NodeError
@@ -76,9 +77,10 @@ def kill_and_look(path: Path, first: int, chance: random.Random) -> int:
     return last
 
 
-def test_what_was_answered_survives_a_kill(path: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
+def test_what_was_answered_survives_a_kill(path: Path, kills: int) -> None:
     chance, last = random.Random(1), 0
-    for _ in range(10):
+    for _ in range(kills):
         last = kill_and_look(path, last, chance)
     assert last > 10
 
@@ -182,7 +184,7 @@ def test_a_log_without_its_store_is_refused_and_not_read_into_another_one(path: 
     assert schema.wal(path).read_bytes() == log
 
 
-@pytest.mark.parametrize("statement", range(1, 12, 2))
+@pytest.mark.parametrize("statement", [1, 6, 11, *soaked(range(2, 11))])
 def test_a_store_that_was_cut_off_while_it_was_made_is_made_again(path: Path, statement: int) -> None:
     """An empty file is damage; so nobody may ever be left with one who did nothing but start a node."""
     with subprocess.Popen([sys.executable, "-c", _KILLED, str(path), str(statement)]) as child:  # noqa: S603 - our own

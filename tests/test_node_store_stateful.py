@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.store_disk import META, WAIT_S, Disk, described, kept
 
 from carrypost.journal import Durability, Key, Value
@@ -175,3 +176,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
+TestStore.settings = examples(10)

@@ -99,7 +99,7 @@ def test_who_announces_itself_more_often_has_no_more_turns() -> None:
     loud, quiet = [f"loud{number}" for number in range(CROWD // 2)], [f"quiet{number}" for number in range(CROWD // 2)]
     turns: Counter[str] = Counter()
     before: set[str] = set()
-    for step in range(4_000):
+    for step in range(2_000):
         crowded.hears(*loud)
         if step % 50 == 49:
             crowded.hears(*quiet)
@@ -108,7 +108,7 @@ def test_who_announces_itself_more_often_has_no_more_turns() -> None:
         crowded.run(0.1)
     # The first of the loud came before anybody else, and have what does not rotate.
     had = [turns[name] for name in loud[PLACES - TURNS :]], [turns[name] for name in quiet]
-    assert min(had[1]) >= 4
+    assert min(had[1]) >= 2
     assert max(had[0]) <= max(had[1]) + 1
 
 

@@ -131,9 +131,9 @@ class LeasedMachine(NeverMachine):
 
 
 TestNever = NeverMachine.TestCase
-TestNever.settings = examples(20, stateful_step_count=30)
+TestNever.settings = examples(8, stateful_step_count=30)
 TestLeased = LeasedMachine.TestCase
-TestLeased.settings = examples(20, stateful_step_count=30)
+TestLeased.settings = examples(8, stateful_step_count=30)
 
 
 @pytest.mark.soak

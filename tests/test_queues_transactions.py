@@ -133,7 +133,7 @@ def play(disk_delay_s: float, node: str = "", fuse: int = -1, *, after: bool = F
 
 @pytest.mark.parametrize("disk_delay_s", [0.0, 0.02])
 @pytest.mark.parametrize("node", NODES)
-@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_crash_at_any_batch_leaves_all_of_a_transaction_or_nothing(
     node: str, disk_delay_s: float, every: int
 ) -> None:
