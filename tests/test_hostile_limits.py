@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.examples import soaked
 from tests.scrambled import Scrambled
 
 from carrypost.config import Limits
 
 
-@pytest.mark.parametrize("seed", [*range(4), *soaked(range(4, 50))])
+@pytest.mark.parametrize("seed", range(4))
 def test_nothing_raises_where_little_is_allowed(seed: int) -> None:
     Scrambled(seed).play(40)
 
