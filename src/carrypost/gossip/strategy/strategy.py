@@ -135,11 +135,16 @@ class Strategy(Generic[C]):
 
     def _concerned(self, link: Link | None, now: int) -> list[Link]:
         """The links that something may have to be sent over at the end of a step."""
-        links, stirred = self._links, self._links.settle()
-        for each in stirred:
-            if not each.usable:
-                self.transfers.end(each, now)
-        own = link.timers if link is not None and link.usable else None
-        if self.transfers.wants.adopt_orphans() or link is None or stirred or links.schedule.due_elsewhere(own, now):
+        links, wants = self._links, self.transfers.wants
+        everywhere = link is None
+        if wants.orphaned:
+            wants.adopt_orphans()
+            everywhere = True
+        if links.stirred:
+            everywhere = True
+            for each in links.settle():
+                if not each.usable:
+                    self.transfers.end(each, now)
+        if link is None or everywhere or links.schedule.due_elsewhere(link.timers if link.usable else None, now):
             return links.usable
         return [link] if link.usable else []

@@ -40,17 +40,20 @@ class Budget:
         self._burst_us = burst_s * _SECOND_US
         self._full_us = 0.0
 
-    def has(self, amount: float, now: int) -> bool:
-        """Whether so much is there; a bucket that is full always gives once."""
-        full_us = self._full_us
-        return full_us <= now or full_us + amount * self._token_us <= now + self._burst_us
-
     def take(self, amount: float, now: int) -> bool:
-        """Spend `amount` if it is there."""
-        if not self.has(amount, now):
+        """Spend `amount` if it is there; a bucket that is full always gives once."""
+        if self._full_us <= now:
+            self._full_us = now + amount * self._token_us
+            return True
+        full_us = self._full_us + amount * self._token_us
+        if full_us > now + self._burst_us:
             return False
-        self._full_us = max(self._full_us, now) + amount * self._token_us
+        self._full_us = full_us
         return True
+
+    def give_back(self, amount: float) -> None:
+        """Undo the last `take`."""
+        self._full_us -= amount * self._token_us
 
     def spend(self, amount: float, now: int, *, debt_s_max: float = 60.0) -> int:
         """Charge for what was done already; `take` refuses until the debt is paid. Returns when that will be."""
@@ -88,7 +91,12 @@ class Budgets:
 
     def receive(self, frames: int, nbytes: int, now: int) -> bool:
         """Charge for what came over the link. Returns False, and charges nothing, where it is too much."""
-        return self._frames.has(frames, now) and self._bytes.take(nbytes, now) and self._frames.take(frames, now)
+        if not self._frames.take(frames, now):
+            return False
+        if self._bytes.take(nbytes, now):
+            return True
+        self._frames.give_back(frames)
+        return False
 
     def credit(self, worth: int) -> None:
         """Credit what came from the neighbour by what it led to."""

@@ -246,7 +246,7 @@ class Link:
 class Links:
     """The links of one host."""
 
-    __slots__ = ("_by_peer", "_stirred", "accounts", "get", "handlers", "outputs", "schedule", "settings", "usable")
+    __slots__ = ("_by_peer", "accounts", "get", "handlers", "outputs", "schedule", "settings", "stirred", "usable")
 
     def __init__(self, settings: Settings, outputs: Outputs) -> None:
         self.settings, self.outputs = settings, outputs
@@ -261,7 +261,7 @@ class Links:
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
         taken together, as a list. One that returns False found nothing new."""
-        self._stirred: list[Link] = []
+        self.stirred: list[Link] = []
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._by_peer.values())
@@ -289,13 +289,11 @@ class Links:
 
     def stir(self, link: Link) -> None:
         """Have all links looked at when the step ends: this one, which it did not come over, received or ended."""
-        self._stirred.append(link)
+        self.stirred.append(link)
 
     def settle(self) -> list[Link]:
         """Take the links that `stir` was called for since the last call."""
-        stirred = self._stirred
-        if stirred:
-            self._stirred = []
+        stirred, self.stirred = self.stirred, []
         return stirred
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class Wants:
         """What is not taken from whom, and until when."""
         self._asked: dict[MessageId, int] = {}
         """When somebody was asked for a message, and nothing came of it since."""
-        self._orphaned: dict[MessageId, None] = {}
+        self.orphaned: dict[MessageId, None] = {}
         """Messages that somebody was asked for who is not waited for any more."""
 
     def add(self, link: Link, entry: OfferEntry, now: int) -> Want | None:
@@ -121,14 +121,11 @@ class Wants:
         if message in self._sources:
             self._asked[message] = now
 
-    def adopt_orphans(self) -> bool:
-        """Have others asked for what somebody was asked for in vain. Returns True if there is anything."""
-        if not self._orphaned:  # As mostly: this is asked after every step.
-            return False
-        orphaned, self._orphaned = self._orphaned, {}
+    def adopt_orphans(self) -> None:
+        """Have others asked for what somebody was asked for in vain."""
+        orphaned, self.orphaned = self.orphaned, {}
         for link, handle in [source for message in orphaned for source in self.sources(message)]:
             link.inbox.fresh.append(handle)
-        return True
 
     def requested_elsewhere(self, message: MessageId, link: Link, now: int) -> int:
         """Pieces of the message that other neighbours were asked for and may still send."""
@@ -162,7 +159,7 @@ class Wants:
                 del self._sources[message]
                 self._asked.pop(message, None)
             elif want.requested:
-                self._orphaned[message] = None
+                self.orphaned[message] = None
 
     def fulfil(self, copies: Sequence[Copy]) -> None:
         """Ask nobody for these messages any more: they are whole here. Whoever offered all of one has it."""
