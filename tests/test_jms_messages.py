@@ -38,7 +38,7 @@ from carrypost.jms.passage import Sending, from_handed, stamp, to_draft
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
-from carrypost.model.properties import Property, PropertyType
+from carrypost.model.properties import Property, ValueType
 from carrypost.security.identity import Identity
 
 
@@ -772,6 +772,6 @@ def test_every_public_name_of_messages_is_documented_and_typed() -> None:
 
 def test_types_of_properties_given_by_the_node_are_those_of_the_specification() -> None:
     found = over_the_air(Message()).properties
-    assert found.type_of("JMSXDeliveryCount") is PropertyType.INT
-    assert found.type_of("JMSXRcvTimestamp") is PropertyType.LONG
-    assert Property(PropertyType.STRING, NodeId("alan")).value == found["JMS_carrypost_Author"]
+    assert found.type_of("JMSXDeliveryCount") is ValueType.INT
+    assert found.type_of("JMSXRcvTimestamp") is ValueType.LONG
+    assert Property(ValueType.STRING, NodeId("alan")).value == found["JMS_carrypost_Author"]

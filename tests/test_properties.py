@@ -13,20 +13,20 @@ from carrypost.config import Limits
 from carrypost.errors import MessageFormatException, PayloadError
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers
-from carrypost.model.properties import Property, PropertyType, inferred, nearest_float, typed, untyped
+from carrypost.model.properties import Property, ValueType, inferred, nearest_float, typed, untyped
 from carrypost.model.visible import typed_properties
 
 BARE = Descriptor("alan", 1, 7, 5, None, "news", 0, 0, PayloadCodec.PLAIN, b"", 1024)
-BYTE, SHORT, INT, LONG = PropertyType.BYTE, PropertyType.SHORT, PropertyType.INT, PropertyType.LONG
-FLOAT, DOUBLE, STRING, BOOLEAN = PropertyType.FLOAT, PropertyType.DOUBLE, PropertyType.STRING, PropertyType.BOOLEAN
+BYTE, SHORT, INT, LONG = ValueType.BYTE, ValueType.SHORT, ValueType.INT, ValueType.LONG
+FLOAT, DOUBLE, STRING, BOOLEAN = ValueType.FLOAT, ValueType.DOUBLE, ValueType.STRING, ValueType.BOOLEAN
 
 
-def whole(kind: PropertyType, bits: int) -> st.SearchStrategy[Property]:
+def whole(kind: ValueType, bits: int) -> st.SearchStrategy[Property]:
     return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).map(lambda value: Property(kind, value))
 
 
 any_property = st.one_of(
-    st.just(Property(PropertyType.NULL, None)), st.booleans().map(lambda value: Property(BOOLEAN, value)),
+    st.just(Property(ValueType.NULL, None)), st.booleans().map(lambda value: Property(BOOLEAN, value)),
     whole(BYTE, 8), whole(SHORT, 16), whole(INT, 32), whole(LONG, 64),
     st.floats(width=32, allow_nan=False).map(lambda value: Property(FLOAT, value)),
     st.floats(allow_nan=False).map(lambda value: Property(DOUBLE, value)),
@@ -60,10 +60,10 @@ def test_types_that_values_tell_do_not_travel() -> None:
     ("value", "kind"),
     [
         (True, BOOLEAN), (2**31 - 1, INT), (-(2**31), INT), (2**31, LONG), (-(2**63), LONG), (2**63 - 1, LONG),
-        (1.0, DOUBLE), (math.nan, DOUBLE), ("", STRING), (None, PropertyType.NULL),
+        (1.0, DOUBLE), (math.nan, DOUBLE), ("", STRING), (None, ValueType.NULL),
     ],
 )  # fmt: skip
-def test_a_value_of_which_no_type_is_said_has_the_one_that_it_tells(value: object, kind: PropertyType) -> None:
+def test_a_value_of_which_no_type_is_said_has_the_one_that_it_tells(value: object, kind: ValueType) -> None:
     assert inferred(value) is kind
 
 
@@ -92,7 +92,7 @@ def test_a_type_of_a_later_version_counts_as_not_said() -> None:
         (Property(FLOAT, 1), "no float"),
         (Property(DOUBLE, 1), "no double: 1"), (Property(STRING, 1), "no String: 1"),
         (Property(STRING, None), "no String"),
-        (Property(PropertyType.NULL, 0), "no null: 0"), (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
+        (Property(ValueType.NULL, 0), "no null: 0"), (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
         (Property(STRING, "ä" * 513), "1026 bytes; 1024 are allowed"), (Property(STRING, "\ud800"), "surrogates"),
     ],
 )  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_property_that_does_not_fit_is_refused_with_the_limit(one: Property, w
 
 
 def test_too_many_properties_are_refused_with_the_limit() -> None:
-    many = {f"a{number}": Property(PropertyType.NULL, None) for number in range(65)}
+    many = {f"a{number}": Property(ValueType.NULL, None) for number in range(65)}
     with pytest.raises(MessageFormatException, match="at most 64 properties, not 65"):
         untyped(many, Limits())
     with pytest.raises(MessageFormatException, match="1025 bytes; 1024 are allowed"):

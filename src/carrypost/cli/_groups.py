@@ -42,8 +42,3 @@ class Commands(typer.Typer):
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
         """One more command."""
         return super().command(name, cls=_Command, **options)
-
-
-def group(name: str, about: str) -> Commands:
-    """A group below `carrypost`."""
-    return Commands(name, help=about)

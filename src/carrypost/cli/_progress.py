@@ -39,35 +39,22 @@ def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
     """Something that shows people how far long work is, while the block lasts; from its beginning of how many."""
     state = f"{unit}{{task.fields[state]}}"
     columns = (DESCRIPTION, "Bar", "MofNComplete", state, "TimeElapsed", "{task.fields[left]}")
-    with bar(name, *columns, total=total) as update:
-        if update is None:
-            yield _ProgressLines(name, unit)
-            return
-        begun_s = time.monotonic()
+    begun_s = told_s = time.monotonic()
+    told = 0
 
-        def move(over: int, total: int, state: str) -> None:
-            update(completed=over, total=total, state=state, left=_left(time.monotonic() - begun_s, over, total))
-
-        yield move
-
-
-class _ProgressLines:
-    """A line when some time has passed and something has moved."""
-
-    def __init__(self, name: str, unit: str) -> None:
-        self._name = name
-        self._unit = unit
-        self._begun_s = self._told_s = time.monotonic()
-        self._told = 0
-
-    def __call__(self, over: int, total: int, state: str) -> None:
+    def move(over: int, total: int, state: str) -> None:
+        nonlocal told_s, told
         now_s = time.monotonic()
-        if now_s - self._told_s < _LINE_EVERY_S or over == self._told:
-            return
-        self._told_s, self._told = now_s, over
-        left = _left(now_s - self._begun_s, over, total)
-        sys.stderr.write(f"{self._name}: {over:,} of {total:,} {self._unit}{state}{', ' if left else ''}{left}\n")
-        sys.stderr.flush()
+        left = _left(now_s - begun_s, over, total)
+        if update is not None:
+            update(completed=over, total=total, state=state, left=left)
+        elif now_s - told_s >= _LINE_EVERY_S and over != told:
+            told_s, told = now_s, over
+            sys.stderr.write(f"{name}: {over:,} of {total:,} {unit}{state}{', ' if left else ''}{left}\n")
+            sys.stderr.flush()
+
+    with bar(name, *columns, total=total) as update:
+        yield move
 
 
 def _left(elapsed_s: float, over: int, total: int) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
-from carrypost.cli._groups import group
+from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.emu.scenario.scenario import Scenario
 
 _COLUMNS = (DESCRIPTION, "Bar", "TaskProgress", "{task.fields[state]}", "TimeRemaining")
-emu = group("emu", "Thousands of real hosts in one process and in virtual time.")
+emu = Commands("emu", help="Thousands of real hosts in one process and in virtual time.")
 
 
 @emu.command("run")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._groups import group
+from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, figures, line, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.node.folder import Home
     from carrypost.security.identity import Identity
 
-keys = group("keys", "This node's key, and names for other nodes.")
+keys = Commands("keys", help="This node's key, and names for other nodes.")
 
 
 def _home(config: Path | None, data: Path | None) -> Home:

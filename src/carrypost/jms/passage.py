@@ -24,7 +24,7 @@ from carrypost.model import visible
 from carrypost.model.address import check_levels, has_wildcard
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
-from carrypost.model.properties import Property, PropertyType, untyped
+from carrypost.model.properties import Property, ValueType, untyped
 
 _KINDS: Mapping[int, type[Message]] = {
     int(kind.body_type): kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
@@ -32,7 +32,7 @@ _KINDS: Mapping[int, type[Message]] = {
 """By type of body. Payloads of a type that nobody said, or that a later version has, are bytes."""
 _MILLISECOND_US = 1_000
 _PERSISTENT = DeliveryMode.PERSISTENT
-_INT, _LONG, _STRING = PropertyType.INT, PropertyType.LONG, PropertyType.STRING
+_INT, _LONG, _STRING = ValueType.INT, ValueType.LONG, ValueType.STRING
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -170,4 +170,4 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
     return found
 
 
-_TRUE = Property(PropertyType.BOOLEAN, True)
+_TRUE = Property(ValueType.BOOLEAN, True)

@@ -19,8 +19,8 @@ from carrypost.errors import MessageFormatException
 AttributeValue = bool | int | float | str
 
 
-class PropertyType(enum.IntEnum):
-    """The types of JMS; numbers are part of the wire format."""
+class ValueType(enum.IntEnum):
+    """The types of JMS; numbers are part of the wire format. Bodies have all of them, properties those up to STRING."""
 
     NULL = 0
     BOOLEAN = 1
@@ -31,53 +31,62 @@ class PropertyType(enum.IntEnum):
     FLOAT = 6
     DOUBLE = 7
     STRING = 8
+    CHAR = 9
+    BYTES = 10
 
     @property
     def text(self) -> str:
         """As Java writes it."""
-        return "String" if self is PropertyType.STRING else self.name.lower()
+        return _JAVA.get(self) or self.name.lower()
+
+
+_JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
 
 
 class Property(NamedTuple):
     """A property: its type, and its value, None if it is null."""
 
-    type: PropertyType
+    type: ValueType
     value: AttributeValue | None
 
 
-_BITS = {PropertyType.BYTE: 8, PropertyType.SHORT: 16, PropertyType.INT: 32, PropertyType.LONG: 64}
-_PYTHON: dict[PropertyType, type] = {
-    PropertyType.NULL: type(None), PropertyType.BOOLEAN: bool, PropertyType.FLOAT: float, PropertyType.DOUBLE: float,
-    PropertyType.STRING: str, **dict.fromkeys(_BITS, int),
+_BITS = {ValueType.BYTE: 8, ValueType.SHORT: 16, ValueType.INT: 32, ValueType.LONG: 64}
+_PYTHON: dict[ValueType, type] = {
+    ValueType.NULL: type(None), ValueType.BOOLEAN: bool, ValueType.FLOAT: float, ValueType.DOUBLE: float,
+    ValueType.STRING: str, ValueType.CHAR: str, ValueType.BYTES: bytes, **dict.fromkeys(_BITS, int),
 }  # fmt: skip
-_KNOWN = {int(kind): kind for kind in PropertyType}
+_KNOWN = {int(kind): kind for kind in ValueType if kind <= ValueType.STRING}
+_CHARS = 1 << 16
+_SURROGATES = range(0xD800, 0xE000)
 
 
-def inferred(value: object) -> PropertyType:
+def inferred(value: object) -> ValueType:
     """The type of a value of which no type is said; raises `MessageFormatException` if JMS has none for it."""
     kind = type(value)
     if kind is int:
-        for found in (PropertyType.INT, PropertyType.LONG):
+        for found in (ValueType.INT, ValueType.LONG):
             if fits(found, value):
                 return found
         raise MessageFormatException(f"a property has at most 64 bits, not {value}"[:200])
     if kind is float:
-        return PropertyType.DOUBLE
-    for found in (PropertyType.STRING, PropertyType.BOOLEAN, PropertyType.NULL):
+        return ValueType.DOUBLE
+    for found in (ValueType.STRING, ValueType.BOOLEAN, ValueType.NULL):
         if kind is _PYTHON[found]:
             return found
     raise MessageFormatException(f"a property is a bool, int, float, str or None, not a {kind.__name__}")
 
 
-def fits(kind: PropertyType, value: object) -> bool:
+def fits(kind: ValueType, value: object) -> bool:
     """Whether a value is one of this type, exactly."""
     if type(value) is not _PYTHON[kind]:
         return False
     if isinstance(value, int) and kind in _BITS:
         most = 1 << _BITS[kind] - 1
         return -most <= value < most
-    if kind is PropertyType.FLOAT and isinstance(value, float):
+    if kind is ValueType.FLOAT and isinstance(value, float):
         return math.isnan(value) or nearest_float(value) == value
+    if kind is ValueType.CHAR and isinstance(value, str):
+        return len(value) == 1 and ord(value) < _CHARS and ord(value) not in _SURROGATES
     return True
 
 
@@ -100,8 +109,8 @@ def typed(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) ->
         kind = _KNOWN.get(types[name]) if name in types else None
         found[name] = Property(inferred(value) if kind is None else kind, value)
     for name, number in types.items():
-        if number == PropertyType.NULL:
-            found[name] = Property(PropertyType.NULL, None)
+        if number == ValueType.NULL:
+            found[name] = Property(ValueType.NULL, None)
     return found
 
 
@@ -142,7 +151,7 @@ def misfit(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -
         kind = _KNOWN.get(number)
         if kind is None:
             continue
-        if (name in attributes) is (kind is PropertyType.NULL):
+        if (name in attributes) is (kind is ValueType.NULL):
             return f"property {name!r} is {'null and has a value' if name in attributes else 'not there'}"
         if name in attributes and not fits(kind, attributes[name]):
             return f"property {name!r} is no {kind.text}: {attributes[name]!r}"[:200]

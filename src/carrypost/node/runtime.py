@@ -17,15 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
-from carrypost.events import (
-    ClaimLost,
-    Confirmed,
-    Delivered,
-    Dropped,
-    Event,
-    Failed,
-    Stored,
-)
+from carrypost.events import ClaimLost, Confirmed, Delivered, Dropped, Event, Failed, Stored
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host

@@ -96,7 +96,7 @@ class Order(Layer):
     def stamping(self, now: int) -> Stamping:
         """Begin to stamp messages that are to be published together."""
         self._stamped = set()
-        return Stamping(self, now, signed=self._signed, entries_max=self._limits.barrier_entries_max)
+        return Stamping(self.opened, now, signed=self._signed, entries_max=self._limits.barrier_entries_max)
 
     def opened(self, destination: str, ordering: Ordering) -> Group:
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""

@@ -7,37 +7,32 @@ them cannot be stamped, nothing has changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import OrderError
 from carrypost.local.publishing import Stamp
 from carrypost.order.causal import Group
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from carrypost.model.descriptor import Descriptor, Ordering
-
-
-class Groups(Protocol):
-    """The order groups of one host."""
-
-    def opened(self, destination: str, ordering: Ordering) -> Group:
-        """Return the group of an own message; raise `OrderError` if there is no room for it."""
 
 
 class Stamping:
     """Stamps the messages of one work, in the order in which they will be published."""
 
-    __slots__ = ("_entries_max", "_groups", "_now", "_outlooks", "_signed")
+    __slots__ = ("_entries_max", "_now", "_opened", "_outlooks", "_signed")
 
-    def __init__(self, groups: Groups, now: int, *, signed: bool, entries_max: int) -> None:
-        self._groups, self._now, self._signed, self._entries_max = groups, now, signed, entries_max
+    def __init__(self, opened: Callable[[str, Ordering], Group], now: int, *, signed: bool, entries_max: int) -> None:
+        self._opened, self._now, self._signed, self._entries_max = opened, now, signed, entries_max
         self._outlooks: dict[tuple[str, Ordering], Group] = {}
 
     def stamp(self, destination: str, ordering: Ordering) -> Stamp:
         """Return the date and the barrier of the next message; raise `OrderError` if it cannot have any."""
         if not ordering:
             return Stamp(self._now)
-        group = self._outlooks.get((destination, ordering)) or self._groups.opened(destination, ordering)
+        group = self._outlooks.get((destination, ordering)) or self._opened(destination, ordering)
         barrier = group.barrier(self._now, signed=self._signed)
         if len(barrier) > self._entries_max:
             raise OrderError(
@@ -53,7 +48,7 @@ class Stamping:
         key = (descriptor.destination, descriptor.ordering)
         outlook = self._outlooks.get(key)
         if outlook is None:
-            group = self._groups.opened(*key)
+            group = self._opened(*key)
             outlook = self._outlooks[key] = Group(group.destination, group.ordering, group.me)
             clock_us, newest_us, barrier = group.head
             outlook.load(clock_us, newest_us, tuple(barrier))

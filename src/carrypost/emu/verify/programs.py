@@ -22,7 +22,6 @@ from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, P
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.host import Host
 from carrypost.journal import MESSAGE
 from carrypost.model.address import exactly
 from carrypost.model.descriptor import Ordering
@@ -74,7 +73,6 @@ class OpenWork:
     """A work, or another command, that was not answered."""
 
     acks: list[tuple[Seat, int, MessageId]]
-    commit: bool = False
     seat: int = 0
     """The consumer that a command made."""
     wish: Wish | None = None
@@ -92,7 +90,6 @@ class Place:
     plain: list[int]
     """Topics to which the plain application subscribes."""
     chance: random.Random
-    host: Host | None = None
     accounts: dict[Wish, Account] = field(default_factory=dict)
     """Of durable subscriptions, and of live ones that are open."""
     seats: dict[int, Seat] = field(default_factory=dict)
@@ -134,7 +131,7 @@ class Programs:
             if work.wish is not None:  # Whether it was made, or ended, only the host knows.
                 account = place.accounts.setdefault(work.wish, Account(self._topics[work.wish.topic]))
                 account.start_anew()
-        place.host, place.seats, place.open, place.gone = driver.host, {}, {}, set()
+        place.seats, place.open, place.gone = {}, {}, set()
         place.accounts = {wish: account for wish, account in place.accounts.items() if wish.asked.durable}
         driver.host.messaging.open(driver.now)
         for topic in place.plain:
@@ -327,8 +324,8 @@ class Programs:
         acks = dict(seat.inbox) if chance.random() < _HALF else {}
         work = OpenWork(
             [(seat, each, message) for each, message in acks.items()],
-            commit=True, labels=frozenset(each.label for each in drafts),
-        )  # fmt: skip
+            labels=frozenset(each.label for each in drafts),
+        )
         place.open[number] = work
         try:
             sends = [host.draft(seat.session, each, now)[0] if chance.random() < _HALF else each for each in drafts]

@@ -24,7 +24,8 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from carrypost.errors import MessageFormatException
-from carrypost.jms.messages.values import FORMATS, NULL, Value, ValueType, inferred, is_of
+from carrypost.jms.messages.values import FORMATS, NULL, Value, ValueType, inferred
+from carrypost.model.properties import fits
 
 VERSION = b"\x01"
 VALUES_MAX = 1 << 18
@@ -124,7 +125,7 @@ def _item(value: Value) -> Item:
     kind, found = value
     if isinstance(found, bytes):
         return Ext(int(kind), found)
-    if kind not in _EXTENDED or (kind is ValueType.LONG and not is_of(ValueType.INT, found)):
+    if kind not in _EXTENDED or (kind is ValueType.LONG and not fits(ValueType.INT, found)):
         return found
     return Ext(int(kind), FORMATS[kind].pack(ord(found) if isinstance(found, str) else found))
 
@@ -144,6 +145,6 @@ def _value(item: Item) -> Value:
     (found,) = form.unpack(data)
     if kind is ValueType.CHAR:
         found = chr(found)
-    if not is_of(kind, found):
+    if not fits(kind, found):
         raise MessageFormatException(f"no {kind.text}: {found!r}")
     return Value(kind, found)

@@ -14,7 +14,7 @@ from carrypost.jms.destinations import named
 from carrypost.jms.messages.conversions import PROPERTY_TABLE, read
 from carrypost.jms.messages.values import Value, ValueType, inferred, value_of, value_or_null
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.properties import Property, PropertyType
+from carrypost.model.properties import Property
 from carrypost.model.selector.names import RESERVED, stranger
 from carrypost.model.visible import typed_properties
 
@@ -24,7 +24,7 @@ _GIVEN_PREFIX = "JMS_carrypost_"
 _GIVEN_NAMES = ("JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXUserID")
 SETTABLE = {"JMSXGroupID": ValueType.STRING, "JMSXGroupSeq": ValueType.INT}
 """Properties that JMS defines and programs set, and their types."""
-_ABSENT = Property(PropertyType.NULL, None)
+_ABSENT = Property(ValueType.NULL, None)
 _NAME_SHOWN_MAX = 64
 
 
@@ -56,9 +56,9 @@ class Properties(Mapping[str, PropertyValue | None]):
     def get_as(self, name: str, kind: ValueType) -> object:
         """A property as this type; raises `MessageFormatException` where it cannot be read so."""
         found = self._find(name) or _ABSENT
-        return read(Value(ValueType(found.type), found.value), kind, PROPERTY_TABLE, f"property {_shown(name)}")
+        return read(Value(*found), kind, PROPERTY_TABLE, f"property {_shown(name)}")
 
-    def type_of(self, name: str) -> PropertyType:
+    def type_of(self, name: str) -> ValueType:
         """The type with which a property was set; raises `KeyError`."""
         found = self._find(name)
         if found is None:
@@ -126,7 +126,7 @@ def _property(name: str, value: Value) -> Property:
     wanted = SETTABLE.get(name, value.type)
     if value.type not in (wanted, ValueType.NULL):
         raise MessageFormatException(f"property {name} is of type {wanted.text}, not {value.type.text}")
-    return Property(PropertyType(int(value.type)), value.value)
+    return Property(value.type, value.value)
 
 
 def check_name(name: object) -> None:

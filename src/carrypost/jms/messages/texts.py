@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 
 from carrypost.errors import NumberFormatException
-from carrypost.jms.messages.values import BodyValue, ValueType, is_of
-from carrypost.model.properties import nearest_float
+from carrypost.jms.messages.values import BodyValue, ValueType
+from carrypost.model.properties import fits, nearest_float
 
 _WHOLE = re.compile(r"[+-]?\d++")
 _WHOLE_MAX = 20
@@ -68,7 +68,7 @@ def _whole(kind: ValueType, text: str) -> int:
     if not _WHOLE.fullmatch(text) or len(digits) > _WHOLE_MAX:
         raise _no(kind, text)
     value = -int(digits) if text[0] == "-" else int(digits)
-    if not is_of(kind, value):
+    if not fits(kind, value):
         raise _no(kind, text)
     return value
 

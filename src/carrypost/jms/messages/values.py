@@ -1,45 +1,21 @@
 """Values in bodies: one of ten types, or null (JMS §3.11.3).
 
 Python has fewer types than Java, so a value goes with its type: what a program wrote as a short is read as one by the
-receiver. The first nine are those of properties (`model.properties`), with the same numbers.
+receiver. The types are those of properties and two more (`model.properties`).
 """
 
 from __future__ import annotations
 
-import enum
 import struct
 from typing import NamedTuple
 
 from carrypost.errors import MessageFormatException
-from carrypost.model.properties import PropertyType, fits, nearest_float
+from carrypost.model.properties import ValueType as ValueType  # noqa: PLC0414 - part of this interface
+from carrypost.model.properties import fits, nearest_float
 
 BodyValue = bool | int | float | str | bytes
 """What a body holds, to Python; null is None."""
-_CHARS = 1 << 16
-_INTS, _LONGS = 1 << 31, 1 << 63
 _BITS_SHOWN_MAX = 128
-_SURROGATES = range(0xD800, 0xE000)
-
-
-class ValueType(enum.IntEnum):
-    """The types of JMS; numbers are part of the encoding of bodies."""
-
-    NULL = 0
-    BOOLEAN = 1
-    BYTE = 2
-    SHORT = 3
-    INT = 4
-    LONG = 5
-    FLOAT = 6
-    DOUBLE = 7
-    STRING = 8
-    CHAR = 9
-    BYTES = 10
-
-    @property
-    def text(self) -> str:
-        """As Java writes it."""
-        return _JAVA.get(self) or self.name.lower()
 
 
 FORMATS = {
@@ -49,10 +25,6 @@ FORMATS = {
 }  # fmt: skip
 """Bytes of values that always have as many, as Java's `DataOutput` writes them."""
 _FLOATS = frozenset({ValueType.FLOAT, ValueType.DOUBLE})
-_JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
-_PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}
-
-
 _INFERRED = {
     bool: ValueType.BOOLEAN, int: ValueType.LONG, float: ValueType.DOUBLE, str: ValueType.STRING,
     bytes: ValueType.BYTES, type(None): ValueType.NULL,
@@ -90,9 +62,9 @@ def value_of(kind: ValueType, given: object) -> Value:
             found = _as_float(found)
         if kind is ValueType.FLOAT and isinstance(found, float):
             found = nearest_float(found)
-    if not is_of(kind, found):
+    if not fits(kind, found):
         raise MessageFormatException(f"this is no {kind.text}: {_shown(given)}")
-    return Value(kind, found)  # type: ignore[arg-type]  # `is_of` has seen that
+    return Value(kind, found)  # type: ignore[arg-type]  # `fits` has seen that
 
 
 def value_or_null(kind: ValueType, given: object) -> Value:
@@ -108,29 +80,12 @@ def inferred(given: object, what: str = "a value") -> Value:
     found = plain(given)
     kind = _INFERRED.get(type(found))
     if kind is ValueType.LONG:
-        kind = _width(found)  # type: ignore[arg-type]  # the table says that it is an int
+        kind = next((each for each in (ValueType.INT, ValueType.LONG) if fits(each, found)), None)
     if kind is not None:
         return Value(kind, found)  # type: ignore[arg-type]  # likewise
     raise MessageFormatException(
         f"{what} is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}{_remedy(given)}"
     )
-
-
-def _width(number: int) -> ValueType | None:
-    """The type of a whole number, if it has one."""
-    if -_INTS <= number < _INTS:
-        return ValueType.INT
-    return ValueType.LONG if -_LONGS <= number < _LONGS else None
-
-
-def is_of(kind: ValueType, value: object) -> bool:
-    """Whether a value is one of this type, exactly."""
-    known = _PROPERTY_TYPES.get(kind)
-    if known is not None:
-        return fits(known, value)
-    if kind is ValueType.BYTES:
-        return type(value) is bytes
-    return type(value) is str and len(value) == 1 and ord(value) < _CHARS and ord(value) not in _SURROGATES
 
 
 def _as_float(number: int) -> float:

@@ -11,6 +11,6 @@ TEXT_MAX = 65_536
 DEPTH_MAX = 32
 """Parentheses, NOT and signs inside each other."""
 STEPS_MAX = 16_384
-"""Weight of a selector, see `tree.Node.weight`, and of all selectors of a profile together. A step was measured to take
+"""Weight of a selector, see `tree.weight`, and of all selectors of a profile together. A step was measured to take
 0.1 to 0.3 microseconds, so that these take up to 6 milliseconds for a descriptor; the patterns of a profile take 7 to
 10 at worst (`carrypost bench hostile`)."""

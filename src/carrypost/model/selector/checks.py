@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from carrypost.config.tables import nearest
 from carrypost.model.selector.fault import NEAR, TYPE, Fault, listed, shortened
-from carrypost.model.selector.tree import HEADER_PREFIX, HEADERS, Identifier, Kind, Literal, Node
+from carrypost.model.selector.tree import HEADER_PREFIX, HEADERS, Identifier, Kind, Literal, Node, kind
 
 _EQUALITY = ("=", "<>")
 _ANY = Kind.ANY
-_CONDITIONS = (Kind.BOOLEAN, Kind.ANY)
-_NUMBERS = (Kind.NUMBER, Kind.ANY)
-_STRINGS = (Kind.STRING, Kind.ANY)
+_NEEDED = {Kind.BOOLEAN: "a condition", Kind.NUMBER: "numbers", Kind.STRING: "strings"}
 _OPEN_PREFIXES = ("JMSX", "JMS_")
 """Properties that JMS defines, and those of providers; no other property has a name that begins with JMS."""
 _OTHER_HEADERS = ("JMSDeliveryTime", "JMSDestination", "JMSExpiration", "JMSRedelivered", "JMSReplyTo")
@@ -30,23 +28,16 @@ def identifier(name: str, at: int) -> Identifier:
     return Identifier(name)
 
 
-def condition(node: Node, at: int, where: str) -> None:
-    """Refuse what is known to be neither true nor false."""
-    if node.kind not in _CONDITIONS:
-        raise Fault(at, f"{where} needs a condition; {_described(node)}", TYPE)
-
-
-def number(node: Node, at: int, where: str) -> None:
-    """Refuse what is known to be no number."""
-    if node.kind not in _NUMBERS:
-        raise Fault(at, f"{where} needs numbers; {_described(node)}", TYPE)
+def need(wanted: Kind, node: Node, at: int, where: str) -> None:
+    """Refuse a node that is known to be of another type than is wanted there."""
+    if kind(node) not in (wanted, _ANY):
+        raise Fault(at, f"{where} needs {_NEEDED[wanted]}; {_described(node)}", TYPE)
 
 
 def named_string(node: Node, at: int, where: str) -> Identifier:
     """The identifier that IN and LIKE look at."""
     found = named(node, at, where)
-    if found.kind not in _STRINGS:
-        raise Fault(at, f"{where} needs strings; {_described(node)}", TYPE)
+    need(Kind.STRING, found, at, where)
     return found
 
 
@@ -61,14 +52,14 @@ def comparison(symbol: str, left: Node, right: Node, places: tuple[int, int]) ->
     """Refuse a comparison that no message could make true; `places` are those of the operands."""
     if symbol not in _EQUALITY:
         for node, at in zip((left, right), places, strict=True):
-            number(node, at, f"{symbol!r}")
-    elif left.kind is not right.kind and _ANY not in (left.kind, right.kind):
+            need(Kind.NUMBER, node, at, f"{symbol!r}")
+    elif kind(left) is not kind(right) and _ANY not in (kind(left), kind(right)):
         raise Fault(places[1], f"{symbol!r} compares like with like; {_described(left)}, and {_described(right)}", TYPE)
 
 
 def _described(node: Node) -> str:
     if isinstance(node, Identifier):
-        return f"{node.name} is {node.kind.value}"
+        return f"{node.name} is {kind(node).value}"
     if isinstance(node, Literal):
-        return f"{shortened(node.text)} is {node.kind.value}"
-    return f"this is {node.kind.value}"
+        return f"{shortened(node.text)} is {kind(node).value}"
+    return f"this is {kind(node).value}"

@@ -27,7 +27,7 @@ from carrypost.model.selector.bounds import DEPTH_MAX
 from carrypost.model.selector.fault import BOUND, NEAR, Fault, listed, shortened
 from carrypost.model.selector.names import RESERVED
 from carrypost.model.selector.tokens import END, NAME, NUMBER, STRING, source, tokens
-from carrypost.model.selector.tree import Node
+from carrypost.model.selector.tree import Kind, Node
 from carrypost.model.selector.values import RELATIONS, SIGNS
 
 _MORE = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "IS", "ESCAPE")
@@ -44,7 +44,7 @@ def parse(text: str) -> Node:
     node = parser.disjunction()
     if parser.kind != END:
         parser.refuse_more(END)
-    checks.condition(node, at, "a selector")
+    checks.need(Kind.BOOLEAN, node, at, "a selector")
     return node
 
 
@@ -79,7 +79,7 @@ class _Parser:
         word = self.kind
         terms: list[Node] = []
         while True:
-            checks.condition(node, at, word)
+            checks.need(Kind.BOOLEAN, node, at, word)
             if isinstance(node, form):
                 terms.extend(node.terms)  # Parentheses that change nothing.
             else:
@@ -96,7 +96,7 @@ class _Parser:
         self._enter()
         at = self.at
         operand = self._negation()
-        checks.condition(operand, at, "NOT")
+        checks.need(Kind.BOOLEAN, operand, at, "NOT")
         self._depth -= 1
         return tree.Not(operand)
 
@@ -135,7 +135,7 @@ class _Parser:
         return tree.IsNull(identifier, negated)
 
     def _between(self, value: Node, at: int, *, negated: bool) -> Node:
-        checks.number(value, at, "BETWEEN")
+        checks.need(Kind.NUMBER, value, at, "BETWEEN")
         low = self._bound("BETWEEN")
         return tree.Between(value, low, self._bound("AND"), negated)
 
@@ -143,7 +143,7 @@ class _Parser:
         self._take(word)
         at = self.at
         bound = self._sum()
-        checks.number(bound, at, "BETWEEN")
+        checks.need(Kind.NUMBER, bound, at, "BETWEEN")
         return bound
 
     def _in(self, identifier: tree.Identifier, *, negated: bool) -> Node:
@@ -182,7 +182,7 @@ class _Parser:
         return self._arithmetic(first, at, _MULTIPLICATIVE, self._factor) if self.kind in _MULTIPLICATIVE else first
 
     def _arithmetic(self, first: Node, at: int, symbols: tuple[str, str], operand: Callable[[], Node]) -> Node:
-        checks.number(first, at, repr(self.kind))
+        checks.need(Kind.NUMBER, first, at, repr(self.kind))
         rest: list[tuple[str, Node]] = []
         if isinstance(first, tree.Arithmetic) and first.rest[0][0] in symbols:  # In parentheses that change nothing.
             rest.extend(first.rest)
@@ -192,7 +192,7 @@ class _Parser:
             self._advance()
             at = self.at
             node = operand()
-            checks.number(node, at, repr(symbol))
+            checks.need(Kind.NUMBER, node, at, repr(symbol))
             rest.append((symbol, node))
         return tree.Arithmetic(first, tuple(rest))
 
@@ -228,7 +228,7 @@ class _Parser:
             operand: Node = self._number(negative=symbol == "-")
         else:
             operand = self._factor()
-            checks.number(operand, at, repr(symbol))
+            checks.need(Kind.NUMBER, operand, at, repr(symbol))
             number = SIGNS[symbol](operand.value) if isinstance(operand, tree.Literal) else None
             operand = tree.Sign(symbol, operand) if number is None else tree.Literal(number)
         self._depth -= 1

@@ -36,7 +36,7 @@ def _form(node: Node) -> tuple[str, int]:
 def _value(node: Node) -> tuple[str, int]:
     match node:
         case tree.Arithmetic(first, rest):
-            level = _SUM if node.additive else _PRODUCT
+            level = _SUM if rest[0][0] in "+-" else _PRODUCT
             tail = "".join(f" {symbol} {printed(operand, level + 1)}" for symbol, operand in rest)
             return printed(first, level + 1) + tail, level
         case tree.Sign(symbol, operand):

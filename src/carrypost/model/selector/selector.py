@@ -9,7 +9,7 @@ from carrypost.model.selector import bounds, closures, printing
 from carrypost.model.selector.fault import BOUND, NAMES, TYPE, Fault, shortened
 from carrypost.model.selector.parser import parse
 from carrypost.model.selector.tokens import END, NAME, STRING, tokens
-from carrypost.model.selector.tree import Node
+from carrypost.model.selector.tree import Node, weight
 from carrypost.model.selector.values import Properties
 
 _WHITESPACE: Final = " \t\f\r\n"
@@ -33,7 +33,7 @@ class Selector:
             tree = _parsed(text)
         except Fault as fault:
             raise fault.exception(text) from None
-        self.weight: Final = 0 if tree is None else tree.weight
+        self.weight: Final = 0 if tree is None else weight(tree)
         """Steps that an evaluation takes at worst."""
         if self.weight > bounds.STEPS_MAX:
             reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"

@@ -27,26 +27,11 @@ class Kind(enum.Enum):
 class Node(msgspec.Struct, frozen=True):
     """A part of a selector."""
 
-    @property
-    def kind(self) -> Kind:
-        """The type that is known of it; most nodes are conditions."""
-        return Kind.BOOLEAN
-
-    @property
-    def weight(self) -> int:
-        """How many steps an evaluation takes at worst: one for each node, more for IN and LIKE by their length."""
-        return 1
-
 
 class Literal(Node, frozen=True):
     """A number with its sign, a string, TRUE or FALSE."""
 
     value: bool | int | float | str
-
-    @property
-    def kind(self) -> Kind:
-        """By its value."""
-        return _LITERALS[type(self.value)]
 
     @property
     def text(self) -> str:
@@ -62,18 +47,10 @@ def quoted(text: str) -> str:
     return f"'{doubled}'"
 
 
-_LITERALS: dict[type, Kind] = {bool: Kind.BOOLEAN, int: Kind.NUMBER, float: Kind.NUMBER, str: Kind.STRING}
-
-
 class Identifier(Node, frozen=True):
     """A property, or one of the header fields that selectors may name."""
 
     name: str
-
-    @property
-    def kind(self) -> Kind:
-        """Header fields have types of their own."""
-        return HEADERS.get(self.name, Kind.ANY)
 
 
 HEADER_PREFIX = "JMS"
@@ -94,37 +71,12 @@ class Sign(Node, frozen=True):
     symbol: str
     operand: Node
 
-    @property
-    def kind(self) -> Kind:
-        """A number."""
-        return Kind.NUMBER
-
-    @property
-    def weight(self) -> int:
-        """Of it and its operand."""
-        return 1 + self.operand.weight
-
 
 class Arithmetic(Node, frozen=True):
     """Sums and differences, or products and quotients, from left to right."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
-
-    @property
-    def kind(self) -> Kind:
-        """A number."""
-        return Kind.NUMBER
-
-    @property
-    def weight(self) -> int:
-        """Of the operands and the operations."""
-        return self.first.weight + sum(1 + operand.weight for _, operand in self.rest)
-
-    @property
-    def additive(self) -> bool:
-        """Whether it is made of + and -, which bind less than * and /."""
-        return self.rest[0][0] in "+-"
 
 
 class Comparison(Node, frozen=True):
@@ -133,11 +85,6 @@ class Comparison(Node, frozen=True):
     symbol: str
     left: Node
     right: Node
-
-    @property
-    def weight(self) -> int:
-        """Of it and its operands."""
-        return 1 + self.left.weight + self.right.weight
 
 
 class Between(Node, frozen=True):
@@ -148,11 +95,6 @@ class Between(Node, frozen=True):
     high: Node
     negated: bool
 
-    @property
-    def weight(self) -> int:
-        """Of two comparisons and what joins them: the value is taken for each."""
-        return 3 + 2 * self.value.weight + self.low.weight + self.high.weight
-
 
 class In(Node, frozen=True):
     """A string among others, which are in ascending order."""
@@ -161,11 +103,6 @@ class In(Node, frozen=True):
     values: tuple[str, ...]
     negated: bool
 
-    @property
-    def weight(self) -> int:
-        """By the number of strings."""
-        return 2 + len(self.values)
-
 
 class Like(Node, frozen=True):
     """A string that fits a pattern."""
@@ -173,11 +110,6 @@ class Like(Node, frozen=True):
     identifier: Identifier
     pattern: LikePattern
     negated: bool
-
-    @property
-    def weight(self) -> int:
-        """By the length of the pattern; whatever it is, the ends of the value are compared."""
-        return 4 + self.pattern.weight
 
 
 class IsNull(Node, frozen=True):
@@ -192,21 +124,11 @@ class Not(Node, frozen=True):
 
     operand: Node
 
-    @property
-    def weight(self) -> int:
-        """Of it and its operand."""
-        return 1 + self.operand.weight
-
 
 class Junction(Node, frozen=True):
     """Conditions that are joined."""
 
     terms: tuple[Node, ...]
-
-    @property
-    def weight(self) -> int:
-        """Of it and its terms."""
-        return 1 + sum(term.weight for term in self.terms)
 
 
 class And(Junction, frozen=True):
@@ -215,3 +137,40 @@ class And(Junction, frozen=True):
 
 class Or(Junction, frozen=True):
     """True if any term is, else unknown if any is, else false."""
+
+
+_LITERALS: dict[type, Kind] = {bool: Kind.BOOLEAN, int: Kind.NUMBER, float: Kind.NUMBER, str: Kind.STRING}
+
+
+def kind(node: Node) -> Kind:
+    """Return the type that is known of a node; most nodes are conditions."""
+    match node:
+        case Literal(value):
+            return _LITERALS[type(value)]
+        case Identifier(name):
+            return HEADERS.get(name, Kind.ANY)
+        case Sign() | Arithmetic():
+            return Kind.NUMBER
+        case _:
+            return Kind.BOOLEAN
+
+
+def weight(node: Node) -> int:
+    """Count the steps that an evaluation takes at worst: one for each node, more for IN and LIKE by their length."""
+    own, parts = 1, tuple[Node, ...]()
+    match node:
+        case Sign(_, operand) | Not(operand):
+            parts = (operand,)
+        case Comparison(_, left, right):
+            parts = (left, right)
+        case Junction(terms):
+            parts = terms
+        case Arithmetic(first, rest):
+            own, parts = len(rest), (first, *(operand for _, operand in rest))
+        case Between(value, low, high):  # Two comparisons and what joins them: the value is taken for each.
+            own, parts = 3, (value, value, low, high)
+        case In(_, values):
+            own = 2 + len(values)
+        case Like(_, pattern):  # Whatever the pattern is, the ends of the value are compared.
+            own = 4 + pattern.weight
+    return own + sum(map(weight, parts))

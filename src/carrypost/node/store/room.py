@@ -75,14 +75,6 @@ def _is_control(value: object) -> bool:
     return headers is not None and bool(headers.control) and not value.descriptor.size
 
 
-class _Demand(NamedTuple):
-    """What a transaction wants, and how much of the store was used before it."""
-
-    kind: Kind
-    nbytes: int
-    used_bytes: int
-
-
 class Room:
     """The room for one store. All of it belongs to the writer's thread, but for `full` and `Reserve.whole`."""
 
@@ -93,8 +85,11 @@ class Room:
         self._connection = connection
         self._path = path
         self._short = False
-        self._demand: _Demand | None = None
-        """Of the transaction that is being written; None where there is room for anything."""
+        self._demand: tuple[Kind, int, int] | None = None
+        """What the transaction that is being written wants, how many bytes it has, and how many were used before it.
+
+        None where there is room for anything.
+        """
         self.reserve.make()
 
     def begin(self, items: Sequence[Item]) -> None:
@@ -104,7 +99,7 @@ class Room:
         self._limit_log(short=free_bytes < _AMPLE_BYTES)
         self._demand = None
         if not self.reserve.whole or free_bytes < _AMPLE_BYTES + 3 * nbytes:
-            self._demand = _Demand(max(kind_of(item.batch) for item in items), nbytes, self._used_bytes())
+            self._demand = max(kind_of(item.batch) for item in items), nbytes, self._used_bytes()
 
     def takes(self) -> bool:
         """Tell, before the transaction is committed, whether it leaves to others what is for them."""
