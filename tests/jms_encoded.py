@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from carrypost import errors
+from carrypost import errors, testing
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
@@ -88,6 +88,13 @@ class EncodedProgram:
 
     def node_ended(self, reason: str) -> None:
         self._program.node_ended(through(str, reason))
+
+
+class EncodedNetwork(testing.Network):
+    """A network whose contexts stand on the encoded form of their provider."""
+
+    def provider(self, node: str) -> Provider:
+        return EncodedProvider(super().provider(node))
 
 
 class EncodedProvider(Provider):

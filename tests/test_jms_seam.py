@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.jms_encoded import EncodedProvider
+from tests.jms_encoded import EncodedNetwork, EncodedProvider
 from tests.jms_scenes import AT_ONCE
 
 from carrypost import (
@@ -33,13 +33,6 @@ from carrypost.journal import Durability
 from carrypost.mom.commands import Ack
 
 Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
-
-
-class EncodedNetwork(testing.Network):
-    """A network whose contexts stand on the encoded form of their provider."""
-
-    def provider(self, node: str) -> Provider:
-        return EncodedProvider(super().provider(node))
 
 
 @pytest.fixture(params=["direct", "encoded"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.hostile import Attacker, Message, message
-from tests.jms_encoded import EncodedProvider
+from tests.jms_encoded import EncodedNetwork
 from tests.named_node import saying
 
 from carrypost import (
@@ -25,7 +25,6 @@ from carrypost import (
 )
 from carrypost.events import Event, Published, Refused
 from carrypost.jms.destinations import resolve_queue
-from carrypost.jms.provider import Provider
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.naming import (
@@ -45,11 +44,6 @@ from carrypost.security.identity import Identity
 DAY_S = 86_400.0
 LIFE_S = 3_600.0
 Play = Callable[..., None]
-
-
-class EncodedNetwork(testing.Network):
-    def provider(self, node: str) -> Provider:
-        return EncodedProvider(super().provider(node))
 
 
 @pytest.fixture(params=["direct", "encoded"])
@@ -179,7 +173,9 @@ def test_misuse_is_told(play: Play) -> None:
         async with ctx:
             names = InitialContext(ctx)
             with pytest.raises(IllegalArgumentException, match="topics and queues"):
-                await names.bind("x", "topic/x")  # type: ignore[arg-type]
+                await names.bind("x", 5)  # type: ignore[arg-type]
+            with pytest.raises(InvalidDestinationException, match="a destination as text is 'topic/NAME'"):
+                await names.bind("x", "news/x")
             with pytest.raises(IllegalArgumentException, match="a timeout"):
                 await names.lookup("x", timeout=-1)
             with pytest.raises(IllegalArgumentException, match="context of JMS"):

@@ -20,7 +20,7 @@ from carrypost.errors import (
     NotContextException,
 )
 from carrypost.jms.context import Context
-from carrypost.jms.destinations import Destination, Topic, destination_at
+from carrypost.jms.destinations import Destination, Topic, as_destination, destination_at
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.provider import Provider
 from carrypost.model.descriptor import Ordering
@@ -70,7 +70,7 @@ class NamingContext:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
 
-    async def bind(self, name: str, destination: Destination, *, advertise: bool = True) -> None:
+    async def bind(self, name: str, destination: Destination | str, *, advertise: bool = True) -> None:
         """Let a name stand for a topic or a queue on this device, until it is unbound, over restarts.
 
         A topic, or a queue of this node, is advertised under that name, too, unless `advertise` is false; a queue of
@@ -79,15 +79,16 @@ class NamingContext:
         """
         await self._bind(name, destination, advertise=advertise, replace=False)
 
-    async def rebind(self, name: str, destination: Destination, *, advertise: bool = True) -> None:
+    async def rebind(self, name: str, destination: Destination | str, *, advertise: bool = True) -> None:
         """As `bind`, also if the name stands for something else."""
         await self._bind(name, destination, advertise=advertise, replace=True)
 
-    async def _bind(self, name: str, destination: Destination, *, advertise: bool, replace: bool) -> None:
-        if not isinstance(destination, Destination):
+    async def _bind(self, name: str, destination: Destination | str, *, advertise: bool, replace: bool) -> None:
+        bound = as_destination(destination)
+        if not isinstance(bound, Destination):
             raise IllegalArgumentException(f"names stand for topics and queues, not for {destination!r}"[:200])
-        ordering = destination.ordering if isinstance(destination, Topic) else Ordering.NONE
-        asked = Bind(self._full(name), destination.address, ordering, bool(advertise), replace)
+        ordering = bound.ordering if isinstance(bound, Topic) else Ordering.NONE
+        asked = Bind(self._full(name), bound.address, ordering, bool(advertise), replace)
         await (await self._provider()).bind(asked)
 
     async def unbind(self, name: str) -> None:

@@ -142,7 +142,10 @@ class Messaging:
     subscription_lease_s: float | None = lifetime(30 * DAY_S)
     """A durable subscription that nobody uses ends after so long."""
     prefetch: int = whole(100, 1, UNBOUNDED)
-    """Messages that a consumer is handed ahead of its program."""
+    """Messages that a consumer is handed ahead of its program, unless it is opened with a `prefetch` of its own."""
+    prefetch_remote: int = whole(10, 0, UNBOUNDED)
+    """The same for consumers of queues that other nodes manage: nobody else gets what a device takes along that never
+    returns. 0: one message is asked for, and only while the program waits for it."""
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
-from carrypost.jms.destinations import Queue, Topic
+from carrypost.jms.destinations import Queue, Topic, as_destination
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.translation import translated
 from carrypost.model.address import topic_pattern
@@ -28,6 +28,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     durable: bool = False
     shared: bool = False
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "destination", as_destination(self.destination))
 
 
 def asked(wanted: Wanted) -> Subscribe | Receive:
@@ -75,10 +78,9 @@ def _subscribed(wanted: Wanted) -> Subscribe:
     topic, patterns, selector = wanted.destination, wanted.patterns or {}, _selector(wanted.selector)
     if not isinstance(topic, Topic):
         raise InvalidDestinationException(
-            f"a consumer takes a topic, made by create_topic, or a queue, made by create_queue, not {topic!r}"[:200]
+            "a consumer takes a topic, made by create_topic, a queue, made by create_queue, or text that names one, "
+            f"such as 'topic/news', not {topic!r}"[:200]
         )
-    if not isinstance(patterns, Mapping):
-        raise IllegalArgumentException(f"patterns are texts by name of an attribute, not {patterns!r}"[:200])
     if DESTINATION in patterns:
         raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
     if selector is not None:

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +43,17 @@ def _running(call: _Call | None) -> _Call | None:
     return call
 
 
-async def called(caller: object, function: Callable[..., object], *given: object) -> BaseException | None:
-    """Call a program's function for `caller`, and await what it returns if that can be; return what it raised.
+class Outcome(NamedTuple):
+    """How a call of a program's function ended."""
+
+    error: BaseException | None
+    """What it raised; None if it returned."""
+    value: object = None
+    """What it returned."""
+
+
+async def called(caller: object, function: Callable[..., object], *given: object) -> Outcome:
+    """Call a program's function for `caller`, and await what it returns if that can be; return how that ended.
 
     Something that it waited for may have been cancelled: that is a failure of the program, too. Only if the calling
     task itself is cancelled does this raise.
@@ -53,15 +63,15 @@ async def called(caller: object, function: Callable[..., object], *given: object
     try:
         result = function(*given)
         if inspect.isawaitable(result):
-            await result
+            result = await result
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return error
+        return Outcome(error)
     except Exception as error:  # noqa: BLE001 - whatever a program raises
-        return error
+        return Outcome(error)
     finally:
         call.runs = False
         _current.reset(token)
-    return None
+    return Outcome(None, result)

@@ -59,8 +59,8 @@ class Completions:
             await asyncio.wait({done})
             error = done.exception()
             if error is None:
-                failed = await called(self, listener.on_completion, message)
+                failed, _ = await called(self, listener.on_completion, message)
             else:
-                failed = await called(self, listener.on_exception, message, error)
+                failed, _ = await called(self, listener.on_exception, message, error)
             if failed is not None:
                 _log.error("a completion listener failed", exc_info=failed)

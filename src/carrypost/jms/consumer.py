@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.jms.durations import Duration, in_seconds, seconds
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from carrypost.jms.session import Session
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class MessageListener(Protocol):
@@ -71,15 +72,23 @@ class Consumer:
         """The next message if one is here already, else None."""
         return await self._receive(0, None)
 
+    @overload
+    def receive_body(self, kind: type[T], timeout: Duration | None = None) -> Coroutine[Any, Any, T | None]: ...
+    @overload
+    def receive_body(
+        self, kind: type[T], timeout: Duration | None = None, *, default: D
+    ) -> Coroutine[Any, Any, T | D]: ...
     @in_seconds(2, "timeout", least=1_000)
-    async def receive_body(self, kind: type[T], timeout: Duration | None = None) -> T | None:
-        """The body of the next message: str, bytes, dict, or a registered class; None when the time is over.
+    async def receive_body(
+        self, kind: type[T], timeout: Duration | None = None, *, default: D | None = None
+    ) -> T | D | None:
+        """The body of the next message: str, bytes, dict, or a registered class; `default` when the time is over.
 
         Raises `MessageFormatException` if the body is no `kind`, or there is none. Then the message waits here as
         before; but where acknowledging is left to the program, or to a commit, it counts as received.
         """
         message = await self._receive(timeout, kind)
-        return None if message is None else message.get_body(kind)
+        return default if message is None else message.get_body(kind)
 
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
         """Message after message, until none comes for `timeout`, or the consumer is closed."""

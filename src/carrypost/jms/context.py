@@ -11,26 +11,23 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from carrypost.errors import (
-    IllegalArgumentException,
-    InvalidDestinationException,
-    TransactionInProgressException,
-)
+from carrypost.errors import IllegalArgumentException
 from carrypost.jms import declaring, requestor
-from carrypost.jms.asking import Wanted, asked, queue_selector
+from carrypost.jms.asking import Wanted, queue_selector
 from carrypost.jms.browsing import QueueBrowser
 from carrypost.jms.connection import Connection
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.context_sessions import ContextSessions
-from carrypost.jms.destinations import Destination, Queue, Topic, named, queue_of, resolved
+from carrypost.jms.creating import Creating
+from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
-from carrypost.jms.modes import SessionMode, session_mode
+from carrypost.jms.messages import Message
+from carrypost.jms.messages.properties import PropertyValue
+from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
 from carrypost.jms.opening import Opening
+from carrypost.jms.pending import pending
 from carrypost.jms.producer import Body, Producer
 from carrypost.jms.requestor import Request
-from carrypost.model.address import check_levels
-from carrypost.model.descriptor import Ordering
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -41,12 +38,12 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Callable[[Any], object])
 
 
-class Context:
+class Context(Creating):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
+        super().__init__(ContextSessions(connection, session_mode(mode)))
         self._connection = connection
-        self._sessions = ContextSessions(connection, session_mode(mode))
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -168,58 +165,40 @@ class Context:
             )
         self._connection.reports.listener = listener
 
-    # --- destinations and messages -------------------------------------------------------------------------
-
-    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
-        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
-
-        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
-        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
-        """
-        self._sessions.check_not_closed()
-        made = Topic(name, ordering)
-        check_levels(name)
-        return made
-
-    def create_queue(self, name: str) -> Queue:
-        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
-
-        It is a name alone: `declare_queue` makes a queue.
-        """
-        self._sessions.check_not_closed()
-        return queue_of(name)
-
-    def create_message(self) -> Message:
-        """A message without a body."""
-        self._sessions.check_not_closed()
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message with a text."""
-        self._sessions.check_not_closed()
-        return TextMessage(text)
-
-    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        """A message with bytes."""
-        self._sessions.check_not_closed()
-        return BytesMessage(data)
-
-    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
-        """A message with names and values."""
-        self._sessions.check_not_closed()
-        return MapMessage(entries or {})
-
-    def create_stream_message(self) -> StreamMessage:
-        """A message with values one after the other."""
-        self._sessions.check_not_closed()
-        return StreamMessage()
-
-    def create_object_message(self, value: object = None) -> ObjectMessage:
-        """A message with an object of a registered class."""
-        self._sessions.check_not_closed()
-        return ObjectMessage(value)
-
     # --- sending -------------------------------------------------------------------------------------------
+
+    @pending
+    async def send(
+        self,
+        to: Destination | str,
+        body: Body,
+        *,
+        properties: Mapping[str, PropertyValue | None] | None = None,
+        correlation_id: str | bytes | None = None,
+        reply_to: Destination | str | None = None,
+        type: str | None = None,  # noqa: A002 - JMSType
+        priority: int | None = None,
+        time_to_live: Duration | None = None,
+        delay: Duration | None = None,
+        delivery_mode: DeliveryMode | None = None,
+        request_receipt: bool = False,
+        label: str | None = None,
+    ) -> Sent:
+        """Send a message, or a body, to a topic or a queue; returns when this node has it.
+
+        ::
+
+            await ctx.send("topic/village.roads", "The bridge is closed.", properties={"urgency": 5})
+
+        `to` is a destination, or text that names one: ``topic/x``, ``queue/Alan``, ``queue/Alan@NODE``. Lengths of time
+        are seconds, or a `timedelta`. `delay`: nobody is delivered it sooner. `label`: what records call it. The rest,
+        and what is raised, is as with `Producer.send`.
+        """
+        return await self._sessions.send(
+            to, body, properties=properties, correlation_id=correlation_id, reply_to=reply_to, type=type,
+            priority=priority, time_to_live=time_to_live, delay=delay, delivery_mode=delivery_mode,
+            request_receipt=request_receipt, label=label,
+        )  # fmt: skip
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""
@@ -233,7 +212,7 @@ class Context:
 
     def create_consumer(
         self,
-        destination: Destination,
+        destination: Destination | str,
         selector: str | None = None,
         *,
         no_local: bool = False,
@@ -254,7 +233,7 @@ class Context:
 
     def create_durable_consumer(
         self,
-        topic: Destination,
+        topic: Destination | str,
         name: str,
         selector: str | None = None,
         *,
@@ -275,7 +254,7 @@ class Context:
 
     def create_shared_consumer(
         self,
-        topic: Destination,
+        topic: Destination | str,
         name: str,
         selector: str | None = None,
         *,
@@ -291,7 +270,7 @@ class Context:
 
     def create_shared_durable_consumer(
         self,
-        topic: Destination,
+        topic: Destination | str,
         name: str,
         selector: str | None = None,
         *,
@@ -316,22 +295,30 @@ class Context:
         await session.works.provider.unsubscribe(self._connection.client_id, name)
 
     def listener(
-        self, destination: Destination, selector: str | None = None, *, no_local: bool = False
+        self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
     ) -> Callable[[L], L]:
         """Decorate a function, which gets the messages of a topic or a queue, in a context of its own.
 
         That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
         with one message at a time. Raises what `create_consumer` raises for a destination or a selector.
         """
-        self._sessions.opened()
-        wanted = Wanted(destination=destination, selector=selector, no_local=no_local)
-        asked(wanted)  # What is wrong with it is told here, where the program can see it.
+        return self._sessions.listening(Wanted(destination=destination, selector=selector, no_local=no_local))
 
-        def decorate(function: L) -> L:
-            self._sessions.listen(wanted, function)
-            return function
+    def responder(self, destination: Destination | str, selector: str | None = None) -> Callable[[L], L]:
+        """Decorate a function, which gets requests from a topic or a queue; what it returns is the reply.
 
-        return decorate
+        ::
+
+            @ctx.responder("queue/weather")
+            async def forecast(question: Message) -> str:
+                return f"{question.text} sunny"
+
+        None is no reply, and so is anything if the message has no `jms_reply_to`. The function has a session of its
+        own: reply and acknowledgement are one commit, so a program that is killed in between gets the request again,
+        and replies once. If the function raises, the request comes again, after a while, as after a rollback. It
+        stands when `start` returns. Raises what `create_consumer` raises for a destination or a selector.
+        """
+        return self._sessions.listening(Wanted(destination=destination, selector=selector), responds=True)
 
     # --- queues --------------------------------------------------------------------------------------------
 
@@ -360,17 +347,16 @@ class Context:
         await self._sessions.ready()
         return await declaring.declare(provider, wanted, advertise=advertise)
 
-    async def end_queue(self, queue: Queue) -> None:
+    async def end_queue(self, queue: Queue | str) -> None:
         """End a queue that this node manages, with all that waits in it and all names that it has here.
 
         Its senders hear that those messages failed. Raises `InvalidDestinationException` if this node does not manage
         the queue, `IllegalStateException` while a program of this node consumes from it.
         """
         self._sessions.opened()
-        if not isinstance(queue, Queue):
-            raise InvalidDestinationException(f"end_queue expects a queue, made by declare_queue, not {queue!r}"[:200])
+        named_queue = as_queue(queue, "end_queue expects a queue, made by declare_queue")
         provider = (await self._sessions.ready()).works.provider
-        found = await resolved(provider, queue)
+        found = await resolved(provider, named_queue)
         await provider.end_queue(found.address)
 
     async def create_temporary_queue(self) -> TemporaryQueue:
@@ -383,32 +369,45 @@ class Context:
         connection = (await self._sessions.ready()).connection
         return connection.temporaries.topic(connection.provider, connection.number)
 
-    def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+    def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """What sees the messages that wait in a queue, by ``async for``, and takes none."""
         session = self._sessions.use()
-        if not isinstance(queue, Queue):
-            raise InvalidDestinationException(f"a browser is of a queue, made by create_queue, not of {queue!r}"[:200])
-        return QueueBrowser(session, queue, queue_selector(selector))
+        found = as_queue(queue, "a browser is of a queue, made by create_queue")
+        return QueueBrowser(session, found, queue_selector(selector))
 
     # --- requests ------------------------------------------------------------------------------------------
 
     async def request(
-        self, destination: Destination, body: Body, *, time_to_live: Duration, correlation_id: str | None = None
+        self, destination: Destination | str, body: Body, *, time_to_live: Duration, correlation_id: str | None = None
     ) -> Request:
         """Send a message, or a body, and wait for the reply by the handle that this returns, for `time_to_live`.
 
         The reply comes to a queue of this node, and waits there also while program or node are off: `open_request`
         finds the request again. Returns when request and note are on disk.
         """
-        if self._sessions.opened().transaction is not None:
-            raise TransactionInProgressException(
-                "a request in a transaction would not be sent before the commit: make it in a context of another mode "
-                "(ctx.create_context())"
-            )
-        await self._sessions.ready()
-        made = await self._sessions.requestor.send(destination, body, time_to_live, correlation_id)
-        self._sessions.start_by_itself()
-        return made
+        life_s = requestor.waiting_s(time_to_live, "time_to_live")
+        return await self._sessions.request(destination, body, life_s, correlation_id=correlation_id)
+
+    async def ask(
+        self,
+        to: Destination | str,
+        body: Body,
+        *,
+        timeout: Duration,
+        properties: Mapping[str, PropertyValue | None] | None = None,
+    ) -> Message:
+        """Send a message, or a body, to a topic or a queue, and return the reply.
+
+        ::
+
+            reply = await ctx.ask("queue/weather@hut", "tomorrow?", timeout=60)
+
+        The request lives as long as the `timeout`. When that is over it is forgotten, and `DeliveryTimeoutException` is
+        raised. `request` is for replies that may come after a restart.
+        """
+        life_s = requestor.waiting_s(timeout, "timeout")
+        request = await self._sessions.request(to, body, life_s, properties=properties)
+        return await self._sessions.requestor.answer(request)
 
     async def open_request(self, correlation_id: str) -> Request:
         """The request of this correlation id that a program of this node sent, maybe in an earlier life.

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    JMSException,
+    TransactionInProgressException,
+)
+from carrypost.jms.asking import asked
 from carrypost.jms.consumer import Consumer
-from carrypost.jms.destinations import Queue
+from carrypost.jms.destinations import Queue, as_destination, resolved
+from carrypost.jms.modes import SessionMode
 from carrypost.jms.opening import Opening
+from carrypost.jms.passage import Sending
 from carrypost.jms.requestor import Requestor
+from carrypost.jms.responding import Responder
+from carrypost.jms.saying import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from carrypost.jms.asking import Wanted
     from carrypost.jms.connection import Connection
-    from carrypost.jms.modes import SessionMode
+    from carrypost.jms.destinations import Destination
+    from carrypost.jms.messages.properties import PropertyValue
+    from carrypost.jms.producer import Body
+    from carrypost.jms.requestor import Request
+    from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
     from carrypost.jms.transactions import Transaction
 
+L = TypeVar("L")
 _UNOPENED = "not open yet: enter it by `async with`, or await it"
 _OPEN = "open"
 _CLOSED = "closed: create another"
@@ -146,18 +161,33 @@ class ContextSessions:
         self.start_by_itself()
         return consumer
 
-    def listen(self, wanted: Wanted, function: Callable[[Any], Any]) -> None:
-        """Let a function have the messages of a consumer, in a session of its own, which `stand` waits for."""
-        self.use()
-        task = asyncio.get_running_loop().create_task(self._listen(wanted, function))
-        self._standing.add(task)
-        task.add_done_callback(self._standing.discard)
+    def listening(self, wanted: Wanted, *, responds: bool = False) -> Callable[[L], L]:
+        """Return a decorator: the function gets the messages of a consumer, in a session of its own.
 
-    async def _listen(self, wanted: Wanted, function: Callable[[Any], Any]) -> None:
+        `stand` waits until that is open. What a function that `responds` returns is the reply.
+        """
+        self.opened()
+        asked(wanted)  # What is wrong with it is told here, where the program can see it.
+
+        def decorate(function: L) -> L:
+            if not callable(function):
+                raise IllegalArgumentException(f"a function is decorated, not {function!r}"[:200])
+            self.use()
+            task = asyncio.get_running_loop().create_task(self._listen(wanted, function, responds=responds))
+            self._standing.add(task)
+            task.add_done_callback(self._standing.discard)
+            return function
+
+        return decorate
+
+    async def _listen(self, wanted: Wanted, function: Callable[[Any], object], *, responds: bool) -> None:
         try:
-            session = await self._connection.open_session(self.mode)
+            session = await self._connection.open_session(SessionMode.SESSION_TRANSACTED if responds else self.mode)
             self._listening.append(session)
-            (await self._consume(session, wanted)).set_message_listener(function)
+            listener: Any = function
+            if responds and session.transaction is not None:
+                listener = Responder(session, session.transaction, function)
+            (await self._consume(session, wanted)).set_message_listener(listener)
         except JMSException as error:
             self._connection.reports.report(error)
 
@@ -165,6 +195,36 @@ class ContextSessions:
         """Wait until the sessions of decorated functions are open."""
         if self._standing:
             await asyncio.wait(self._standing)
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    async def send(
+        self, to: Destination | str, body: Body, *, reply_to: Destination | str | None, **given: object
+    ) -> Sent:
+        """Send a message in the context's own session. `reply_to` may have a short name, which is found here."""
+        session = self.use()
+        to_reply = await resolved(session.works.provider, as_destination(reply_to))
+        return await session.send(to, body, said(Sending(), reply_to=to_reply, **given))
+
+    async def request(
+        self,
+        to: Destination | str,
+        body: Body,
+        life_s: float,
+        *,
+        correlation_id: str | None = None,
+        properties: Mapping[str, PropertyValue | None] | None = None,
+    ) -> Request:
+        """Send a request, whose reply is awaited later."""
+        if self.opened().transaction is not None:
+            raise TransactionInProgressException(
+                "a request in a transaction would not be sent before the commit: make it in a context of another mode "
+                "(ctx.create_context())"
+            )
+        await self.ready()
+        made = await self.requestor.send(to, body, life_s, correlation_id=correlation_id, properties=properties)
+        self.start_by_itself()
+        return made
 
     # --- the end -------------------------------------------------------------------------------------------
 

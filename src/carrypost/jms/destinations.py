@@ -133,6 +133,38 @@ def queue_of(name: object) -> Queue:
     return Queue(found) if "@" in found else NamedQueue(found)
 
 
+def as_destination(given: object) -> object:
+    """Return the destination that a text names, and what is no text as it is.
+
+    A topic is ``topic/x``. A queue is ``queue/Alan``, as the directory of this node has it at first use, or, in full,
+    ``queue/Alan@NODE``. Raises `InvalidDestinationException` for any other text.
+    """
+    if not isinstance(given, str):
+        return given
+    kind, _, name = given.partition("/")
+    if not name or kind not in _TEXT_KINDS:
+        raise InvalidDestinationException(
+            f"a destination as text is 'topic/NAME', 'queue/NAME' or 'queue/NAME@NODE', and this is none: {given!r}"[
+                :200
+            ]
+        )
+    if kind == address.Kind.QUEUE:
+        return queue_of(name)
+    address.check_levels(name)
+    return Topic(name)
+
+
+_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE})
+
+
+def as_queue(given: object, what: str) -> Queue:
+    """Return a queue, or the one that a text names; `what` begins the sentence that refuses all else."""
+    found = as_destination(given)
+    if not isinstance(found, Queue):
+        raise InvalidDestinationException(f"{what}, not {given!r}"[:200])
+    return found
+
+
 def is_temporary(destination: Destination) -> bool:
     """Whether a topic or a queue lives as long as a connection."""
     found = address.address(destination.address)

@@ -20,6 +20,7 @@ from carrypost.errors import IllegalStateException, JMSException, ListenerExcept
 from carrypost.jms.passage import from_handed
 from carrypost.jms.pausing import Pause
 from carrypost.model import visible
+from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from carrypost.jms.asking import Wanted
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
+    from carrypost.jms.provider import Place
     from carrypost.jms.reports import Reports
     from carrypost.jms.works import SessionWorks
 
@@ -51,9 +53,8 @@ class Intake:
         """Why the consumer is closed, if it is."""
         self._inbox = inbox
         self._provider = inbox.works.provider
-        settings = self._provider.place.settings
-        self._prefetch: int = settings.prefetch if wanted.prefetch is None else wanted.prefetch
-        self._prefetch_bytes = self._fetch_bytes = settings.prefetch_bytes
+        self._prefetch = _prefetch(wanted, self._provider.place)
+        self._prefetch_bytes = self._fetch_bytes = self._provider.place.settings.prefetch_bytes
         self._fetching = False
         """Without prefetch: one message was asked for, and has not come."""
         self._in_doubt: asyncio.Future[None] | None = None
@@ -376,6 +377,14 @@ class Inbox:
             ),
             seen=True,  # The program rolled it back, or an earlier life ended with it.
         )
+
+
+def _prefetch(wanted: Wanted, place: Place) -> int:
+    """Return how many messages a consumer is handed ahead of its program."""
+    if wanted.prefetch is not None:
+        return wanted.prefetch  # type: ignore[no-any-return]  # it was checked when it was opened
+    is_remote = addressee(wanted.destination.address) not in (None, place.node)
+    return place.settings.prefetch_remote if is_remote else place.settings.prefetch
 
 
 def _has_body(message: Message, kind: type) -> bool:

@@ -135,7 +135,7 @@ class Listening:
 
     async def _called(self, listener: Listener, message: Message) -> BaseException | None:
         """Call a listener; return what it raised."""
-        error = await called(self, listener, message)
+        error, _ = await called(self, listener, message)
         if error is not None:
             _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
         return error

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from carrypost.config import Limits
-from carrypost.errors import InvalidDestinationException, MessageFormatException
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.jms.destinations import Destination, Topic
@@ -42,6 +42,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 4
     lifetime_us: int | None = None
     """None: as long as the node's settings say."""
+    delay_us: int = 0
+    """How long nobody delivers it. The session says until when that is, as `delivery_time_us`."""
     delivery_time_us: int | None = None
     correlation_id: str | bytes | None = None
     reply_to: Destination | None = None
@@ -50,6 +52,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A producer has a `Properties` of its own, and gives what of it is `travelling`."""
     receipt: bool = False
     receipt_timeout_us: int | None = None
+    label: str = ""
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -80,12 +83,14 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         raise MessageFormatException(
             f"the body has {len(payload)} bytes, and limits.message_bytes_max is {bounds.message_bytes_max}"
         )
+    if len(sending.label.encode()) > bounds.label_bytes_max:
+        raise IllegalArgumentException(f"a label has at most {bounds.label_bytes_max} bytes (limits.label_bytes_max)")
     properties = own.properties.travelling()
     if sending.properties:
         properties |= sending.properties
     attributes, types = untyped(properties, bounds) if properties else ({}, {})
     return Draft(
-        to.address, payload, attributes, sending.lifetime_us,
+        to.address, payload, attributes, sending.lifetime_us, sending.label,
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
         receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us,

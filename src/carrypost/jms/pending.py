@@ -17,12 +17,14 @@ P = ParamSpec("P")
 
 
 class PendingSend(Coroutine[Any, Any, Sent]):
-    """The coroutine that `Producer.send` returns, to be awaited or made a task. Used otherwise, it says so."""
+    """The coroutine that a send returns, to be awaited or made a task. Used otherwise, it says so."""
 
-    __slots__ = ("__weakref__", "_coroutine")
+    __slots__ = ("__weakref__", "_call", "_coroutine")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Sent]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Sent], call: str) -> None:
         self._coroutine = coroutine
+        self._call = call
+        """What the program called."""
 
     def __await__(self) -> Generator[Any, Any, Sent]:
         return self._coroutine.__await__()
@@ -51,16 +53,17 @@ class PendingSend(Coroutine[Any, Any, Sent]):
     def _misused(self, name: str) -> IllegalStateException:
         self._coroutine.close()  # Python would warn that it was never awaited, which this says better.
         return IllegalStateException(
-            f"await the first send before `{name}`: `sent = await producer.send(…)`. It returns a Sent, not the "
-            "producer, so sends are not chained"
+            f"await the first send before `{name}`: `sent = await {self._call}(…)`. It returns a Sent, so sends "
+            "are not chained"
         )
 
 
 def pending(function: Callable[P, Coroutine[Any, Any, Sent]]) -> Callable[P, PendingSend]:
     """Let an async method return a `PendingSend`."""
+    call = function.__qualname__.lower()
 
     @wraps(function)
     def begun(*given: P.args, **named: P.kwargs) -> PendingSend:
-        return PendingSend(function(*given, **named))
+        return PendingSend(function(*given, **named), call)
 
     return begun

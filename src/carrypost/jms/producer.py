@@ -5,25 +5,20 @@ A producer is cheap, has no state but what was set, and need not be closed. Its 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from carrypost.errors import IllegalArgumentException
-from carrypost.events import SendState
 from carrypost.jms import durations
-from carrypost.jms.bodies import message_of
-from carrypost.jms.destinations import Destination, Queue, Topic
+from carrypost.jms.destinations import Destination
 from carrypost.jms.durations import Duration, in_seconds
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.passage import Sending, stamp, to_draft
+from carrypost.jms.passage import Sending
 from carrypost.jms.pending import pending
+from carrypost.jms.saying import said
 from carrypost.jms.sent import Sent
-from carrypost.journal import Durability
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
 
 Body = Message | str | bytes | Mapping[str, object] | object | None
 """What can be sent: a message, or a body that tells its type by itself."""
-_PLAIN = frozenset({Topic, Queue})
 
 
 class Producer:
@@ -59,7 +53,7 @@ class Producer:
     @pending
     async def send(
         self,
-        destination: Destination,
+        destination: Destination | str,
         message: Body,
         *,
         delivery_mode: DeliveryMode | None = None,
@@ -77,56 +71,22 @@ class Producer:
         for the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and
         goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
         """
-        session, works = self._session, self._session.works
-        if type(destination) not in _PLAIN:
-            destination = await session.place(destination)
-        mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
-        persistent = mode is DeliveryMode.PERSISTENT
-        made = message_of(message)
-        await works.ready()
-        await works.provider.room()
-        sending = self._sending(session, mode, priority, time_to_live, session.next_number())
-        if headers.flag("request_receipt", request_receipt) and persistent:
-            sending = msgspec.structs.replace(sending, receipt=True)
-        draft = to_draft(made, destination, sending, works.provider.place.limits)
-        if session.transaction is not None:
-            return await session.transaction.send(draft, made, destination, self._listener)
-        performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
-        at_once = performed.sent.done()
-        (descriptor,) = await works.sent(performed)
-        sent = session.sends.made(draft, descriptor, SendState.STORED)
-        if self._listener is not None:
-            session.completions.follow(performed.done, made, self._listener)
-        elif persistent:
-            await works.outcome(performed.done)
-        else:
-            works.leave(performed.done)
-        if (self._listener is not None or not persistent) and session.has_sent_enough():
-            await asyncio.sleep(0)  # Who sends in a loop lets others go on.
-        stamp(made, descriptor, destination)
-        if not at_once and sent.is_heard_of:
-            await works.provider.followed(descriptor.id)  # It may have been told of before its id was known here.
-        return sent
+        sending = said(
+            self._said(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
+            request_receipt=request_receipt,
+        )  # fmt: skip
+        return await self._session.send(destination, message, sending, self._listener)
 
-    def _sending(
-        self, session: Session, mode: DeliveryMode, priority: int | None, time_to_live: Duration | None, number: int
-    ) -> Sending:
-        life_s = self._time_to_live_s if time_to_live is None else durations.seconds(time_to_live, "time_to_live")
-        delay_us = round(self._delivery_delay_s * MICROSECONDS)
-        if 0 < life_s <= self._delivery_delay_s:
-            raise IllegalArgumentException(
-                f"a message that lives {life_s:,g} s and waits for {self._delivery_delay_s:,g} s reaches nobody: "
-                "give it a longer time to live, or a shorter delivery delay"
-            )
+    def _said(self) -> Sending:
+        """Return what it says of every message."""
         return Sending(
-            delivery_mode=mode,
-            priority=self._priority if priority is None else headers.priority("priority", priority),
-            lifetime_us=round(life_s * MICROSECONDS) or None,
+            delivery_mode=self._delivery_mode,
+            priority=self._priority,
+            lifetime_us=round(self._time_to_live_s * MICROSECONDS) or None,
             receipt_timeout_us=round(self._delivery_timeout_s * MICROSECONDS) or None,
-            delivery_time_us=session.works.provider.now_us() + delay_us if delay_us else None,
+            delay_us=round(self._delivery_delay_s * MICROSECONDS),
             correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
-            properties=self._properties.travelling(), client=session.connection.client_id or None,
-            connection=session.connection.number, session=session.number, number=number,
+            properties=self._properties.travelling(),
         )  # fmt: skip
 
     # --- what holds for all its messages -------------------------------------------------------------------
@@ -228,7 +188,7 @@ class Producer:
         """What was set."""
         return self._correlation_id
 
-    def set_jms_reply_to(self, destination: Destination | None) -> Self:
+    def set_jms_reply_to(self, destination: Destination | str | None) -> Self:
         """Give every message this JMSReplyTo."""
         self._reply_to = headers.destination("jms_reply_to", destination)
         return self

@@ -52,6 +52,6 @@ class Reports:
                 if not seen:
                     self._source.unheard(error)
                 continue
-            failed = await called(self, self.listener, error)
+            failed, _ = await called(self, self.listener, error)
             if failed is not None:
                 _log.error("an exception listener failed", exc_info=failed)

@@ -8,6 +8,8 @@ until its reply was taken or its time is over.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from carrypost.errors import (
@@ -22,8 +24,11 @@ from carrypost.jms.consumer import Consumer
 from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import Message, headers
+from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.producer import Body, Producer
+from carrypost.jms.passage import Sending
+from carrypost.jms.producer import Body
+from carrypost.jms.saying import said
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
@@ -125,23 +130,40 @@ class Requestor:
         return self._queue
 
     async def send(
-        self, destination: Destination, body: Body, time_to_live: Duration, correlation_id: str | None
+        self,
+        destination: Destination | str,
+        body: Body,
+        life_s: float,
+        *,
+        correlation_id: str | None = None,
+        properties: Mapping[str, PropertyValue | None] | None = None,
     ) -> Request:
-        """Note a request, and send it."""
-        life_s = seconds(time_to_live, "time_to_live")
-        if not life_s:
-            raise IllegalArgumentException("a request needs a time_to_live: nobody waits for ever")
+        """Note a request, and send it; it waits so long for its reply."""
+        sending = said(Sending(), properties=properties, time_to_live=life_s)
         session, provider = await self._session(), self._connection.opened.provider
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
         correlation = self._correlation(correlation_id)
-        producer = Producer(session).set_jms_correlation_id(correlation).set_jms_reply_to(await self._replies())
+        sending = said(sending, correlation_id=correlation, reply_to=await self._replies())
         await provider.remember_request(correlation, deadline_us)
         try:
-            sent = await producer.send(destination, body, time_to_live=life_s)
+            sent = await session.send(destination, body, sending)
         except JMSException:  # Who is cancelled may have sent it.
             await provider.forget_request(correlation)
             raise
         return Request(self, correlation, deadline_us, sent)
+
+    async def answer(self, request: Request) -> Message:
+        """Wait for the reply to a request that only the caller knows.
+
+        When the time is over, or the caller is cancelled, the request is forgotten.
+        """
+        try:
+            return await request.reply()
+        except (DeliveryTimeoutException, asyncio.CancelledError):
+            forgetting = asyncio.ensure_future(self._connection.opened.provider.forget_request(request.correlation_id))
+            with suppress(JMSException):  # Its node is gone, or has no room: the deadline ends the request.
+                await asyncio.shield(forgetting)
+            raise
 
     def _correlation(self, given: str | None) -> str:
         """The id that was given, or one that no other request has."""
@@ -198,15 +220,28 @@ async def reply(session: Session, request: object, body: Body, time_to_live: Dur
         )
     if time_to_live is None:
         time_to_live = _remaining_s(request, session.works.provider.now_us())
-    producer = Producer(session).set_jms_correlation_id(request.jms_correlation_id or request.jms_message_id)
-    return await producer.send(request.jms_reply_to, body, time_to_live=time_to_live)
+        if time_to_live == 0:
+            raise IllegalStateException("the time of this request is over: nobody waits for the reply")
+    correlation_id = request.jms_correlation_id or request.jms_message_id
+    sending = said(Sending(), correlation_id=correlation_id, time_to_live=time_to_live)
+    return await session.send(request.jms_reply_to, body, sending)
+
+
+def waiting_s(given: Duration, keyword: str) -> float:
+    """Return how long somebody waits for a reply; raises `IllegalArgumentException` for what has no end."""
+    found_s = seconds(given, keyword)
+    if not found_s:
+        raise IllegalArgumentException(f"a request needs a {keyword}: nobody waits for ever")
+    return found_s
+
+
+def can_reply(session: Session, request: Message) -> bool:
+    """Return True if somebody waits for a reply to a message, and its time is not over."""
+    return request.jms_reply_to is not None and _remaining_s(request, session.works.provider.now_us()) != 0
 
 
 def _remaining_s(request: Message, now_us: int) -> float | None:
     """Return how long a reply to a message is of use: as long as the message lives; None: for ever."""
     if not request.jms_expiration:
         return None
-    left_s = (request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS
-    if left_s <= 0:
-        raise IllegalStateException("the time of this request is over: nobody waits for the reply")
-    return left_s
+    return max(0, request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS

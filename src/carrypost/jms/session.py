@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.events import SendState
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.asking import Wanted, asked
-from carrypost.jms.completions import Completions
-from carrypost.jms.destinations import Destination, Queue, named, resolved
+from carrypost.jms.bodies import message_of
+from carrypost.jms.completions import CompletionListener, Completions
+from carrypost.jms.destinations import Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.intake import Inbox, Intake
 from carrypost.jms.listening import Listening, given_up
 from carrypost.jms.look import Look
+from carrypost.jms.modes import DeliveryMode
+from carrypost.jms.passage import Sending, stamp, to_draft
 from carrypost.jms.pausing import pause_s
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.works import SessionWorks
+from carrypost.journal import Durability
 from carrypost.model import visible
+from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
     from carrypost.events import Browsed
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 
 
 _SENDS_IN_A_ROW = 32
+_PLAIN = frozenset({Topic, Queue})
+"""Destinations of which nothing has to be found out before a message is sent there."""
 
 
 class Session:
@@ -62,22 +70,66 @@ class Session:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def next_number(self) -> int:
-        """Return the place of the next message among all that this session sends.
+    async def send(self, to: object, body: object, said: Sending, listener: CompletionListener | None = None) -> Sent:
+        """Send a message, or a body, as `said`; the `listener` is told when it is stored.
 
-        Receivers compare the places of messages to one destination, and only ask which is later. One count for all
-        destinations answers that, and needs no memory of each reply queue that a program ever answered.
+        Every send of a program is one of these, or waits in the transaction. Callers are not all checked.
         """
+        works = self.works
+        destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
+        made = message_of(body)
+        await works.ready()
+        await works.provider.room()
+        draft = to_draft(made, destination, self._signed(said), works.provider.place.limits)
+        if self.transaction is not None:
+            return await self.transaction.send(draft, made, destination, listener)
+        persistent = draft.persistent
+        performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
+        at_once = performed.sent.done()
+        (descriptor,) = await works.sent(performed)
+        sent = self.sends.made(draft, descriptor, SendState.STORED)
+        if listener is not None:
+            self.completions.follow(performed.done, made, listener)
+        elif persistent:
+            await works.outcome(performed.done)
+        else:
+            works.leave(performed.done)
+        if (listener is not None or not persistent) and self._has_sent_enough():
+            await asyncio.sleep(0)  # Who sends in a loop lets others go on.
+        stamp(made, descriptor, destination)
+        if not at_once and sent.is_heard_of:
+            await works.provider.followed(descriptor.id)  # It may have been told of before its id was known here.
+        return sent
+
+    def _signed(self, said: Sending) -> Sending:
+        """Return what is said of a message with what this session adds, of itself and of the time.
+
+        The number is the place of the message among all that the session sends. Receivers compare the places of
+        messages to one destination, and only ask which is later. One count for all destinations answers that, and needs
+        no memory of each reply queue that a program ever answered.
+        """
+        if said.lifetime_us is not None and said.lifetime_us <= said.delay_us:
+            raise IllegalArgumentException(
+                f"a message that lives {said.lifetime_us / MICROSECONDS:,g} s and waits for "
+                f"{said.delay_us / MICROSECONDS:,g} s reaches nobody: give it a longer time to live, or a shorter "
+                "delivery delay"
+            )
         self._sent += 1
-        return self._sent
+        return msgspec.structs.replace(
+            said,
+            delivery_time_us=self.works.provider.now_us() + said.delay_us if said.delay_us else None,
+            receipt=said.receipt and said.delivery_mode is DeliveryMode.PERSISTENT,
+            client=self.connection.client_id or None, connection=self.connection.number, session=self.number,
+            number=self._sent,
+        )  # fmt: skip
 
     async def place(self, destination: object) -> Destination:
         """Where a message is to be sent; callers are not all checked."""
-        found = await resolved(self.works.provider, destination)
+        found = await resolved(self.works.provider, as_destination(destination))
         if not isinstance(found, Destination):
             raise InvalidDestinationException(
-                "messages are sent to a topic, made by create_topic, or a queue, made by create_queue, not to "
-                f"{destination!r}"[:100]
+                "messages are sent to a topic, made by create_topic, a queue, made by create_queue, or text that names "
+                f"one, such as 'topic/news', not to {destination!r}"[:200]
             )
         self.connection.temporaries.check_sender(found)
         return found
@@ -99,7 +151,7 @@ class Session:
         await self.works.settled()  # How far it has come is told by then.
         return sent
 
-    def has_sent_enough(self) -> bool:
+    def _has_sent_enough(self) -> bool:
         """Note a send that did not wait; True if so many were in a row that others should have their turn.
 
         Not after each: a turn of the loop costs half as much as a send.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
-from carrypost.errors import IllegalArgumentException
-from carrypost.jms.destinations import Destination, NamedQueue
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException
+from carrypost.jms.destinations import Destination, NamedQueue, as_destination
 from carrypost.jms.messages.values import plain
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import visible
@@ -58,6 +58,16 @@ class Header(Generic[T]):
         return self._default if descriptor is None else self._read(descriptor)
 
     def __set__(self, message: Headed, value: T) -> None:
+        message.header_values[self._name] = self._check(self._name, value)
+
+
+class DestinationHeader(Header[Destination | None]):
+    """A header field that is a destination, and may be set as text."""
+
+    def __init__(self, read: Callable[[Descriptor], Destination | None]) -> None:
+        super().__init__(None, read, destination)
+
+    def __set__(self, message: Headed, value: Destination | str | None) -> None:
         message.header_values[self._name] = self._check(self._name, value)
 
 
@@ -122,17 +132,21 @@ def correlation(name: str, value: object) -> str | bytes | None:
 
 def destination(name: str, value: object) -> Destination | None:
     """A destination that fits into a header."""
-    if value is None:
+    try:
+        found = as_destination(value)
+    except InvalidDestinationException as error:
+        raise IllegalArgumentException(f"{name}: {error}") from None
+    if found is None:
         return None
-    if not isinstance(value, Destination):
+    if not isinstance(found, Destination):
         raise IllegalArgumentException(f"{name} is a Topic or a Queue, not a {type(value).__name__}: {value!r}"[:200])
-    if isinstance(value, NamedQueue):
+    if isinstance(found, NamedQueue):
         raise IllegalArgumentException(
             f"{name} is read where this node's directory is not known: give the full name, NAME@NODE, not {value!r}"
         )
-    if len(value.address) > DESTINATION_MAX:
-        raise IllegalArgumentException(f"{name} has at most {DESTINATION_MAX} characters: {value!r}")
-    return value
+    if len(found.address) > DESTINATION_MAX:
+        raise IllegalArgumentException(f"{name} has at most {DESTINATION_MAX} characters: {found!r}")
+    return found
 
 
 def whole(name: str, value: object) -> int:

@@ -22,9 +22,9 @@ from carrypost.errors import (
     MessageFormatException,
     MessageNotWriteableException,
 )
-from carrypost.jms.destinations import Destination, destination_at
+from carrypost.jms.destinations import destination_at
 from carrypost.jms.messages import headers
-from carrypost.jms.messages.headers import Header, headers_of
+from carrypost.jms.messages.headers import DestinationHeader, Header, headers_of
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.messages.values import ValueType
 from carrypost.jms.modes import DeliveryMode, SessionMode
@@ -86,9 +86,7 @@ class Message:
     """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
     jms_timestamp = Header[int](0, visible.timestamp_ms, headers.whole)
     """JMSTimestamp: when it was sent, in milliseconds since 1970 by its author's clock."""
-    jms_destination = Header[Destination | None](
-        None, lambda sent: destination_at(sent.destination, sent.ordering), headers.destination
-    )
+    jms_destination = DestinationHeader(lambda sent: destination_at(sent.destination, sent.ordering))
     """JMSDestination: where it was sent."""
     jms_delivery_mode = Header[DeliveryMode](DEFAULT_DELIVERY_MODE, headers.delivery_mode_of, headers.mode)
     """JMSDeliveryMode, as its producer said."""
@@ -102,10 +100,8 @@ class Message:
     """JMSRedelivered: whether it was probably handed over before."""
     jms_correlation_id = Header[str | bytes | None](None, headers.correlation_of, headers.correlation)
     """JMSCorrelationID: what it belongs to, as text or bytes; often the id of another message."""
-    jms_reply_to = Header[Destination | None](
-        None,
-        lambda sent: None if (to := headers_of(sent).reply_to) is None else destination_at(to),
-        headers.destination,
+    jms_reply_to = DestinationHeader(
+        lambda sent: None if (to := headers_of(sent).reply_to) is None else destination_at(to)
     )
     """JMSReplyTo: where its author waits for replies."""
     jms_type = Header[str | None](None, lambda sent: headers_of(sent).type, headers.text_or_none)

@@ -1,0 +1,68 @@
+"""Destinations and messages that a context creates by plain calls, which ask no node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from carrypost.jms.context_sessions import ContextSessions
+from carrypost.jms.destinations import Queue, Topic, queue_of
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.model.address import check_levels
+from carrypost.model.descriptor import Ordering
+
+
+class Creating:
+    """The part of a context that creates values; until the context is closed."""
+
+    def __init__(self, sessions: ContextSessions) -> None:
+        self._sessions = sessions
+
+    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
+        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
+
+        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
+        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
+        """
+        self._sessions.check_not_closed()
+        made = Topic(name, ordering)
+        check_levels(name)
+        return made
+
+    def create_queue(self, name: str) -> Queue:
+        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
+
+        It is a name alone: `declare_queue` makes a queue.
+        """
+        self._sessions.check_not_closed()
+        return queue_of(name)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        self._sessions.check_not_closed()
+        return Message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message with a text."""
+        self._sessions.check_not_closed()
+        return TextMessage(text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """A message with bytes."""
+        self._sessions.check_not_closed()
+        return BytesMessage(data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """A message with names and values."""
+        self._sessions.check_not_closed()
+        return MapMessage(entries or {})
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message with values one after the other."""
+        self._sessions.check_not_closed()
+        return StreamMessage()
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """A message with an object of a registered class."""
+        self._sessions.check_not_closed()
+        return ObjectMessage(value)

@@ -1,0 +1,58 @@
+"""What a program says of a message that it sends: the keywords of `Context.send` and `Producer.send`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from carrypost.errors import IllegalArgumentException
+from carrypost.jms.durations import microseconds
+from carrypost.jms.messages import headers
+from carrypost.jms.messages.properties import Properties
+from carrypost.jms.passage import Sending
+
+
+def said(base: Sending, **given: object) -> Sending:
+    """Return `base` with what was given in its place, by keyword; None is not given.
+
+    Raises `IllegalArgumentException` for a value that is none of its kind.
+    """
+    changes = {}
+    for keyword, value in given.items():
+        if value is not None:
+            field, check = _KEYWORDS[keyword]
+            changes[field] = check(keyword, value)
+    return msgspec.structs.replace(base, **changes)
+
+
+def _properties(keyword: str, given: object) -> Mapping[str, object]:
+    if not isinstance(given, Mapping):
+        raise IllegalArgumentException(f"{keyword} are values by name, not {given!r}"[:200])
+    made = Properties()
+    made.update(given)
+    return made.travelling()
+
+
+def _duration_us(keyword: str, given: object) -> int:
+    return microseconds(given, keyword)
+
+
+def _lifetime_us(keyword: str, given: object) -> int | None:
+    """Return a time to live; None where it is 0: as long as the node's settings say."""
+    return microseconds(given, keyword) or None
+
+
+_KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+    "properties": ("properties", _properties),
+    "correlation_id": ("correlation_id", headers.correlation),
+    "reply_to": ("reply_to", headers.destination),
+    "type": ("type", headers.text_or_none),
+    "priority": ("priority", headers.priority),
+    "time_to_live": ("lifetime_us", _lifetime_us),
+    "delay": ("delay_us", _duration_us),
+    "delivery_mode": ("delivery_mode", headers.mode),
+    "request_receipt": ("receipt", headers.flag),
+    "label": ("label", headers.text_or_none),
+}
+"""Of each keyword, the field of `Sending` and what checks the value."""

@@ -1,0 +1,562 @@
+"""The short calls of a context: text as destination, `send`, `ask`, `responder`, and what goes with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.jms_encoded import EncodedNetwork
+from tests.jms_scenes import AT_ONCE, SOON_S, got, scene, texts
+
+from carrypost import (
+    Context,
+    DeliveryMode,
+    DeliveryTimeoutException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    ListenerException,
+    Message,
+    MessageFormatException,
+    Queue,
+    ResourceAllocationException,
+    SendState,
+    SessionMode,
+    Topic,
+    TransactionInProgressException,
+    testing,
+)
+from carrypost.naming import InitialContext
+
+Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
+Play = Callable[..., None]
+
+
+@pytest.fixture(params=["direct", "encoded"])
+def play(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Runs a scene; once more with everything encoded that programs and node say to each other."""
+    if request.param == "encoded":
+        monkeypatch.setattr(testing, "Network", EncodedNetwork)
+
+    def run(scene: Scene, *names: str, **options: object) -> None:
+        async def entered() -> None:
+            async with testing.network(*names, seed=1, **options) as net:  # type: ignore[arg-type]  # as they are
+                for other in names[1:]:
+                    net.link(names[0], other)
+                await scene(net)
+
+        testing.run(entered)
+
+    return run
+
+
+def text_of(message: Message) -> str:
+    return message.get_body(str) or ""
+
+
+# --- text as destination -------------------------------------------------------------------------------------
+
+
+def test_text_is_a_destination_wherever_one_is_taken(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", client_id="me") as here, net.context("b") as there:
+            box = await here.declare_queue("box")
+            await net.run(SOON_S)
+            heard: list[str] = []
+            here.listener("topic/heard")(lambda message: heard.append(text_of(message)))
+            await here.start()
+            every = await here.create_consumer("topic/village.>")
+            assert every.destination == Topic("village.>")
+            durable = await here.create_durable_consumer("topic/village.roads", "inbox")
+            shared = await here.create_shared_consumer("topic/village.roads", "crew")
+            producer = there.create_producer().set_jms_reply_to("queue/box@a")
+            await producer.send("topic/village.roads", "closed")
+            for consumer in (every, durable, shared):
+                message = await got(consumer)
+                assert text_of(message) == "closed"
+                assert message.jms_reply_to == box
+                assert message.jms_destination == Topic("village.roads")
+            await there.send("topic/heard", "x")
+            await producer.send("queue/box", "by name")
+            await producer.send("queue/box@a", "in full")
+            await net.run(SOON_S)
+            assert heard == ["x"]
+            assert [text_of(each) async for each in here.create_browser("queue/box")] == ["by name", "in full"]
+            async with there.create_consumer("queue/box") as far:
+                assert await texts(far) == ["by name", "in full"]
+            request = await there.request("queue/box", "?", time_to_live=60)
+            await here.reply(await got(await here.create_consumer("queue/box")), "!")
+            assert text_of(await request.reply()) == "!"
+            await InitialContext(here).bind("roads", "topic/village.roads")
+            assert await InitialContext(here).lookup("roads") == Topic("village.roads")
+        async with net.context("a") as here:
+            await here.end_queue("queue/box")
+            with pytest.raises(InvalidDestinationException, match="no queue 'box'"):
+                await here.send("queue/box", "x")
+
+    play(scene, "a", "b")
+
+
+@scene("a")
+async def test_a_message_takes_text_where_it_is_to_be_replied_to(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        message = ctx.create_text_message("x")
+        message.jms_reply_to = "topic/answers"
+        assert message.jms_reply_to == Topic("answers")
+        for wrong in ("answers", "queue/box"):  # A short name says nothing to others.
+            with pytest.raises(IllegalArgumentException, match="jms_reply_to"):
+                message.jms_reply_to = wrong
+        assert message.jms_reply_to == Topic("answers")
+
+
+TAKERS: dict[str, Callable[[Context, str], object]] = {
+    "ask": lambda c, to: c.ask(to, "x", timeout=1),
+    "create_browser": lambda c, to: c.create_browser(to),
+    "create_consumer": lambda c, to: c.create_consumer(to),
+    "create_durable_consumer": lambda c, to: c.create_durable_consumer(to, "x"),
+    "create_shared_consumer": lambda c, to: c.create_shared_consumer(to, "x"),
+    "create_shared_durable_consumer": lambda c, to: c.create_shared_durable_consumer(to, "x"),
+    "end_queue": lambda c, to: c.end_queue(to),
+    "listener": lambda c, to: c.listener(to),
+    "producer": lambda c, to: c.create_producer().send(to, "x"),
+    "request": lambda c, to: c.request(to, "x", time_to_live=1),
+    "responder": lambda c, to: c.responder(to),
+    "send": lambda c, to: c.send(to, "x"),
+    "send with a reply_to": lambda c, to: c.send("topic/x", "x", reply_to=to),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@scene("a")
+async def test_text_that_names_no_destination_is_refused(net: testing.Network, taker: str) -> None:
+    async with net.context("a", client_id="me") as ctx:
+        for text in ("", "news", "Topic/news", "topic/", "queue/", "/news", "control/a", "topics/news"):
+            with pytest.raises(InvalidDestinationException, match=r"'topic/NAME', 'queue/NAME' or 'queue/NAME@NODE'"):
+                await begun(TAKERS[taker](ctx, text))
+        with pytest.raises(InvalidDestinationException, match="called NAME@NODE"):
+            await begun(TAKERS[taker](ctx, "queue/@a"))
+        with pytest.raises(InvalidDestinationException, match="is no wildcard here"):
+            await begun(TAKERS[taker](ctx, "topic/sensors/#"))
+
+
+async def begun(result: object) -> None:
+    if isinstance(result, Awaitable):
+        await result
+
+
+# --- send ----------------------------------------------------------------------------------------------------
+
+
+def test_send_says_all_that_a_producer_says(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here, net.context("b") as there:
+            mine = await here.declare_queue("mine")
+            inbox = await there.create_consumer("topic/news")
+            sent = await here.send(
+                "topic/news", "hello", properties={"urgency": 5, "place": None}, correlation_id="c",
+                reply_to="queue/mine", type="report", priority=7, time_to_live=timedelta(hours=1), delay=30.0,
+                delivery_mode=DeliveryMode.PERSISTENT, request_receipt=True, label="first",
+            )  # fmt: skip
+            assert sent.state is SendState.STORED
+            begun_s = net.now
+            message = await got(inbox)
+            assert 30 <= net.now - begun_s < 31
+            assert text_of(message) == "hello"
+            assert message.properties["urgency"] == 5
+            assert message.get_object_property("place") is None
+            assert (message.jms_correlation_id, message.jms_reply_to) == ("c", mine)
+            assert (message.jms_type, message.jms_priority) == ("report", 7)
+            assert message.jms_expiration - message.jms_timestamp == 3_600_000
+            assert message.jms_delivery_time - message.jms_timestamp == 30_000
+            assert message.jms_message_id == sent.message_id
+            assert message.descriptor is not None
+            assert message.descriptor.label == "first"
+            assert await sent.delivered(timeout=SOON_S) is SendState.DELIVERED
+            quick = await here.send("topic/news", b"x", delivery_mode=DeliveryMode.NON_PERSISTENT, request_receipt=True)
+            assert not quick.is_heard_of
+            assert (await got(inbox)).jms_delivery_mode is DeliveryMode.NON_PERSISTENT
+
+    play(scene, "a", "b")
+
+
+def test_keywords_win_over_a_message_that_is_sent(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            inbox = await ctx.create_consumer("topic/news")
+            message = ctx.create_text_message("x")
+            message.properties["level"], message.properties["mine"] = 1, True
+            message.jms_type = "own"
+            await ctx.send(Topic("news"), message, properties={"level": 2})
+            found = await got(inbox)
+            assert (found.properties["level"], found.properties["mine"], found.jms_type) == (2, True, "own")
+            assert message.jms_message_id == found.jms_message_id
+
+    play(scene, "a")
+
+
+def test_send_in_a_transaction_waits_for_the_commit(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx, net.context("a", SessionMode.SESSION_TRANSACTED) as tx:
+            inbox = await ctx.create_consumer("topic/news")
+            sent = await tx.send("topic/news", "x")
+            assert sent.state is SendState.DRAFTED
+            assert await inbox.receive(timeout=1) is None
+            await tx.commit()
+            assert await texts(inbox) == ["x"]
+
+    play(scene, "a")
+
+
+Refused = tuple[dict[str, Any], type[JMSException], str]
+WRONG: dict[str, Refused] = {
+    "properties": ({"properties": [1]}, IllegalArgumentException, "properties are values by name"),
+    "name of a property": ({"properties": {"a b": 1}}, IllegalArgumentException, "is no name of a property"),
+    "value of a property": ({"properties": {"a": [1]}}, MessageFormatException, "list"),
+    "correlation": ({"correlation_id": 5}, IllegalArgumentException, "correlation_id is text"),
+    "reply_to": ({"reply_to": 5}, IllegalArgumentException, "reply_to is a Topic or a Queue"),
+    "unknown reply_to": ({"reply_to": "queue/nobody"}, InvalidDestinationException, "no queue 'nobody'"),
+    "type": ({"type": b"x"}, IllegalArgumentException, "type is text"),
+    "priority": ({"priority": 10}, IllegalArgumentException, "priority is 0 to 9"),
+    "time to live": ({"time_to_live": -1}, IllegalArgumentException, "time_to_live is a number of seconds"),
+    "delay": ({"delay": "1"}, IllegalArgumentException, "delay is a number of seconds"),
+    "delay beyond its life": ({"delay": 5, "time_to_live": 5}, IllegalArgumentException, "reaches nobody"),
+    "mode": ({"delivery_mode": 3}, IllegalArgumentException, "delivery_mode is one of DeliveryMode"),
+    "receipt": ({"request_receipt": "yes"}, IllegalArgumentException, "request_receipt is true or false"),
+    "label": ({"label": 5}, IllegalArgumentException, "label is text"),
+    "long label": ({"label": "é" * 129}, IllegalArgumentException, "a label has at most 256 bytes"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@scene("a")
+async def test_what_send_is_told_wrongly_is_refused(net: testing.Network, what: str) -> None:
+    given, kind, text = WRONG[what]
+    async with net.context("a") as ctx:
+        inbox = await ctx.create_consumer("topic/news")
+        with pytest.raises(kind, match=text):
+            await ctx.send("topic/news", "x", **given)
+        assert await inbox.receive(timeout=1) is None
+
+
+@scene("a")
+async def test_send_to_many_or_to_nothing_is_refused(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        with pytest.raises(InvalidDestinationException, match="stands for many topics"):
+            await ctx.send("topic/a.*", "x")
+        with pytest.raises(InvalidDestinationException, match="text that names one"):
+            await ctx.send(5, "x")  # type: ignore[arg-type]
+        with pytest.raises(MessageFormatException, match="of type int cannot be a body"):
+            await ctx.send("topic/a", 5)
+        with pytest.raises(TypeError, match="'colour'"):
+            await ctx.send("topic/a", "x", colour="red")  # type: ignore[call-arg]
+        with pytest.raises(IllegalStateException, match=r"before `delivered`: `sent = await context\.send\(…\)`"):
+            await ctx.send("topic/a", "x").delivered()  # type: ignore[attr-defined]
+
+
+# --- receive_body and prefetch -------------------------------------------------------------------------------
+
+
+def test_receive_body_has_a_default(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            inbox = await ctx.create_consumer("topic/news")
+            assert await inbox.receive_body(str, timeout=1) is None
+            assert await inbox.receive_body(str, 1, default="nothing") == "nothing"
+            await ctx.send("topic/news", "something")
+            assert await inbox.receive_body(str, timeout=1, default="nothing") == "something"
+            await ctx.send("topic/news", {"a": 1})
+            with pytest.raises(MessageFormatException, match="no body that is a str"):
+                await inbox.receive_body(str, timeout=1, default="nothing")
+            assert await inbox.receive_body(dict, timeout=1, default={}) == {"a": 1}
+
+    play(scene, "a")
+
+
+@pytest.mark.parametrize(("prefetch", "taken"), [(None, 10), (25, 25), (0, 0)])
+@scene("hub", "b", "c")
+async def test_a_device_takes_few_messages_of_another_ones_queue_along(
+    net: testing.Network, prefetch: int | None, taken: int
+) -> None:
+    async with net.context("hub") as hub, net.context("b") as away, net.context("c") as other:
+        await hub.declare_queue("jobs")
+        for number in range(30):
+            await hub.send("queue/jobs", str(number))
+        await away.create_consumer("queue/jobs@hub", prefetch=prefetch)
+        await net.run(SOON_S)
+        net.unlink("hub", "b")
+        net.unlink("b", "c")
+        assert len(await texts(await other.create_consumer("queue/jobs@hub"))) == 30 - taken
+
+
+@scene("hub", "b", messaging={"prefetch_remote": 3})
+async def test_prefetch_remote_is_a_setting_and_is_not_for_own_queues(net: testing.Network) -> None:
+    async with net.context("hub") as hub, net.context("b") as away:
+        await hub.declare_queue("jobs")
+        await away.create_consumer("queue/jobs@hub")
+        await net.run(SOON_S)
+        for number in range(50):
+            await hub.send("queue/jobs", str(number))
+        await net.run(SOON_S)
+        async with hub.create_context() as near:
+            await near.create_consumer("queue/jobs")
+            assert [each async for each in hub.create_browser("queue/jobs")] == []
+
+
+# --- ask and responder ---------------------------------------------------------------------------------------
+
+
+def test_ask_gets_what_a_responder_returns(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here, net.context("b") as there:
+            await there.declare_queue("sums")
+            await net.run(SOON_S)
+
+            @there.responder("queue/sums", "kind = 'sum'")
+            async def total(request: Message) -> dict[str, int]:
+                await asyncio.sleep(1)
+                return {"total": sum((request.get_body(dict) or {}).values())}
+
+            there.responder("queue/sums", "kind = 'text'")(lambda request: f"not {text_of(request)}")
+            await there.start()
+            asks = [
+                here.ask("queue/sums", {"a": n, "b": 1}, timeout=SOON_S, properties={"kind": "sum"}) for n in (1, 2)
+            ]
+            replies = await asyncio.gather(
+                *asks, here.ask("queue/sums@b", "x", timeout=60, properties={"kind": "text"})
+            )
+            assert [each.get_body(dict) for each in replies[:2]] == [{"total": 2}, {"total": 3}]
+            assert text_of(replies[2]) == "not x"
+            assert [each async for each in there.create_browser("queue/sums")] == []
+
+    play(scene, "a", "b")
+
+
+def test_ask_gives_up_when_its_time_is_over(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx, ctx.create_context() as other:
+            seen: list[Message] = []
+            await ctx.declare_queue("box")
+            ctx.responder("queue/box")(seen.append)  # It returns None, which is no reply.
+            await ctx.start()
+            begun_s = net.now
+            with pytest.raises(DeliveryTimeoutException, match="came in time"):
+                await ctx.ask("queue/box", "x", timeout=20)
+            assert net.now - begun_s == pytest.approx(20, abs=0.1)
+            waiting = asyncio.create_task(ctx.ask("queue/box", "y", timeout=20))
+            await net.run(1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert [text_of(each) for each in seen] == ["x", "y"]
+            for each in seen:
+                with pytest.raises(IllegalStateException, match=r"no request .* is open here"):
+                    await ctx.open_request(str(each.jms_correlation_id))
+            late = await other.reply(seen[1], "too late")
+            with pytest.raises(JMSException):  # Nobody waits for it any more.
+                await late.delivered(timeout=SOON_S)
+            with pytest.raises(IllegalStateException, match="the time of this request is over"):
+                await other.reply(seen[0], "too late")
+
+    play(scene, "a")
+
+
+@scene("a")
+async def test_ask_refuses_what_request_refuses(net: testing.Network) -> None:
+    async with net.context("a") as ctx, net.context("a", SessionMode.SESSION_TRANSACTED) as tx:
+        for timeout in (0, timedelta(0)):
+            with pytest.raises(IllegalArgumentException, match="a request needs a timeout: nobody waits for ever"):
+                await ctx.ask("topic/x", "x", timeout=timeout)
+        with pytest.raises(IllegalArgumentException, match="timeout is a number of seconds"):
+            await ctx.ask("topic/x", "x", timeout=None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="timeout"):
+            await ctx.ask("topic/x", "x")  # type: ignore[call-arg]
+        with pytest.raises(IllegalArgumentException, match="properties are values by name"):
+            await ctx.ask("topic/x", "x", timeout=1, properties=5)  # type: ignore[arg-type]
+        with pytest.raises(TransactionInProgressException, match="in a context of another mode"):
+            await tx.ask("topic/x", "x", timeout=1)
+        with pytest.raises(InvalidSelectorException):
+            ctx.responder("topic/x", "((( bad")
+        with pytest.raises(IllegalArgumentException, match="a function is decorated, not 5"):
+            ctx.responder("topic/x")(5)  # type: ignore[type-var]
+
+
+@scene("a")
+async def test_a_listener_may_ask(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        await ctx.declare_queue("box")
+        ctx.responder("queue/box")(lambda request: text_of(request).upper())
+        answers: list[str] = []
+
+        @ctx.listener("topic/news")
+        async def on_news(message: Message) -> None:
+            answers.append(text_of(await ctx.ask("queue/box", text_of(message), timeout=10)))
+
+        await ctx.start()
+        await ctx.send("topic/news", "x")
+        await net.run(5)
+        assert answers == ["X"]
+
+
+def test_a_responder_that_fails_gets_the_request_again(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            await ctx.declare_queue("box")
+            counts: list[int] = []
+
+            @ctx.responder("queue/box")
+            def answer(request: Message) -> object:
+                counts.append(request.get_int_property("JMSXDeliveryCount"))
+                if len(counts) == 1:
+                    raise ValueError("not yet")
+                return 5 if len(counts) == 2 else "done"  # A number is no body.
+
+            await ctx.start()
+            assert text_of(await ctx.ask("queue/box", "x", timeout=SOON_S)) == "done"
+            assert counts == [1, 2, 3]
+            assert [each async for each in ctx.create_browser("queue/box")] == []
+
+    play(scene, "a")
+
+
+def test_a_request_that_a_responder_fails_with_too_often_is_a_dead_letter(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            told: list[JMSException] = []
+            ctx.set_exception_listener(told.append)
+            await ctx.declare_queue("box")
+
+            @ctx.responder("queue/box")
+            def answer(_: Message) -> str:
+                raise ValueError("never")
+
+            await ctx.start()
+            with pytest.raises(DeliveryTimeoutException, match="FAILED"):
+                await ctx.ask("queue/box", "x", timeout=SOON_S)
+            assert ctx.given_up == 1
+            assert [type(each) for each in told] == [ListenerException]
+
+    play(scene, "a", messaging=AT_ONCE)
+
+
+def test_a_responder_consumes_what_nobody_waits_for(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            await ctx.declare_queue("box")
+            seen: list[str] = []
+
+            @ctx.responder("queue/box")
+            async def answer(request: Message) -> str:
+                seen.append(text_of(request))
+                await asyncio.sleep(5)
+                return "answer"
+
+            await ctx.start()
+            await ctx.send("queue/box", "no place for a reply")
+            await ctx.request("queue/box", "too short", time_to_live=8)  # Its time ends while it is being answered.
+            await net.run(SOON_S)
+            assert seen == ["no place for a reply", "too short"]
+            assert [each async for each in ctx.create_browser("queue/box")] == []
+            assert ctx.given_up == 0
+
+    play(scene, "a")
+
+
+def test_reply_and_acknowledgement_are_one_commit(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here, net.context("b") as there:
+            await there.declare_queue("box")
+            counts: list[int] = []
+
+            @there.responder("queue/box")
+            def answer(request: Message) -> str:
+                counts.append(request.get_int_property("JMSXDeliveryCount"))
+                if len(counts) == 1:
+                    net.fill_disk("b")
+                return f"answer {len(counts)}"
+
+            await there.start()
+            request = await here.request("queue/box@b", "x", time_to_live=3600)
+            await net.run(2)
+            net.fill_disk("b", full=False)
+            assert text_of(await request.reply(timeout=600)) == f"answer {len(counts)}"
+            assert len(counts) > 1
+
+    play(scene, "a", "b")
+
+
+@pytest.mark.parametrize("killed_after_s", [0.0, 0.0005, 0.3, 0.999, 1.0, 1.0001, 1.001, 1.01, 1.05, 2.0])
+def test_a_responder_that_is_killed_gives_exactly_one_reply(play: Play, killed_after_s: float) -> None:
+    """Killed while it answers, while that is committed, and after that."""
+
+    async def scene(net: testing.Network) -> None:
+        lives: list[int] = []
+
+        async def respond(context: Context) -> asyncio.Event:
+            begun = asyncio.Event()
+
+            @context.responder("queue/box")
+            async def answer(_: Message) -> str:
+                lives.append(len(lives))
+                begun.set()
+                await asyncio.sleep(1)
+                return f"reply {len(lives)}"
+
+            await context.start()
+            return begun
+
+        async with net.context("a") as here:
+            replies = await here.create_temporary_queue()
+            inbox = await here.create_consumer(replies)
+            first = await net.context("b")
+            await first.declare_queue("box")
+            begun = await respond(first)
+            await here.send("queue/box@b", "x", reply_to=replies, correlation_id="c")
+            await begun.wait()
+            await net.run(killed_after_s)
+            net.kill("b")
+            await net.run(10)
+            net.restart("b")
+            async with net.context("b") as second:
+                await respond(second)
+                found = await texts(inbox)
+                assert len(found) == 1
+                assert len(lives) in (1, 2)
+                assert [each async for each in second.create_browser("queue/box")] == []
+
+    play(scene, "a", "b")
+
+
+@scene("a")
+async def test_a_context_that_closes_lets_its_responder_finish(net: testing.Network) -> None:
+    async with net.context("a") as asking, net.context("a") as ctx:
+        await ctx.declare_queue("box")
+        begun = asyncio.Event()
+
+        @ctx.responder("queue/box")
+        async def answer(_: Message) -> str:
+            with pytest.raises(IllegalStateException, match="it would wait for itself"):
+                await ctx.close()
+            begun.set()
+            await asyncio.sleep(5)
+            return "done"
+
+        await ctx.start()
+        waiting = asyncio.create_task(asking.ask("queue/box", "x", timeout=SOON_S))
+        await begun.wait()
+        await ctx.close()
+        assert text_of(await waiting) == "done"
+        assert isinstance(await asking.declare_queue("box"), Queue)
+
+
+@scene("a")
+async def test_a_full_disk_tells_who_asks(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        await ctx.declare_queue("box")
+        net.fill_disk("a")
+        with pytest.raises(ResourceAllocationException, match="disk full"):
+            await ctx.ask("queue/box", "x", timeout=5)
