@@ -25,7 +25,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Demand, Ranking, sending_order
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Demand, Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.holdings.tenants import Tenants
 from carrypost.gossip.slots import bits, mask_of
@@ -117,13 +117,12 @@ class Cache:
         copy = self.get(descriptor.id)
         newcomer = copy is None
         if copy is None:
-            (copy,) = self.tenants.enter((descriptor,))
+            copy = self._tenant(descriptor)
         elif copy.here or copy.finished:
             raise StateError(f"{descriptor.shown} is known already")
         copy.privilege, copy.interesting, copy.own, copy.giver = privilege, interesting, own, giver
         copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
-        copy.rank = self.ranking.rank(privilege, interesting, descriptor.created_us)
-        copy.sending_order = sending_order(privilege, descriptor.created_us)
+        copy.rank, copy.sending_order = self.ranking.orders(privilege, interesting, descriptor.created_us)
         room = self.room
         leaving: list[Copy] = []
         if not room.fits(1, nbytes, interesting=interesting):
@@ -151,15 +150,15 @@ class Cache:
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
         """Let in whole messages of one piece, not known here, that fit as if they were only carried."""
-        found = self.tenants.enter([descriptor for descriptor, _, _, _ in newcomers])
-        rank = self.ranking.rank
-        for copy, (descriptor, privilege, hops, age_ms) in zip(found, newcomers, strict=True):
-            copy.privilege, copy.giver = privilege, giver
-            copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
-            copy.rank = rank(privilege, interesting, descriptor.created_us)
-            copy.sending_order = sending_order(privilege, descriptor.created_us)
-            copy.held, copy.held_bytes = 1, descriptor.length
-            copy.interesting, copy.here, copy.whole = interesting, True, True
+        found: list[Copy] = []
+        orders, places = self.ranking.orders, self.tenants.take(len(newcomers))
+        for (slot, serial), (descriptor, privilege, hops, age_ms) in zip(places, newcomers, strict=True):
+            rank, order = orders(privilege, interesting, descriptor.created_us)
+            found.append(Copy(
+                slot, serial, descriptor, descriptor.id, 0, privilege, interesting, False, giver, hops, age_ms, now,
+                rank, order, 1, descriptor.length, True, True,
+            ))  # fmt: skip
+        self.tenants.enter(found)
         self.whole |= mask_of([copy.slot for copy in found])
         self.room.enter(found)
         return found
@@ -260,7 +259,7 @@ class Cache:
         """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
         copy = self.get(descriptor.id)
         if copy is None:
-            (copy,) = self.tenants.enter((descriptor,))
+            copy = self._tenant(descriptor)
             copy.finished = done
             self._keep_memory([copy])
         elif done:
@@ -323,6 +322,13 @@ class Cache:
         self._ended = 0
         self.changed = bool(self._removed)
         return self.tenants.release()
+
+    def _tenant(self, descriptor: Descriptor) -> Copy:
+        """Give a slot and an empty copy to a message that is not known yet."""
+        ((slot, serial),) = self.tenants.take()
+        copy = Copy(slot, serial, descriptor, descriptor.id)
+        self.tenants.enter((copy,))
+        return copy
 
     def _refuse(self, copy: Copy) -> None:
         """Turn a new tenant away: remember it, unless it is the host's own."""

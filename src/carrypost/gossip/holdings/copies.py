@@ -19,23 +19,18 @@ DELIVERED, CLAIMED = 1, 2
 """It was given to the application; a subscription of messaging has, or had, a claim to it."""
 
 
-_SLOT_BITS = 32
-_EXPIRY_BITS = 96
-
-
-def expiry_of(deadline_us: int, serial: int, slot: int) -> int:
-    """Return the place of a copy in the order in which copies expire, as one number."""
-    return deadline_us << _EXPIRY_BITS | serial << _SLOT_BITS | slot
+SERIAL_SHIFT, DEADLINE_SHIFT = 32, 96
+"""An `expiry` has the slot in its lowest bits, then the serial, then the deadline."""
 
 
 def deadline_of(expiry: int) -> int:
-    """Return the deadline in an `expiry_of`."""
-    return expiry >> _EXPIRY_BITS
+    """Return the deadline in the `expiry` of a copy."""
+    return expiry >> DEADLINE_SHIFT
 
 
 def slot_of(expiry: int) -> int:
-    """Return the slot in an `expiry_of`."""
-    return expiry & (1 << _SLOT_BITS) - 1
+    """Return the slot in the `expiry` of a copy."""
+    return expiry & (1 << SERIAL_SHIFT) - 1
 
 
 class Copy(msgspec.Struct, eq=False, gc=False):
@@ -51,8 +46,8 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     """Rises with every tenancy in this cache."""
     descriptor: Descriptor
     id: MessageId
-    expiry: int
-    """Deadline, serial and slot as one number (`expiry_of`)."""
+    expiry: int = 0
+    """Deadline, serial and slot as one number: the order in which copies expire."""
     privilege: int = 0
     interesting: bool = False
     """Wanted here, or own; else carried for others."""

@@ -40,6 +40,13 @@ class Ranking:
         """Return the rank of a message."""
         return self._bases[interesting][privilege] | created_us
 
+    def orders(self, privilege: int, interesting: bool, created_us: int) -> tuple[int, int]:
+        """Return the rank of a message, and its sending order.
+
+        The smaller sending order goes first: by privilege, then the message that has waited longest.
+        """
+        return self._bases[interesting][privilege] | created_us, created_us - (privilege << CREATED_BITS)
+
     def best(self, privilege: int, interesting: bool) -> int:
         """Return the rank that a message of unknown age has at best."""
         return self._bases[interesting][privilege] | _CREATED_MAX
@@ -47,11 +54,6 @@ class Ranking:
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages give way before those that are wanted here (JOMS-15 §2.4)."""
-
-
-def sending_order(privilege: int, created_us: int) -> int:
-    """As one number, the smaller sent first: by privilege, then the one that has waited longest."""
-    return created_us - (privilege << CREATED_BITS)
 
 
 class Demand:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from carrypost.gossip.holdings.copies import Copy, expiry_of
+from carrypost.gossip.holdings.copies import DEADLINE_SHIFT, SERIAL_SHIFT, Copy
 from carrypost.gossip.holdings.deadlines import Deadlines
 from carrypost.gossip.slots import Slots, bits, mask_of
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
 
 
 class Tenants:
@@ -42,23 +42,26 @@ class Tenants:
                 return
             yield copy
 
-    def enter(self, descriptors: Sequence[Descriptor]) -> list[Copy]:
-        """Give slots and empty copies to messages that are not known yet."""
-        by_id, copies, serial = self._by_id, self.copies, self._serial
-        found: list[Copy] = []
-        for slot, descriptor in zip(self._slots.take(len(descriptors)), descriptors, strict=True):
-            serial += 1
-            message = descriptor.id
-            copy = Copy(slot, serial, descriptor, message, expiry_of(descriptor.ends_us, serial, slot))
-            by_id[message] = copy
+    def take(self, count: int = 1) -> Iterator[tuple[int, int]]:
+        """Yield slots and serials for messages that are not known yet; their copies are to `enter` at once."""
+        first = self._serial + 1
+        self._serial += count
+        return zip(self._slots.take(count), range(first, first + count), strict=True)
+
+    def enter(self, newcomers: Sequence[Copy]) -> None:
+        """Know these messages from now on."""
+        by_id, copies = self._by_id, self.copies
+        for copy in newcomers:
+            slot, deadline_us = copy.slot, copy.descriptor.deadline_us
+            copy.expiry = (
+                (NEVER if deadline_us is None else deadline_us) << DEADLINE_SHIFT | copy.serial << SERIAL_SHIFT | slot
+            )
+            by_id[copy.id] = copy
             if slot < len(copies):
                 copies[slot] = copy
             else:
                 copies.append(copy)
-            found.append(copy)
-        self._serial = serial
-        self.deadlines.add(found, len(by_id))
-        return found
+        self.deadlines.add(newcomers, len(by_id))
 
     def refuse(self, copy: Copy) -> None:
         """End the tenancy of a newcomer whose slot nobody has seen: slot and id may be used again at once."""

@@ -59,7 +59,7 @@ class Inspection:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)
-        if self.is_purged(found, now):
+        if self._purges and self.is_purged(found, now):
             # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is addressed
             # to, so the signature does not matter.
             raise PurgedError(self._holdings.remember(found))
