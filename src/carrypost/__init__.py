@@ -163,36 +163,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "__version__": "version",
-    "BytesMessage": "jms.messages",
-    "ConnectionFactory": "jms.factory",
-    "Consumer": "jms.consumer",
-    "Context": "jms.context",
-    "DeliveryMode": "jms.modes",
-    "Destination": "jms.destinations",
-    "JMSConsumer": "jms.consumer",
-    "JMSContext": "jms.context",
-    "JMSProducer": "jms.producer",
-    "MapMessage": "jms.messages",
-    "Message": "jms.messages",
-    "ObjectMessage": "jms.messages",
-    "Producer": "jms.producer",
-    "Queue": "jms.destinations",
-    "QueueBrowser": "jms.browsing",
-    "Request": "jms.requestor",
-    "Selector": "model.selector",
-    "SendState": "events",
-    "Sent": "jms.sent",
-    "SessionMode": "jms.modes",
-    "StreamMessage": "jms.messages",
-    "TemporaryQueue": "jms.temporary",
-    "TemporaryTopic": "jms.temporary",
-    "TextMessage": "jms.messages",
-    "Topic": "jms.destinations",
-    "UnitWarning": "jms.durations",
-    "register": "jms.messages",
-}
-"""Where public names are that are no errors. An `import` statement would make every layer depend on these modules."""
+    "events": ("SendState",),
+    "jms.browsing": ("QueueBrowser",),
+    "jms.consumer": ("Consumer", "JMSConsumer"),
+    "jms.context": ("Context", "JMSContext"),
+    "jms.destinations": ("Destination", "Queue", "Topic"),
+    "jms.durations": ("UnitWarning",),
+    "jms.factory": ("ConnectionFactory",),
+    "jms.messages": (
+        "BytesMessage", "MapMessage", "Message", "ObjectMessage", "StreamMessage", "TextMessage", "register",
+    ),
+    "jms.modes": ("DeliveryMode", "SessionMode"),
+    "jms.producer": ("JMSProducer", "Producer"),
+    "jms.requestor": ("Request",),
+    "jms.sent": ("Sent",),
+    "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
+    "model.selector": ("Selector",),
+    "version": ("__version__",),
+}  # fmt: skip
+"""Public names that are no errors, by module. An `import` statement would make every layer depend on these modules."""
 
 
 if not TYPE_CHECKING:  # Else every name would be one to type checkers.
@@ -200,7 +189,8 @@ if not TYPE_CHECKING:  # Else every name would be one to type checkers.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        home = next((module for module, names in _HOMES.items() if name in names), "errors")
+        found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
         globals()[name] = found  # Who asks next finds it at once.
         return found
 

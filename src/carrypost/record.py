@@ -69,29 +69,6 @@ REDELIVERED = "redelivered"
 """Detail of a `deliver` after a crash: metrics do not count it."""
 
 
-class RecordColumn(NamedTuple):
-    """A column of the log; types as Arrow calls them."""
-
-    name: str
-    type: str
-    nullable: bool
-
-
-SCHEMA = (
-    RecordColumn("run", "string", nullable=False),
-    RecordColumn("t", "float64", nullable=False),
-    RecordColumn("kind", "string", nullable=False),
-    RecordColumn("node", "string", nullable=False),
-    RecordColumn("peer", "string", nullable=True),
-    RecordColumn("message", "string", nullable=True),
-    RecordColumn("source", "string", nullable=True),
-    RecordColumn("hops", "int32", nullable=True),
-    RecordColumn("size", "int64", nullable=True),
-    RecordColumn("detail", "string", nullable=True),
-    RecordColumn("attrs", "map<string, string>", nullable=True),
-)
-
-
 class Row(TypedDict):
     """One row as `Record.rows` gives it: every column, None where it is empty."""
 
@@ -124,6 +101,20 @@ class _Line(msgspec.Struct, omit_defaults=True):
     attrs: dict[str, str] | None = None
 
 
+class RecordColumn(NamedTuple):
+    """A column of the log; types as Arrow calls them."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+_TYPES = {"t": "float64", "hops": "int32", "size": "int64", "attrs": "map<string, string>"}
+"""Of columns that are no text."""
+SCHEMA = tuple(
+    RecordColumn(each.name, _TYPES.get(each.name, "string"), nullable=not each.required)
+    for each in msgspec.structs.fields(_Line)
+)
 _OPTIONAL = tuple(column.name for column in SCHEMA if column.nullable)
 _LINE_ENCODER = msgspec.json.Encoder()
 _LINE_DECODER = msgspec.json.Decoder(_Line)

@@ -28,30 +28,18 @@ def message_of(given: object) -> object:
     return ObjectMessage(given)
 
 
-def _map(given: Mapping[str, Any]) -> Message:
+def _structured(given: Mapping[str, Any] | Sequence[Any]) -> Message:
+    """Make a map or a stream; of what these cannot hold, a text in JSON."""
     try:
-        return MapMessage(given)
+        return MapMessage(given) if isinstance(given, Mapping) else StreamMessage(given)
     except MessageFormatException:
-        return _json(given)
-
-
-def _stream(given: Sequence[Any]) -> Message:
-    try:
-        return StreamMessage(given)
-    except MessageFormatException:
-        return _json(given)
-
-
-def _json(given: object) -> Message:
-    """A text with what maps and streams cannot hold."""
-    made = TextMessage(json_text(given))
-    made.jms_type = JSON_TYPE
-    return made
+        made = TextMessage(json_text(given))
+        made.jms_type = JSON_TYPE
+        return made
 
 
 _BODIES: tuple[tuple[tuple[type, ...], Callable[[Any], Message]], ...] = (
     ((str,), TextMessage),
     ((bytes, bytearray, memoryview), BytesMessage),
-    ((Mapping,), _map),
-    ((list, tuple), _stream),
+    ((Mapping, list, tuple), _structured),
 )

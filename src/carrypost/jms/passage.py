@@ -130,12 +130,9 @@ def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
 
 def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: Acknowledger | None = None) -> Message:
     """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may."""
-    descriptor = handed.descriptor
-    number = 0 if descriptor.headers is None else descriptor.headers.body_type
-    kind = _KINDS.get(number, BytesMessage)
-    return kind.received(
+    return _received(
         Origin(
-            descriptor=descriptor, payload=payload, redelivered=handed.count > 1,
+            descriptor=handed.descriptor, payload=payload, redelivered=handed.count > 1,
             given=_given(handed, received_us), number=handed.number, acknowledger=acknowledger,
         )
     )  # fmt: skip
@@ -143,9 +140,13 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
 
 def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
     """The message that a browser sees: nobody hands it over, so nothing is said of how and how often."""
-    number = 0 if descriptor.headers is None else descriptor.headers.body_type
-    origin = Origin(descriptor=descriptor, payload=payload, given=_sent_by(descriptor))
-    return _KINDS.get(number, BytesMessage).received(origin)
+    return _received(Origin(descriptor=descriptor, payload=payload, given=_sent_by(descriptor)))
+
+
+def _received(origin: Origin) -> Message:
+    """Make a message of the type that its headers name; of one that is not known here, bytes."""
+    headers = origin.descriptor.headers
+    return _KINDS.get(0 if headers is None else headers.body_type, BytesMessage).received(origin)
 
 
 def _sent_by(descriptor: Descriptor) -> dict[str, Property]:

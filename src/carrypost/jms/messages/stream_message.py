@@ -20,7 +20,7 @@ from carrypost.model.headers import BodyType
 class StreamMessage(Bodied[list[Value]]):
     """A message whose body is a stream of values."""
 
-    __slots__ = ("_at", "_begun", "_within")
+    __slots__ = ("_at", "_within")
     __match_args__: ClassVar[tuple[str, ...]] = ("values",)
     body_type: ClassVar[BodyType] = BodyType.STREAM
 
@@ -28,9 +28,7 @@ class StreamMessage(Bodied[list[Value]]):
         super().__init__()
         self._at = 0
         self._within = 0
-        """How much of the bytes at that place was read, by parts."""
-        self._begun = False
-        """Whether they are being read by parts."""
+        """How much of the bytes at that place was read, by parts; 0 unless they are being read so."""
         for number, value in enumerate(values, 1):
             self._append(inferred(value, f"value {number} of a StreamMessage"))
 
@@ -43,13 +41,11 @@ class StreamMessage(Bodied[list[Value]]):
         """Let the body be read, from its beginning, and not be written any more."""
         self._read_only = True
         self._at = self._within = 0
-        self._begun = False
 
     def clear_body(self) -> None:
         """Empty the body, and let it be written. Properties and header fields stay."""
         super().clear_body()
         self._at = self._within = 0
-        self._begun = False
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -151,9 +147,9 @@ class StreamMessage(Bodied[list[Value]]):
         end = len(found) if size is None else self._within + size
         part = found[self._within : end]
         if size is None or len(part) < size:
-            self._at, self._within, self._begun = self._at + 1, 0, False
+            self._at, self._within = self._at + 1, 0
         else:
-            self._within, self._begun = end, True
+            self._within = end
         return part
 
     def read_object(self) -> BodyValue | None:
@@ -178,7 +174,7 @@ class StreamMessage(Bodied[list[Value]]):
 
     def _whole_current(self) -> Value:
         value = self._current()
-        if self._begun:
+        if self._within:
             raise MessageFormatException("bytes are being read by parts: read_bytes until a part is shorter")
         return value
 
