@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -61,11 +62,15 @@ app.command(
 )(bench.bench)
 
 
+_tree = functools.cache(functools.partial(typer.main.get_command, app))
+"""Makes the tree once, at the first command: that takes longer than many commands do."""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     try:
         check_texts(arguments)
-        app(list(arguments), prog_name="carrypost")
+        _tree()(list(arguments), prog_name="carrypost")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:
