@@ -26,7 +26,7 @@ from benchmarks._processes import BenchmarkError, Row, say
 from carrypost.model.descriptor import Ordering
 
 PENDING: Final = (100, 1_000, 10_000)
-PENDING_QUICK: Final = (30, 200)
+PENDING_QUICK: Final = (20, 100)
 ARRIVALS: Final = ("in order", "shuffled", "newest first")
 REPEATS: Final = 5
 LITERAL_ONCE: Final = 10_000

@@ -22,7 +22,7 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 def test_the_layer_is_measured_beside_the_codes_of_the_paper(layer: Tables) -> None:
     assert list(layer) == ["Deliveries", "Barriers", "Goals"]
     cases = [(row["pending"], row["arrival"]) for row in layer["Deliveries"]]
-    assert cases == [(size, name) for size in (30, 200) for name in ("in order", "shuffled", "newest first")]
+    assert cases == [(size, name) for size in (20, 100) for name in ("in order", "shuffled", "newest first")]
     for row in layer["Deliveries"]:
         assert 0 < row["best µs"] <= row["median µs"]
         assert 0 < row["literal, best µs"] <= row["literal, median µs"]
@@ -37,12 +37,12 @@ def test_the_layer_is_measured_beside_the_codes_of_the_paper(layer: Tables) -> N
 def test_barriers_are_shorter_than_those_of_the_paper_where_lifetimes_are_the_same(layer: Tables) -> None:
     found = {(row["messages"], row["lifetimes"], row["version"]): row for row in layer["Barriers"]}
     assert len(found) == len(layer["Barriers"]) == 6
-    for messages in (31, 201):
+    for messages in (21, 101):
         literal, ours = (found[messages, "the same", version] for version in ("literal", "ours"))
         assert 1 < ours["mean entries"] < literal["mean entries"] <= literal["most entries"] <= _histories.SOURCES
         assert (literal["delivered %"], ours["delivered %"]) == (100, 100)
-    assert found[201, "15-300 s", "ours"]["delivered %"] == 100
-    assert found[201, "15-300 s", "literal"]["delivered %"] < 100  # Tags go back with lifetimes.
+    assert found[101, "15-300 s", "ours"]["delivered %"] == 100
+    assert found[101, "15-300 s", "literal"]["delivered %"] < 100  # Tags go back with lifetimes.
 
 
 @pytest.mark.soak

@@ -14,8 +14,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND, "bench", *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
 
 
-def tables(*arguments: str) -> Tables:
-    outcome = bench(*arguments)
+def tables(outcome: subprocess.CompletedProcess[str]) -> Tables:
     assert (outcome.returncode, outcome.stderr) == (0, "")
     found: Tables = defaultdict(list)
     for line in outcome.stdout.splitlines():
@@ -26,17 +25,17 @@ def tables(*arguments: str) -> Tables:
 
 @pytest.fixture(scope="module")
 def core() -> Tables:
-    return tables("core", "--quick", "--json")
+    return tables(bench("core", "--quick", "--json"))
 
 
 @pytest.fixture(scope="module")
 def match() -> Tables:
-    return tables("match", "--quick", "--repeats", "1")  # Into a pipe, so it is JSON without being asked.
+    return tables(Bench("match").here("--quick", "--repeats", "1"))  # Into a pipe, so it is JSON without being asked.
 
 
 @pytest.fixture(scope="module")
 def messaging() -> Tables:
-    return tables("messaging", "--repeats", "1", "--claims", "500")
+    return tables(bench("messaging", "--repeats", "1", "--claims", "500"))
 
 
 @pytest.mark.soak
