@@ -96,11 +96,6 @@ class Send(msgspec.Struct, frozen=True):
 class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
-    __slots__ = (
-        "_again", "_durability", "_held", "_open", "_undeleted", "answered", "deletes", "permitted", "puts",
-        "released", "serial",
-    )  # fmt: skip
-
     def __init__(self, released: list[Event]) -> None:
         self.serial = 1
         """The number that the next batch gets."""

@@ -10,9 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.jms.open_connection import OpenConnection
 from carrypost.jms.reports import Reports
-from carrypost.jms.session import Session
+from carrypost.jms.session import OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:

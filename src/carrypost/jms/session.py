@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -32,15 +32,32 @@ from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from carrypost.events import Browsed
     from carrypost.jms.messages.message import Message
     from carrypost.jms.modes import SessionMode
-    from carrypost.jms.open_connection import OpenConnection
-
+    from carrypost.jms.provider import Provider
+    from carrypost.jms.reports import Reports
+    from carrypost.jms.temporary import Temporaries
 
 _SENDS_IN_A_ROW = 32
 _PLAIN = frozenset({Topic, Queue})
 """Destinations of which nothing has to be found out before a message is sent there."""
+
+
+class OpenConnection(NamedTuple):
+    """What the sessions of one connection share."""
+
+    provider: Provider
+    number: int
+    """The number of the connection at the node."""
+    client_id: str
+    """Empty if it has none."""
+    reports: Reports
+    intakes: MutableMapping[int, Intake]
+    """The intakes of all its sessions, by number of the consumer: sessions enter theirs."""
+    temporaries: Temporaries
 
 
 class Session:

@@ -22,8 +22,6 @@ RETRY_US = 1_000_000
 class Ledger:
     """Rows by name; the first byte of a name is its family."""
 
-    __slots__ = ("_journal", "_lost", "_now", "_open", "due_us")
-
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._now: dict[Key, Value | None] = {}

@@ -33,8 +33,6 @@ def _decoder(kind: type[Any]) -> Callable[[bytes], Any]:
 class Table(Generic[Row]):
     """The rows of one family, all of one kind."""
 
-    __slots__ = ("_decode", "_family", "_ledger")
-
     def __init__(self, ledger: Ledger, family: bytes, kind: type[Row]) -> None:
         self._ledger, self._family = ledger, family
         self._decode: Callable[[bytes], Row] = _decoder(kind)

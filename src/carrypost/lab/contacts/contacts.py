@@ -118,17 +118,14 @@ def _sent(placed: DataFrame, rules: Rules, *, small: bool) -> DataFrame:
         F.when(before_us <= gap_us, F.lag("slab").over(along)).alias("from_slab"),
         F.when(after_us <= gap_us, F.lead("slab").over(along)).alias("to_slab"),
     ).where(F.col("from_slab").isNotNull() | F.col("to_slab").isNotNull())
-    return placed.join(F.broadcast(reach) if small else reach, ["code", "slab"], "left").select(
-        F.explode(F.sequence(_least_slab(), _last_slab())).alias("slab"), "code", "t_us", "x", "y"
-    )
+    slabs = F.sequence(_slab("first_us", "from_slab"), _slab("last_us", "to_slab"))
+    sent = placed.join(F.broadcast(reach) if small else reach, ["code", "slab"], "left")
+    return sent.select(F.explode(slabs).alias("slab"), "code", "t_us", "x", "y")
 
 
-def _least_slab() -> Column:
-    return F.when(F.col("t_us") == F.col("first_us"), F.coalesce("from_slab", "slab")).otherwise(F.col("slab"))
-
-
-def _last_slab() -> Column:
-    return F.when(F.col("t_us") == F.col("last_us"), F.coalesce("to_slab", "slab")).otherwise(F.col("slab"))
+def _slab(edge: str, beyond: str) -> Column:
+    """Return the slab of a sample; of one at this edge of its stay there, the slab beyond, if the node is in it."""
+    return F.when(F.col("t_us") == F.col(edge), F.coalesce(beyond, "slab")).otherwise(F.col("slab"))
 
 
 def _joined(pieces: DataFrame, rules: Rules) -> DataFrame:

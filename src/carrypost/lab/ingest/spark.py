@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce
@@ -81,15 +82,18 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         found = reduce(Sum.join, map(Sum.of, notes), Sum())
         options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
 
-        def assemble(options: Options) -> tuple[DataFrame, _Notes]:
+        def assemble(options: Options) -> tuple[DataFrame, Ingested, list[FileFault]]:
             assembled = keep(_assembled(read, found.rows, work.format, options))
-            notes = _watched(spark, work, "assembling", lambda: _notes(assembled))
-            return assembled, _Notes(found, options, [json.loads(note) for note in notes])
+            notes = [json.loads(note) for note in _watched(spark, work, "assembling", lambda: _notes(assembled))]
+            faults = [FileFault(*each) for note in notes for each in note["faults"]]
+            return assembled, _gathered(found, options, notes), faults
 
-        assembled, told = assemble(options)
-        if (other := other_way(work.form, options, told.counts)) is not None:
-            assembled, told = assemble(other)
-        return _written(spark, work, assembled, told)
+        assembled, made, faults = assemble(options)
+        if (other := other_way(work.form, options, made.counts)) is not None:
+            assembled, made, faults = assemble(other)
+        usable(work.names, faults, made.counts, made.written)
+        _write(spark, work, assembled, made)
+        return made
 
 
 @contextmanager
@@ -211,54 +215,44 @@ def _told(rows: pa.Table, found: Assembled) -> dict[str, Any]:
     }
 
 
-class _Notes:
-    """What tasks told, together."""
-
-    def __init__(self, found: Sum, options: Options, notes: list[dict[str, Any]]) -> None:
-        self.found = found
-        self.options = options
-        self.faults = [FileFault(*each) for note in notes for each in note["faults"]]
-        self.counts: dict[str, int] = {}
-        for note in notes:
-            for name, count in note["counts"].items():
-                self.counts[name] = self.counts.get(name, 0) + count
-        in_order = sorted(note["warnings"] for note in notes)
-        self.warnings = [each for _, some in in_order for each in some][:_WARNED]
-        self.rows = sum(note["rows"] for note in notes)
-        self.nodes = sum(note["nodes"] for note in notes)
-        """Only of positions: there each node is in one task's hands."""
-        self.first_us = min((note["first_us"] for note in notes if note["first_us"] is not None), default=0)
-        self.last_us = max((note["last_us"] for note in notes if note["last_us"] is not None), default=0)
+def _gathered(found: Sum, options: Options, notes: list[dict[str, Any]]) -> Ingested:
+    """Put together what tasks told. Their nodes add up for positions only: there each is in one task's hands."""
+    counts: Counter[str] = Counter()
+    for note in notes:
+        counts.update(note["counts"])
+    in_order = sorted(note["warnings"] for note in notes)
+    return Ingested(
+        found=found, options=options, counts=counts,
+        warnings=[each for _, some in in_order for each in some][:_WARNED],
+        written=sum(note["rows"] for note in notes), nodes=sum(note["nodes"] for note in notes),
+        first_us=min((note["first_us"] for note in notes if note["first_us"] is not None), default=0),
+        last_us=max((note["last_us"] for note in notes if note["last_us"] is not None), default=0),
+    )  # fmt: skip
 
 
-def _written(spark: SparkSession, work: Work, assembled: DataFrame, notes: _Notes) -> Ingested:
+def _write(spark: SparkSession, work: Work, assembled: DataFrame, made: Ingested) -> None:
+    """Write the table, and note how many nodes and rows it has where tasks could not tell that."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
-    usable(work.names, notes.faults, notes.counts, notes.rows)
     rows = _rows(assembled)
     if work.form.stays:
-        rows = rows.mapInArrow(_stander(notes.last_us), _ddl(PLACES))
+        rows = rows.mapInArrow(_stander(made.last_us), _ddl(PLACES))
     timed = [name for name in rows.columns if name.endswith("_us")]
     renamed = [
         (F.col(name).cast("double") / F.lit(1e6)).alias(name.removesuffix("_us")) if name in timed else F.col(name)
         for name in rows.columns
     ]
-    made = rows.select(F.lit(work.scenario).alias("scenario"), *renamed)
-    nodes, written = notes.nodes, notes.rows
+    table = rows.select(F.lit(work.scenario).alias("scenario"), *renamed)
     if work.form.gives == "contacts":
-        made = made.orderBy("start", "a", "b")
+        table = table.orderBy("start", "a", "b")
         names = rows.select(F.explode(F.array("a", "b")).alias("node")).agg(F.count_distinct("node"))
-        nodes = _watched(spark, work, "counting", lambda: names.collect()[0][0])
+        made.nodes = _watched(spark, work, "counting", lambda: names.collect()[0][0])
     elif work.form.stays:
-        written = _watched(spark, work, "counting", rows.count)
+        made.written = _watched(spark, work, "counting", rows.count)
     elif work.form.name == "kth":
         # What walkers are called when they come back need not stand where they first do.
-        made = made.orderBy("node", "t")
-    _watched(spark, work, "writing", lambda: folders.write(made, work.folder, work.table))
-    return Ingested(
-        found=notes.found, options=notes.options, counts=notes.counts, warnings=notes.warnings,
-        written=written, nodes=nodes, first_us=notes.first_us, last_us=notes.last_us,
-    )  # fmt: skip
+        table = table.orderBy("node", "t")
+    _watched(spark, work, "writing", lambda: folders.write(table, work.folder, work.table))
 
 
 def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:

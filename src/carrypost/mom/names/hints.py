@@ -23,8 +23,6 @@ _BESIDE = 16
 class Hints:
     """All names, in order."""
 
-    __slots__ = ("_reversed", "names")
-
     def __init__(self, names: Iterable[str]) -> None:
         self.names = sorted(names)
         self._reversed = sorted(name[::-1] for name in self.names)
