@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
 from carrypost.jms.passage import from_handed
 from carrypost.jms.pausing import Pause
-from carrypost.model import visible
 from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
@@ -372,7 +371,7 @@ class Inbox:
         self.given_up += 1
         self._reports.report(
             ListenerException(
-                f"the message {visible.message_id(event.descriptor)} to {event.descriptor.destination} was handed over "
+                f"the message {event.descriptor.id_text} to {event.descriptor.destination} was handed over "
                 f"{event.count} times and never acknowledged: it is a dead letter now"
             ),
             seen=True,  # The program rolled it back, or an earlier life ended with it.

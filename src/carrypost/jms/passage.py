@@ -118,7 +118,7 @@ def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
         return
     mode = DeliveryMode.PERSISTENT if descriptor.persistent else DeliveryMode.NON_PERSISTENT
     for name, value in {
-        "jms_message_id": visible.message_id(descriptor), "jms_timestamp": visible.timestamp_ms(descriptor),
+        "jms_message_id": descriptor.id_text, "jms_timestamp": visible.timestamp_ms(descriptor),
         "jms_destination": to, "jms_delivery_mode": mode, "jms_priority": descriptor.priority,
         "jms_expiration": expiration_ms(descriptor), "jms_delivery_time": delivery_time_ms(descriptor),
     }.items():  # fmt: skip

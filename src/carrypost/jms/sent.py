@@ -17,7 +17,6 @@ from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JM
 from carrypost.events import TIMEOUT, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.durations import Duration, seconds
-from carrypost.model import visible
 from carrypost.model.address import addressee
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
@@ -76,7 +75,7 @@ class Sent:
     @property
     def message_id(self) -> str | None:
         """JMSMessageID, the same wherever the message goes; None while that waits for a commit."""
-        return self._name or (None if self.descriptor is None else visible.message_id(self.descriptor))
+        return self._name or (None if self.descriptor is None else self.descriptor.id_text)
 
     @property
     def expiration(self) -> float | None:

@@ -107,6 +107,11 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
     sequence: _Count
     deadline_us: _Count | None
 
+    @property
+    def tag_and_end(self) -> tuple[int, int]:
+        """Its tag, and its deadline or `NEVER`, as order groups work with them."""
+        return tag_of(self.incarnation, self.sequence), NEVER if self.deadline_us is None else self.deadline_us
+
 
 Barrier = tuple[tuple[NodeId, int, int], ...]
 """Predecessors as (source, tag, deadline), the last `NEVER` where there is none."""
@@ -209,13 +214,16 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     @lazy
     def predecessors(self) -> Barrier:
         """Its barrier, as it is worked with."""
-        found: list[tuple[NodeId, int, int]] = []
-        for each in self.barrier:
-            source, deadline_us = each.source, each.deadline_us
-            node = ids.node_of(source) if isinstance(source, bytes) else source
-            tag = each.incarnation << SEQUENCE_BITS | each.sequence
-            found.append((node, tag, NEVER if deadline_us is None else deadline_us))  # type: ignore[arg-type]
-        return tuple(found)
+        return tuple([
+            (ids.node_of(each.source) if isinstance(each.source, bytes) else NodeId(each.source), *each.tag_and_end)
+            for each in self.barrier
+        ])  # fmt: skip
+
+    @property
+    def due_us(self) -> int:
+        """The time from which it may be handed over; 0 if that is at once."""
+        headers = self.headers
+        return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
 
     @property
     def signed(self) -> bool:

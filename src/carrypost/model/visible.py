@@ -20,11 +20,6 @@ _ADDRESSED = (address.Kind.TOPIC, address.Kind.QUEUE)
 _MILLISECOND_US = 1_000
 
 
-def message_id(descriptor: Descriptor) -> str:
-    """Return JMSMessageID, which is also `id` to patterns."""
-    return descriptor.id_text
-
-
 def message_named(text: str) -> ids.MessageId | None:
     """The message with this JMSMessageID; None if there cannot be one."""
     name = text.removeprefix("ID:")
@@ -95,7 +90,7 @@ PATTERN_FIELDS: Mapping[str, Field] = {
     "priority": lambda descriptor: descriptor.priority,
     "label": lambda descriptor: descriptor.label or None,
     "author": lambda descriptor: descriptor.node,
-    "id": message_id,
+    "id": lambda descriptor: descriptor.id_text,
     "destination_id": lambda descriptor: address.name_of(descriptor.destination),
     "destination_type": _destination_type,
     "operation_type": _operation_type,
@@ -112,7 +107,7 @@ PATTERN_FIELDS: Mapping[str, Field] = {
 SELECTOR_FIELDS: Mapping[str, Field] = {
     "JMSDeliveryMode": delivery_mode,
     "JMSPriority": lambda descriptor: descriptor.priority,
-    "JMSMessageID": message_id,
+    "JMSMessageID": lambda descriptor: descriptor.id_text,
     "JMSTimestamp": timestamp_ms,
     "JMSCorrelationID": lambda descriptor: None if descriptor.headers is None else descriptor.headers.correlation,
     "JMSType": lambda descriptor: None if descriptor.headers is None else descriptor.headers.type,

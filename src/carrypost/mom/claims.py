@@ -97,7 +97,7 @@ class Claims:
         first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
         count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.claimant.ended)])
-        due_us = _due_us(copy)
+        due_us = copy.descriptor.due_us
         for claimant in subscriptions:
             if claimant in known:
                 self.ready[claimant] = None
@@ -203,7 +203,7 @@ class Claims:
         self._place = max(self._place, claim.place)
         self._by_message.setdefault(copy.id, []).append(claim)
         self._pins.pin(claim)
-        self._file(claim, _due_us(copy), now)
+        self._file(claim, copy.descriptor.due_us, now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
 
@@ -466,9 +466,3 @@ def _row_name(claimant: Claimant, message: MessageId) -> bytes:
 
 def _is_delayed(claim: Claim, _due_us: int) -> bool:
     return claim.state is ClaimState.DELAYED
-
-
-def _due_us(copy: Copy) -> int:
-    """When a message may be handed over."""
-    headers = copy.descriptor.headers
-    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us

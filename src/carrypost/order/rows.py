@@ -11,7 +11,7 @@ import msgspec
 
 from carrypost.errors import StoreError
 from carrypost.journal import ORDER
-from carrypost.model.descriptor import SEQUENCE_BITS, Ordering, Predecessor, tag_of
+from carrypost.model.descriptor import SEQUENCE_BITS, Ordering, Predecessor
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.order.causal import Last
@@ -81,16 +81,11 @@ def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> 
         name = _NAME.decode(key[1])
         group = group_of(name.destination, name.ordering)
         if name.source:
-            group.load_last(NodeId(name.source), Last(*_numbers(_SOURCE.decode(value))))
+            group.load_last(NodeId(name.source), Last(*_SOURCE.decode(value).tag_and_end))
             return
         head = _HEAD.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreError(f"the store has a registry of an order group that cannot be read: {error}") from None
-    barrier = tuple((NodeId(str(each.source)), *_numbers(each)) for each in head.barrier)
+    barrier = tuple((NodeId(str(each.source)), *each.tag_and_end) for each in head.barrier)
     group.load(head.clock_us, head.newest_us, barrier)
     group.opener = head.opener
-
-
-def _numbers(each: Predecessor) -> tuple[int, int]:
-    """Tag and deadline."""
-    return tag_of(each.incarnation, each.sequence), NEVER if each.deadline_us is None else each.deadline_us

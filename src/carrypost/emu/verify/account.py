@@ -80,10 +80,5 @@ class Account:
         return [
             f"{each.shown} was delivered, is alive, and was not handed over"
             for each in self.owed.values()
-            if each.alive(now) and _due_us(each) < now
+            if each.alive(now) and each.due_us < now
         ]
-
-
-def _due_us(descriptor: Descriptor) -> int:
-    headers = descriptor.headers
-    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us

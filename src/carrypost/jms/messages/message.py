@@ -82,7 +82,7 @@ class Message:
     """As long as the node's settings say."""
     DEFAULT_DELIVERY_DELAY: ClassVar[int] = 0
 
-    jms_message_id = Header[str | None](None, visible.message_id, headers.text_or_none)
+    jms_message_id = Header[str | None](None, lambda sent: sent.id_text, headers.text_or_none)
     """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
     jms_timestamp = Header[int](0, visible.timestamp_ms, headers.whole)
     """JMSTimestamp: when it was sent, in milliseconds since 1970 by its author's clock."""

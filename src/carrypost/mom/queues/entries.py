@@ -116,8 +116,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     @property
     def due_us(self) -> int:
         """When it may be handed over."""
-        headers = self.descriptor.headers
-        return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
+        return self.descriptor.due_us
 
     def is_addressed(self, node: NodeId) -> bool:
         """Return True if the message was sent to a queue of this node: dead letters of topics were not."""
