@@ -148,6 +148,9 @@ class EncodedProvider(Provider):
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         await answered(self._inner.give_up, through(int, session), _numbers(numbers))
 
+    async def defer(self, session: int, number: int, delay_us: int) -> None:
+        await answered(self._inner.defer, through(int, session), through(int, number), through(int, delay_us))
+
     async def retry(self, session: int, number: int) -> int:
         return through(int, await answered(self._inner.retry, through(int, session), through(int, number)))
 

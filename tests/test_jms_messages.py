@@ -738,7 +738,10 @@ def test_a_received_message_is_acknowledged_by_its_session_and_another_by_nobody
         async def acknowledge(self, number: int) -> None:
             self.done.append(number)
 
-        async def release(self, number: int, message: Message, error: BaseException) -> None:
+        async def release(self, number: int, delay_us: int) -> None:
+            raise AssertionError(number, delay_us)
+
+        async def failed(self, number: int, message: Message, error: BaseException) -> None:
             raise AssertionError(number, message, error)
 
     session = Session()

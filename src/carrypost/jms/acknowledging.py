@@ -47,6 +47,10 @@ class Acknowledging:
         """Acknowledge everything that the program got so far, as it asks, unless that is not left to the program."""
         self._works.check()
 
+    async def release(self, number: int, delay_us: int) -> None:  # noqa: ARG002 - one mode heeds the program
+        """Let a message come again after a while, as the program asks; only modes that acknowledge each for itself."""
+        raise IllegalStateException("this context does not acknowledge each message for itself")
+
     async def _finish(self, numbers: list[int]) -> None:
         """Acknowledge these, and wait until that is durable; raises if the leases of some are over.
 
@@ -167,6 +171,23 @@ class IndividualAcknowledging(ClientAcknowledging):
         await self._works.ready()
         if number in self._leases:
             await self._finish([number])
+
+    async def release(self, number: int, delay_us: int) -> None:
+        """Let this one come again, not before `delay_us` have passed, unless it was acknowledged or released."""
+        await self._works.ready()
+        if number in self._leases:
+            await self._works.outcome(asyncio.ensure_future(self._release(number, delay_us)))
+
+    async def _release(self, number: int, delay_us: int) -> None:
+        lease_us = self._leases.pop(number)
+        try:
+            if delay_us:
+                await self._works.provider.defer(self._works.session, number, delay_us)
+            else:
+                await self._works.provider.recover(self._works.session, (), (number,))
+        except JMSException:
+            self._leases[number] = lease_us  # The session has it as before.
+            raise
 
 
 class TransactedAcknowledging(Acknowledging):

@@ -270,6 +270,10 @@ class LocalProvider(Provider):
         """Make dead letters of messages."""
         await self._answered(lambda number, now: self._messaging.release(number, session, numbers, now, dead=True))
 
+    async def defer(self, session: int, number: int, delay_us: int) -> None:
+        """Let a message come again after a while."""
+        await self._answered(lambda command, now: self._messaging.defer(command, session, number, now + delay_us, now))
+
     async def retry(self, session: int, number: int) -> int:
         """Count a message once more."""
         return await self._answered(lambda command, now: self._messaging.retry(command, session, number, now))

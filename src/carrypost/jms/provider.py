@@ -113,6 +113,9 @@ class Provider(Protocol):
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
 
+    async def defer(self, session: int, number: int, delay_us: int) -> None:
+        """Let come again, after so long, what a session has under this number; returns when that is durable."""
+
     async def retry(self, session: int, number: int) -> int:
         """Count once more what a session has under this number, and tries again; returns when that is durable.
 

@@ -237,7 +237,12 @@ class Session:
         self.works.check()
         await self.acknowledging.acknowledge(number)
 
-    async def release(self, number: int, message: Message, error: BaseException) -> None:
+    async def release(self, number: int, delay_us: int) -> None:
+        """Let a message come again after a while, as the program asks."""
+        self.works.check()
+        await self.acknowledging.release(number, delay_us)
+
+    async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """Let a message come again, after a while, that the program failed with; too often, and it is given up."""
         self.works.check()
         count, settings = message.get_int_property("JMSXDeliveryCount"), self.works.provider.place.settings

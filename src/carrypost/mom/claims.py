@@ -45,6 +45,8 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
     place: int
     count: int
     """How often it was handed over."""
+    deferred_us: int = 0
+    """Until when a program lets it wait; 0: it does not."""
 
 
 class Claims:
@@ -130,8 +132,8 @@ class Claims:
         claim = Claim(claimant, copy, place, tenure.count, tenure)
         claim.doubtful = tenure.doubtful
         self._by_message.setdefault(copy.id, []).append(claim)
-        claimant.backlog.add(claim)
-        self.ready[claimant] = None
+        claim.deferred_us = tenure.deferred_us
+        self._file(claim, claim.deferred_us, self._holdings.now_us)
         self._note_place(copy)
         self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
@@ -179,9 +181,9 @@ class Claims:
 
     def _write(self, claim: Claim) -> None:
         if claim.tenure is not None:
-            claim.tenure.keep(claim.count, claim.place)
+            claim.tenure.keep(claim.count, claim.place, claim.deferred_us)
             return
-        self._table.put(_row_name(claim.claimant, claim.copy.id), ClaimRow(claim.place, claim.count))
+        self._table.put(_row_name(claim), ClaimRow(claim.place, claim.count, claim.deferred_us))
 
     def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
         """Take in the claims of an earlier life by their places; forget those without a claimant or a copy."""
@@ -193,7 +195,8 @@ class Claims:
                 self._table.delete(name)
             else:
                 claim = Claim(claimant, copy, row.place, row.count)
-                claim.doubtful = row.count > 0
+                claim.deferred_us = row.deferred_us
+                claim.doubtful = row.count > 0 and not row.deferred_us
                 found.append(claim)
         for claim in sorted(found, key=_PLACE):
             self._restore(claim, now)
@@ -203,7 +206,7 @@ class Claims:
         self._place = max(self._place, claim.place)
         self._by_message.setdefault(copy.id, []).append(claim)
         self._pins.pin(claim)
-        self._file(claim, copy.descriptor.due_us, now)
+        self._file(claim, claim.deferred_us or copy.descriptor.due_us, now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
 
@@ -215,14 +218,15 @@ class Claims:
 
     @property
     def due_us(self) -> int:
-        """When the next delivery time comes."""
+        """When the next message is due that waits for a time."""
         return self._delays.due_us
 
     def expire(self, now: int) -> None:
         """Let wait for a consumer what is due by now."""
         for claim in self._delays.take_due(now):
             claim.move(Move.DUE)
-            claim.claimant.backlog.add(claim)
+            backlog = claim.claimant.backlog
+            backlog.put_back((claim,)) if claim.deferred_us else backlog.add(claim)
             self.ready[claim.claimant] = None
 
     def hand_out(self) -> list[tuple[Claim, Consumer]]:
@@ -255,6 +259,7 @@ class Claims:
         self.number += 1
         claim.number, claim.consumer = self.number, consumer
         claim.count += 1
+        claim.deferred_us = 0
         consumer.hand(claim)
         if claim.kept:
             self._write(claim)
@@ -294,6 +299,21 @@ class Claims:
         unseen = untold.union(unread)
         self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
 
+    def defer(self, claim: Claim, until_us: int) -> None:
+        """A consumer gives a message back, and nobody is handed it before this time."""
+        claim.deferred_us = until_us
+        if claim.kept:
+            self._write(claim)
+        if claim.claimant.ended or self._is_lapsed(claim):
+            self._end(claim)
+            return
+        claim.move(Move.DEFER)
+        self._take_from_session(claim)
+        self._delays.add(claim, until_us)
+
+    def _is_lapsed(self, claim: Claim) -> bool:
+        return claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
+
     def take_back(self, claims: Sequence[Claim]) -> None:
         """These were handed over, and that will not be told: they wait again."""
         numbers = {claim.number for claim in claims}
@@ -306,7 +326,7 @@ class Claims:
                 claim.count -= 1
             if claim.number in untold:
                 self._return_credit(claim)
-            lapsed = claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
+            lapsed = self._is_lapsed(claim)
             if lapsed and claim.number in untold:
                 claim.claimant.miss()
             if lapsed or claim.claimant.ended:
@@ -342,7 +362,7 @@ class Claims:
             if claim.tenure is not None:
                 claim.tenure.done()
             elif claim.claimant.durable:
-                self._table.delete(_row_name(claim.claimant, claim.copy.id))
+                self._table.delete(_row_name(claim))
             self.confirmations.add(claim.copy, undoable=undoable, consumed=True)
             self._unlist(claim)
             if undoable:
@@ -398,9 +418,13 @@ class Claims:
     def end(self, claimant: Claimant, handed: Iterable[Claim] = ()) -> None:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
-            self._table.delete(_row_name(claimant, claim.copy.id))
-        for claim in [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]:
+            self._table.delete(_row_name(claim))
+        for claim in self.unhanded(claimant):
             self._end(claim)
+
+    def unhanded(self, claimant: Claimant) -> list[Claim]:
+        """Those of a claimant that wait for a consumer, or for their time."""
+        return [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
         """Whoever claims these messages next hears how often they were handed over."""
@@ -444,7 +468,7 @@ class Claims:
         if delayed:
             self._delays.note_ended()
         if claim.tenure is None and claim.claimant.durable:
-            self._table.delete(_row_name(claim.claimant, claim.copy.id))
+            self._table.delete(_row_name(claim))
         self._pins.unpin(claim)
         self._unlist(claim)
 
@@ -460,8 +484,8 @@ _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PU
 told of; what was purged had reached somebody."""
 
 
-def _row_name(claimant: Claimant, message: MessageId) -> bytes:
-    return claimant.number.to_bytes(_NUMBER_BYTES, "big") + message
+def _row_name(claim: Claim) -> bytes:
+    return claim.claimant.number.to_bytes(_NUMBER_BYTES, "big") + claim.copy.id
 
 
 def _is_delayed(claim: Claim, _due_us: int) -> bool:

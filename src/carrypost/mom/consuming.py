@@ -83,7 +83,7 @@ class Consuming:
     def _subscribe(self, session: Session, asked: Subscribe, known: Subscription | None, now: int) -> Consumer:
         subscription = self._topics.add(asked, session.connection.number, session.connection.client, now)
         if known is not None:
-            self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
+            self._claims.note_handed([*self._claims.unhanded(known), *self._sessions.handed_for(known)])
         consumer = self._join(session, subscription)
         if asked.durable:
             new = NewSubscription(self._undo.number, subscription, known)

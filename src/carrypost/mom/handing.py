@@ -55,6 +55,13 @@ class Handing:
             # A dead letter would come again at once: it stays with the session, and comes again when that ends.
         self._queues.follow_up(now)
 
+    def defer(self, session: Session, number: int, until_us: int, now: int) -> None:
+        """A session gives back what it has, and nobody is handed it before this time."""
+        claim = session.handed.get(number)
+        if claim is not None:  # Else it expired, or its subscription ended.
+            self._claims.defer(claim, until_us)
+            self._queues.follow_up(now)
+
     def retry(self, session: Session, number: int) -> int:
         """A session tries once more what it has; returns how often that was handed over, 0 if it has it no more."""
         claim = session.handed.get(number)

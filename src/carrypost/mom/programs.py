@@ -153,6 +153,11 @@ class MessagingCommands:
         with self._step(now, number=number):
             self._awake.handing.release(self._awake.sessions.session(session), numbers, now, dead=dead)
 
+    def defer(self, number: int, session: int, handed: int, until_us: int, now: int) -> None:
+        """Let a message come again, not before `until_us`, that a session has under the number `handed`."""
+        with self._step(now, number=number):
+            self._awake.handing.defer(self._awake.sessions.session(session), handed, until_us, now)
+
     def retry(self, number: int, session: int, handed: int, now: int) -> int:
         """Count a message once more that a session has, under the number `handed`, and tries again.
 

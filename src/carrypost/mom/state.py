@@ -40,7 +40,7 @@ class ClaimState(enum.Enum):
     """Where a claim stands."""
 
     DELAYED = "delayed"
-    """Its delivery time has not come."""
+    """Its delivery time has not come, or a program let it wait."""
     WAITING = "waiting"
     """For a consumer with credit."""
     HANDED = "handed"
@@ -53,11 +53,13 @@ class Move(enum.Enum):
     """What happens to a claim."""
 
     DUE = "due"
-    """Its delivery time has come."""
+    """The time that it waits for has come."""
     HAND = "hand"
     """It is handed to a consumer."""
     RETURN = "return"
     """The consumer gives it back, or is gone."""
+    DEFER = "defer"
+    """The consumer gives it back, and nobody gets it for a while."""
     ACKNOWLEDGE = "acknowledge"
     """The consumer is done with it."""
     UNDO = "undo"
@@ -77,6 +79,7 @@ MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
     (_S.WAITING, _M.LEAVE): _S.ENDED,
     (_S.WAITING, _M.END): _S.ENDED,
     (_S.HANDED, _M.RETURN): _S.WAITING,
+    (_S.HANDED, _M.DEFER): _S.DELAYED,
     (_S.HANDED, _M.ACKNOWLEDGE): _S.ENDED,
     (_S.HANDED, _M.LEAVE): _S.ENDED,
     (_S.HANDED, _M.END): _S.ENDED,
@@ -109,6 +112,10 @@ class Tenure(Protocol):
         """Whether an earlier life was handed it, and perhaps ended because of it."""
 
     @property
+    def deferred_us(self) -> int:
+        """Until when a program lets it wait; 0: it does not."""
+
+    @property
     def queue(self) -> str:
         """The address of the queue that it is of."""
 
@@ -123,8 +130,8 @@ class Tenure(Protocol):
     def runs(self, now: int) -> bool:
         """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
 
-    def keep(self, count: int, place: int) -> None:
-        """It was handed over so often, at this place."""
+    def keep(self, count: int, place: int, deferred_us: int) -> None:
+        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
 
     def done(self) -> None:
         """It was acknowledged, as far as that is not undone."""
@@ -157,6 +164,8 @@ class Claim(msgspec.Struct, eq=False):
     """Under which it was handed over the last time."""
     doubtful: bool = False
     """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
+    deferred_us: int = 0
+    """Until when a program lets it wait; 0: it does not."""
 
     @property
     def kept(self) -> bool:

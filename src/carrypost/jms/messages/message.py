@@ -23,6 +23,7 @@ from carrypost.errors import (
     MessageNotWriteableException,
 )
 from carrypost.jms.destinations import destination_at
+from carrypost.jms.durations import Duration, microseconds
 from carrypost.jms.messages import headers
 from carrypost.jms.messages.headers import DestinationHeader, Header, headers_of
 from carrypost.jms.messages.properties import Properties, PropertyValue
@@ -47,7 +48,10 @@ class Acknowledger(Protocol):
     async def acknowledge(self, number: int) -> None:
         """Do what the session's mode says, of the message that was handed over under this number."""
 
-    async def release(self, number: int, message: Message, error: BaseException) -> None:
+    async def release(self, number: int, delay_us: int) -> None:
+        """Let the message that was handed over under this number come again, not before so long."""
+
+    async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """The program failed with this message: let it come again, unless that happened too often."""
 
 
@@ -153,6 +157,31 @@ class Message:
         if self._acknowledger is not None:
             await self._acknowledger.acknowledge(self._number)
 
+    async def release(self, delay: Duration = 0) -> None:
+        """Give the message back unacknowledged: it comes again, flagged, when `delay` has passed.
+
+        ::
+
+            await message.release(delay=300)  # Its printer is off: try again in five minutes.
+
+        The `delay` is seconds, or a `timedelta`. Until then nobody gets the message, and others go on. That holds over
+        a restart of program and node, but not beyond the end of a subscription that is not durable. Each time counts
+        for `messaging.tries`. A message that was acknowledged or released before stays as it is.
+
+        For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
+        """
+        await self._individual("release()").release(self._number, microseconds(delay, "delay"))
+
+    def _individual(self, call: str) -> Acknowledger:
+        """Return the session of the message, if it acknowledges each for itself; raises `IllegalStateException`."""
+        session = self._acknowledger
+        if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
+            raise IllegalStateException(
+                f"{call} is for messages of a context that acknowledges each for itself: create it with "
+                "SessionMode.INDIVIDUAL_ACKNOWLEDGE"
+            )
+        return session
+
     @asynccontextmanager
     async def processing(self) -> AsyncIterator[Self]:
         """Acknowledge the message when the block ends; if it raises, the message comes again, flagged.
@@ -161,17 +190,12 @@ class Message:
 
         For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
         """
-        session = self._acknowledger
-        if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
-            raise IllegalStateException(
-                "processing() is for messages of a context that acknowledges each for itself: create it with "
-                "SessionMode.INDIVIDUAL_ACKNOWLEDGE"
-            )
+        session = self._individual("processing()")
         try:
             yield self
         except BaseException as error:
             with suppress(JMSException):  # Its session is gone: what was not acknowledged comes again anyway.
-                await session.release(self._number, self, error)
+                await session.failed(self._number, self, error)
             raise
         await session.acknowledge(self._number)
 

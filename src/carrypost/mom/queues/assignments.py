@@ -66,6 +66,8 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     """1 while its manager is owed an answer."""
     place: int = 0
     """The place of its claim when it was handed over the first time; 0 before."""
+    deferred_us: int = 0
+    """Until when a program lets it wait; 0: it does not."""
 
 
 _values = attrgetter(*AssignmentRow.__struct_fields__)
@@ -113,9 +115,9 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         """Whether a program of this node may have seen it."""
         return self.count > self.before
 
-    def keep(self, count: int, place: int) -> None:
-        """It was handed over so often, at this place."""
-        self.count, self.place = count, place
+    def keep(self, count: int, place: int, deferred_us: int) -> None:
+        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
+        self.count, self.place, self.deferred_us = count, place, deferred_us
         self.everything.write(self)
 
     def done(self) -> None:
@@ -127,7 +129,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         """The commit that acknowledged it was lost."""
         if self.state is Held.ACKNOWLEDGED:
             self.state, self.owed = Held.HELD, 0
-            self.keep(count, self.place)
+            self.keep(count, self.place, 0)
 
     def finish(self) -> None:
         """That it was acknowledged is for good."""
@@ -311,7 +313,7 @@ class Assignments:
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
         made = Assignment(*msgspec.structs.astuple(row), everything=self, message=message)
         self._enter(made)
-        made.doubtful = made.handed
+        made.doubtful = made.handed and not made.deferred_us
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
             self.attach(made, copy)

@@ -76,6 +76,8 @@ class EntryRow(msgspec.Struct, array_like=True):
     """Its place among what consumers of this node were handed; 0 if none was."""
     number: int = 0
     """Its number among the assignments to its demand."""
+    deferred_us: int = 0
+    """Until when a program of this node lets it wait; 0: it does not."""
 
 
 _values = attrgetter(*EntryRow.__struct_fields__)

@@ -185,7 +185,7 @@ class Manager:
         entry.receiver, entry.demand = demand.node, demand.number
         queue.hold(demand.node)
         entry.round += 1
-        entry.before, entry.lease_us = entry.count, 0
+        entry.before, entry.lease_us, entry.deferred_us = entry.count, 0, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             self._stock.leases.add(entry, entry.lease_us)
@@ -350,7 +350,7 @@ class Manager:
             else:
                 entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
             entry.lease_us = 0
-            told = not entry.owed & ASSIGN
+            told = not entry.owed & ASSIGN and not entry.deferred_us
             if not self._spare(entry) and told:
                 self._heard(entry, silent=True)
             self.take_back(entry)
@@ -381,7 +381,7 @@ class Manager:
 
     def _restore(self, entry: QueueEntry, now: int) -> bool:
         """Go on with an entry of an earlier life; return True if a consumer of this node was handed it."""
-        entry.doubtful = entry.count > 0 and entry.receiver == self._node
+        entry.doubtful = entry.count > 0 and entry.receiver == self._node and not entry.deferred_us
         copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
             self.closed.add(entry, now)

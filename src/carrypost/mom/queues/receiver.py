@@ -122,7 +122,7 @@ class Receiver:
             self._manager.demands.leave(*receiving.local)
         else:
             self._withdraw(receiving.manager, receiving.queue, receiving.number, receiving.deadline_us)
-        for claim in list(receiving.backlog):
+        for claim in self._claims.unhanded(receiving):
             tenure = claim.tenure
             assert tenure is not None  # Claims to messages of queues have one each.
             copy = claim.copy
@@ -175,7 +175,7 @@ class Receiver:
     def lapsed(self, entries: Iterable[QueueEntry]) -> None:
         """The leases of consumers here are over: what they did not take yet they do not get."""
         for entry in entries:
-            for claim in [each for each in self._claims.of(entry.message) if each.state is ClaimState.WAITING]:
+            for claim in [each for each in self._claims.of(entry.message) if each.state is not ClaimState.HANDED]:
                 if isinstance(claim.tenure, LocalTenure) and claim.tenure.entry is entry:
                     self._claims.withdraw(claim)
             for idle in self._idle.values():
@@ -363,9 +363,9 @@ class Receiver:
                 self._ask(receiving, now)
         for each in self._assignments.all():
             lapsed = each.stands and 0 < each.lease_us <= now
-            if lapsed and each.instead:
-                self._show_up(each.instead, now)
-                each.instead = 0
+            if lapsed and (each.instead or each.deferred_us):
+                self._show_up(each.instead or each.demand, now)
+                each.instead = each.deferred_us = 0
             if each.until_us <= now or (lapsed and not self._is_handed_now(each)):
                 self._drop(each)
             elif each.stands and each.release_us <= now:
@@ -387,7 +387,7 @@ class Receiver:
         if assignment.stands and not assignment.handed:
             self._ask_instead(assignment.demand, self._holdings.now_us)
         for claim in [each for each in self._claims.of(assignment.message) if each.tenure is assignment]:
-            if claim.state is ClaimState.WAITING:
+            if claim.state is not ClaimState.HANDED:
                 self._claims.withdraw(claim)
         self._forget_idle(assignment)
         self._assignments.forget(assignment)

@@ -50,6 +50,11 @@ class LocalTenure:
         return self.entry.doubtful
 
     @property
+    def deferred_us(self) -> int:
+        """Until when a program lets it wait; 0: it does not."""
+        return self.entry.deferred_us
+
+    @property
     def queue(self) -> str:
         """The address of its queue."""
         return address.queue(self.entry.queue, self.entry.receiver)
@@ -69,10 +74,10 @@ class LocalTenure:
         entry = self.entry
         return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
 
-    def keep(self, count: int, place: int) -> None:
-        """It was handed over so often, at this place."""
+    def keep(self, count: int, place: int, deferred_us: int) -> None:
+        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
         if self.stands:
-            self.entry.count, self.entry.claim_place = count, place
+            self.entry.count, self.entry.claim_place, self.entry.deferred_us = count, place, deferred_us
             self.entry.write()
 
     def done(self) -> None:
@@ -86,7 +91,7 @@ class LocalTenure:
         if self._was is not None:
             self._manager.reopen(self.entry, self._was)
             self._was = None
-            self.keep(count, self.place)
+            self.keep(count, self.place, 0)
 
     def finish(self) -> None:
         """That it was acknowledged is for good."""
