@@ -155,7 +155,7 @@ class Messaging:
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message is handed over that is never acknowledged; then it is a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
-    """How long a session hands out nothing after a rollback, or after a listener failed; twice as long each time that
+    """Pause of a session after a rollback, or after a listener failed; twice as long each time that
     this happens in a row, up to a minute. 0: it goes on at once."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""

@@ -178,7 +178,7 @@ class Layers:
         self.timed: list[Layer] = []
         """Those that expire something: whoever steps looks at their `due_us`."""
         self._handlers = handlers
-        """Where layers enter their kinds of frames, and what takes them (`Links.handlers`)."""
+        """Links of the host: layers enter there what takes their kinds of frames (`Links.handlers`)."""
         self._stored: Sequence[tuple[Key, Value]] = ()
         """Rows of an earlier life that belong to layers which have not joined yet."""
         self._arrange(layers)
@@ -194,7 +194,7 @@ class Layers:
         self.finishing = bool(self._of["finish"])
         """Whether any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])
-        """Whether any layer has something that works may acknowledge."""
+        """True if any layer has something that works may acknowledge."""
         for layer in self._all:
             self._handlers.update(layer.handlers)
 

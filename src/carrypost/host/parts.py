@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What one host is made of."""
+    """The parts of one host."""
 
     def __init__(
         self,

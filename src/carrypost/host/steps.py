@@ -240,7 +240,7 @@ class Steps:
         return more
 
     def next_deadline(self) -> int | None:
-        """When the next tick is due."""
+        """Return the time at which the next tick is due."""
         # By comparisons: drivers ask after every step.
         due = self._deadlines.due_us
         for layer in self._timed:

@@ -196,7 +196,7 @@ class TransactedAcknowledging(Acknowledging):
     def __init__(self, works: SessionWorks) -> None:
         super().__init__(works)
         self.committing = False
-        """Whether a commit is under way. Set by the transaction."""
+        """True if a commit is under way. Set by the transaction."""
 
     @property
     def numbers(self) -> tuple[int, ...]:

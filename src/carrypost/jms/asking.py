@@ -18,7 +18,7 @@ from carrypost.mom.commands import Receive, Subscribe
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer was opened for, as its program said it."""
+    """Destination and options that a consumer was opened for, as its program said it."""
 
     destination: Any
     selector: Any = None

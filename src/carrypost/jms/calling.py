@@ -44,12 +44,12 @@ def _running(call: _Call | None) -> _Call | None:
 
 
 class Outcome(NamedTuple):
-    """How a call of a program's function ended."""
+    """Outcome of a call of a program's function."""
 
     error: BaseException | None
-    """What it raised; None if it returned."""
+    """Exception that it raised; None if it returned."""
     value: object = None
-    """What it returned."""
+    """Value that it returned."""
 
 
 async def called(caller: object, function: Callable[..., object], *given: object) -> Outcome:

@@ -370,7 +370,7 @@ class Context(Creating):
         return connection.temporaries.topic(connection.provider, connection.number)
 
     def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
-        """What sees the messages that wait in a queue, by ``async for``, and takes none."""
+        """Return a browser: it sees the messages that wait in a queue, by ``async for``, and takes none."""
         session = self._sessions.use()
         found = as_queue(queue, "a browser is of a queue, made by create_queue")
         return QueueBrowser(session, found, queue_selector(selector))

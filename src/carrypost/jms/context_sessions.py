@@ -48,7 +48,7 @@ class ContextSessions:
         self.mode = mode
         self.state = _UNOPENED
         self.auto_start = True
-        """Whether the first consumer starts the connection."""
+        """True if the first consumer starts the connection."""
         self.requestor = Requestor(connection)
         self._connection = connection
         self._own: Session | None = None

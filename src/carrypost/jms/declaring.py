@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
 
 ANYONE: Final = "anyone"
-"""Who may receive from a queue that names no receivers."""
+"""Receivers of a queue that names none."""
 _PLAIN_MAX = 64
 """Characters of a plain name of a node, where security is off, so that all receivers fit into an advertisement."""
 _LEASE_S = 3_600.0
-"""How long a receiver has for a message, unless the queue says otherwise."""
+"""Time that a receiver has for a message, unless the queue says otherwise."""
 
 
 async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:

@@ -47,9 +47,9 @@ class Intake:
         self.waiting: deque[Handed] = deque()
         self.listener: Listener | None = None
         self.receiving = False
-        """Whether a task waits in `receive`."""
+        """True if a task waits in `receive`."""
         self.closed = ""
-        """Why the consumer is closed, if it is."""
+        """Reason why the consumer is closed, if it is."""
         self._inbox = inbox
         self._provider = inbox.works.provider
         self._prefetch = _prefetch(wanted, self._provider.place)
@@ -262,17 +262,17 @@ class Inbox:
         self.works = works
         self.acknowledging = acknowledging
         self.acknowledger = acknowledger
-        """What messages refer to."""
+        """Link back to the session, which messages keep."""
         self.intakes: dict[int, Intake] = {}
         """By number of the consumer."""
         self.pause = Pause(works.provider.place.settings.redelivery_delay_s, self.wake)
         self.news = asyncio.Event()
         """Set when there may be something for a listener."""
         self.listens = False
-        """Whether there are listeners."""
+        """True if there are listeners."""
         self.draining = False
         self.ended = ""
-        """Why the node is gone, if it is."""
+        """Reason why the node is gone, if it is."""
         self.given_up = 0
         """Messages that the program failed with too often, in this life or in earlier ones."""
         self._reports = reports
@@ -282,12 +282,12 @@ class Inbox:
 
     @property
     def delivers(self) -> bool:
-        """Whether messages may be given to the program."""
+        """True if messages may be given to the program."""
         return self._started and not self.draining and not self.pause.is_on
 
     @property
     def receives(self) -> bool:
-        """Whether a task waits in `receive`."""
+        """True if a task waits in `receive`."""
         return any(each.receiving for each in self.intakes.values())
 
     @property

@@ -19,10 +19,10 @@ class Look:
         self.number = begun.number
         self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
         self.taken_us = begun.taken_us
-        """When the manager looked; 0 while it was not heard."""
+        """Time at which the manager looked; 0 while it was not heard."""
         self.complete = begun.descriptors is not None
         self.ended = ""
-        """Why nothing more is told, if that is so."""
+        """Reason why nothing more is told, if that is so."""
         self._news = asyncio.Event()
 
     def add(self, part: Browsed) -> None:

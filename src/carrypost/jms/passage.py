@@ -43,7 +43,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lifetime_us: int | None = None
     """None: as long as the node's settings say."""
     delay_us: int = 0
-    """How long nobody delivers it. The session says until when that is, as `delivery_time_us`."""
+    """Time for which nobody delivers it. The session says until when that is, as `delivery_time_us`."""
     delivery_time_us: int | None = None
     correlation_id: str | bytes | None = None
     reply_to: Destination | None = None

@@ -20,7 +20,7 @@ def pause_s(first_s: float, failures: int) -> float:
 
 
 class Pause:
-    """Whether one session pauses, and for how long."""
+    """Pauses of one session, and their lengths."""
 
     def __init__(self, first_s: float, wake: Callable[[], None]) -> None:
         self._first_s = first_s
@@ -30,7 +30,7 @@ class Pause:
 
     @property
     def is_on(self) -> bool:
-        """Whether nothing may be handed out."""
+        """True if nothing may be handed out."""
         return self._timer is not None
 
     def begin(self) -> None:

@@ -24,7 +24,7 @@ class PendingSend(Coroutine[Any, Any, Sent]):
     def __init__(self, coroutine: Coroutine[Any, Any, Sent], call: str) -> None:
         self._coroutine = coroutine
         self._call = call
-        """What the program called."""
+        """Name of the call that the program made."""
 
     def __await__(self) -> Generator[Any, Any, Sent]:
         return self._coroutine.__await__()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.jms.session import Session
 
 Body = Message | str | bytes | Mapping[str, object] | object | None
-"""What can be sent: a message, or a body that tells its type by itself."""
+"""Everything that can be sent: a message, or a body that tells its type by itself."""
 
 
 class Producer:

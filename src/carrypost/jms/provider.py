@@ -178,7 +178,7 @@ class Provider(Protocol):
 
 
 class Source(Protocol):
-    """Where a connection gets its provider from."""
+    """Source from which a connection gets its provider."""
 
     async def acquire(self) -> Provider:
         """Return the provider, opened if it is not open."""

@@ -1,4 +1,4 @@
-"""What a program says of a message that it sends: the keywords of `Context.send` and `Producer.send`, checked."""
+"""Options of one send: the keywords of `Context.send` and `Producer.send`, checked."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _PLAIN = frozenset({Topic, Queue})
 
 
 class OpenConnection(NamedTuple):
-    """What the sessions of one connection share."""
+    """State that the sessions of one connection share."""
 
     provider: Provider
     number: int
@@ -277,7 +277,7 @@ class Session:
 
     @property
     def ended(self) -> str:
-        """Why the node is gone, if it is."""
+        """Reason why the node is gone, if it is."""
         return self.inbox.ended
 
     async def drain(self) -> None:

@@ -59,7 +59,7 @@ class Temporaries:
 
     def __init__(self, intakes: Mapping[int, Intake]) -> None:
         self._intakes = intakes
-        """Those of its consumers that are open."""
+        """Its consumers that are open."""
         self._alive: dict[str, Provider] = {}
         """By address, the messaging of the node that has it."""
         self._count = 0

@@ -50,7 +50,7 @@ class Transaction:
         self._drafts: list[Drafted] = []
         self._in_block = False
         self._received = False
-        """Whether the transaction that is about to end received anything."""
+        """True if the transaction that is about to end received anything."""
 
     async def send(
         self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None

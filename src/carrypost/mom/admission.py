@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # --- demands at a manager -------------------------------------------------------------------------------------------
 
 REQUEST_US: Final = 86_400_000_000
-"""How long a demand stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
+"""Time for which a demand stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
 day. One that asks for longer is clamped to this, and so is the memory of a demand that was withdrawn."""
 REQUESTS_NODE_MAX: Final = 256
 """Requests of one node that a manager remembers, those that were withdrawn included."""

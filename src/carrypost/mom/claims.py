@@ -46,7 +46,7 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
     count: int
     """How often it was handed over."""
     deferred_us: int = 0
-    """Until when a program lets it wait; 0: it does not."""
+    """Time until which a program lets it wait; 0: it does not."""
 
 
 class Claims:
@@ -218,7 +218,7 @@ class Claims:
 
     @property
     def due_us(self) -> int:
-        """When the next message is due that waits for a time."""
+        """Time at which the next message is due that waits for a time."""
         return self._delays.due_us
 
     def expire(self, now: int) -> None:
@@ -423,7 +423,7 @@ class Claims:
             self._end(claim)
 
     def unhanded(self, claimant: Claimant) -> list[Claim]:
-        """Those of a claimant that wait for a consumer, or for their time."""
+        """Return the claims of a claimant that wait for a consumer, or for their time."""
         return [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]
 
     def note_handed(self, claims: Iterable[Claim]) -> None:

@@ -1,4 +1,4 @@
-"""What the parts of messaging stand on: those of the host, and the ledger and the post that they share."""
+"""Context of the parts of messaging: parts of the host, and the ledger and the post that they share."""
 
 from __future__ import annotations
 

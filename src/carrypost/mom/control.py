@@ -41,12 +41,12 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     number: _Count
     """The receiver's own. Those of a node's later lives are higher."""
     credit: _Count
-    """How many it takes in all, since the demand began."""
+    """Number of messages that it takes in all, since the demand began."""
     deadline_us: _Count
     """Until when it stands, unless it is renewed."""
     selector: _Selector = ""
     heard: _Count = 0
-    """It knows the numbers of all its assignments up to this one."""
+    """Number up to which it knows all its assignments."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
@@ -87,7 +87,7 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
     numbers: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=2 * STRETCHES_MAX)] = ()
     """Of the assignments: first and last of each stretch of them, in turn."""
     known: bool = False
-    """This is the receiver's answer: it had heard of all of them."""
+    """True if this is the receiver's answer: it had heard of all of them."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):

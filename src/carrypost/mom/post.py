@@ -43,7 +43,7 @@ _NOTICE_US = 1_000_000
 
 
 class Subject:
-    """What a note is about. One that keeps a row of what it has to say notes what becomes of that."""
+    """Subject of a note. One that keeps a row of what it has to say notes what becomes of that."""
 
     __slots__ = ()
 
@@ -91,17 +91,17 @@ class _Target(msgspec.Struct, eq=False):
     number: int
     """Its place among all that ever were."""
     ready: list[Note] = []
-    """What may be said: all that changed with it is durable."""
+    """Notes that may be said: all that changed with it is durable."""
     after_us: int = NEVER
-    """When the first of that has to be said."""
+    """Time at which the first of that has to be said."""
     waiting: int = 0
-    """How many notes wait for batches."""
+    """Number of notes that wait for batches."""
     free_us: int = 0
-    """When a control message may leave for it again."""
+    """Time at which a control message may leave for it again."""
     moment_us: int = 0
-    """How long after the last one that is."""
+    """Time between the last one and that."""
     due_us: int = NEVER
-    """When it is looked at; `NEVER` once it is forgotten."""
+    """Time at which it is looked at; `NEVER` once it is forgotten."""
 
     def add(self, note: Note) -> None:
         """One more note may be said."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MessagingCommands:
-    """What programs ask messaging for."""
+    """Commands that programs give to messaging."""
 
     def __init__(self, steps: Steps, ground: Ground, deliveries: Deliveries) -> None:
         self._steps, self._step, self._ground, self._deliveries = steps, steps.step, ground, deliveries

@@ -73,9 +73,9 @@ class Receipts:
         self._delivered: dict[MessageId, None] = {}
         """Those that were, the first first."""
         self._unborn: dict[MessageId, bool | None] = {}
-        """Those that are not durable yet, and whether their states rose since; None: nothing changed."""
+        """Messages whose receipts are not durable yet, and whether their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
-        """When something changes if nothing is heard."""
+        """Time at which something changes if nothing is heard."""
         self._untold: dict[MessageId, Receipt] = {}
         """What was not told, because its batch was lost."""
         self._tell_us = NEVER
@@ -179,7 +179,7 @@ class Receipts:
 
     @property
     def due_us(self) -> int:
-        """When `expire` has something to do."""
+        """Time at which `expire` has something to do."""
         return min(self._agenda.due_us, self._tell_us)
 
     def _is_due(self, message: MessageId, due_us: int) -> bool:

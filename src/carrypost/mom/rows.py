@@ -57,7 +57,7 @@ class Deadlines:
         self._ledger, self._family = ledger, family
         self._until_us: dict[str, int] = {}
         self.due_us = NEVER
-        """When `expire` has something to do."""
+        """Time at which `expire` has something to do."""
 
     def __contains__(self, text: object) -> bool:
         return text in self._until_us

@@ -113,7 +113,7 @@ class Tenure(Protocol):
 
     @property
     def deferred_us(self) -> int:
-        """Until when a program lets it wait; 0: it does not."""
+        """Time until which a program lets it wait; 0: it does not."""
 
     @property
     def queue(self) -> str:
@@ -131,7 +131,7 @@ class Tenure(Protocol):
         """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
 
     def done(self) -> None:
         """It was acknowledged, as far as that is not undone."""
@@ -154,18 +154,18 @@ class Claim(msgspec.Struct, eq=False):
     place: int
     """Its place in the order of the claimant's claims."""
     count: int
-    """How often it was handed over."""
+    """Number of times that it was handed over."""
     tenure: Tenure | None = None
     """By which right a message of a queue belongs to its consumer; None for those of topics."""
     state: ClaimState = ClaimState.WAITING
     consumer: Consumer | None = None
-    """Who has it."""
+    """Consumer that has it."""
     number: int = 0
     """Under which it was handed over the last time."""
     doubtful: bool = False
     """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
     deferred_us: int = 0
-    """Until when a program lets it wait; 0: it does not."""
+    """Time until which a program lets it wait; 0: it does not."""
 
     @property
     def kept(self) -> bool:
@@ -262,9 +262,9 @@ class Session(msgspec.Struct, eq=False):
     connection: Connection
     consumers: dict[int, Consumer] = {}
     handed: dict[int, Claim] = {}
-    """What it has and did not acknowledge, by number; numbers rise."""
+    """Claims that it has and did not acknowledge, by number; numbers rise."""
     alone: Claim | None = None
-    """What it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
+    """Claims that it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
     closed: bool = False
 
     def named(self, ack: Ack) -> list[Claim]:
@@ -282,9 +282,9 @@ class Consumer(msgspec.Struct, eq=False):
     session: Session
     claimant: Claimant
     messages: int = 0
-    """How many more it takes."""
+    """Number of messages that it still takes."""
     nbytes: int = 0
-    """How many bytes of payload; the last message may exceed it."""
+    """Number of bytes of payload that it still takes; the last message may exceed it."""
 
     @property
     def has_credit(self) -> bool:
@@ -329,13 +329,13 @@ class Claimant:
         self.pattern = pattern
         """Of the destinations that its messages come from."""
         self.name = name
-        """What its user calls it."""
+        """Name that its user gave it."""
         self.client = ""
         """The client id that it belongs to, if any."""
         self.durable = False
-        """It has a row, and its claims have."""
+        """True if it has a row, and its claims have."""
         self.ordering = Ordering.NONE
-        """How its topic was opened."""
+        """Ordering with which its topic was opened."""
         self.consumers: list[Consumer] = []
         self.backlog = Backlog()
         self.ended = False

@@ -38,7 +38,7 @@ from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
 Handlers = Mapping[type[Event], Callable[[Any], None]]
-"""What is done with events, by their class."""
+"""Functions that handle events, by class of event."""
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
 """What a host has no copy of."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)

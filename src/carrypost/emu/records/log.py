@@ -157,7 +157,7 @@ def combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def entries(maps: pa.MapArray, name: str) -> tuple[Ints, Ints]:
-    """Which rows have an entry of this name, and where it is among all entries."""
+    """Return the rows that have an entry of this name, and its place among all entries."""
     offsets = maps.offsets.to_numpy()
     at = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
     at = at[(at >= offsets[0]) & (at < offsets[-1])]  # The array may be a part of a longer one.

@@ -58,7 +58,7 @@ class Cache:
         """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._ended = 0
-        """How many tenancies ended, or `_ENDED_MAX` where it must be known soon: what expired waits for company."""
+        """Number of ended tenancies, or `_ENDED_MAX` where they must be known soon: what expired waits for company."""
 
     @property
     def done(self) -> int:

@@ -1,4 +1,4 @@
-"""Who gives way first, among the copies of a cache, or of one author or giver (`gossip.holdings.room`).
+"""Order in which copies give way: those of a cache, or of one author or giver (`gossip.holdings.room`).
 
 Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
 with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.

@@ -1,4 +1,4 @@
-"""What is remembered of messages that are not here, so that they do not come again.
+"""Memories of messages that are not here, so that they do not come again.
 
 A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way, and is not asked for
 until there is room (`transfers.declined`). Some of those declined were turned away by an owner (`holdings.owners`),
@@ -23,7 +23,7 @@ from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.slots import Members, bits, mask_of
 
 _INVITED_MIN = 256
-"""So many declined messages, if not as many as there are places, may be offered again after a review."""
+"""Fewest declined messages that may be offered again after a review; as many as there are places, if those are more."""
 _INVITE_SCAN = 4096
 """They are looked for among so many at a time."""
 

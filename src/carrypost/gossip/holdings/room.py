@@ -1,4 +1,4 @@
-"""Who may stay when room is short: copies by rank, room by level, shares by author, by giver and of queues.
+"""Room in the cache when it is short: copies by rank, room by level, shares by author, by giver and of queues.
 
 `Room` owns the two limits (messages, bytes) and lets copies give way in the order of their ranks
 (`gossip.holdings.ranking`); among equals the one that came first. Its invariant is that its sums, in all and per level
@@ -35,9 +35,9 @@ class Share:
         self.messages_max = settings.cache_messages_max * part
         self.bytes_max = settings.cache_bytes_max * part
         self.parties: dict[str | bytes, Party] = {}
-        """Those with a copy here: bounded by `cache_messages_max`."""
+        """Parties with a copy here: bounded by `cache_messages_max`."""
         self.over: set[Party] = set()
-        """Those that have been above a bound and may be so still."""
+        """Parties that have been above a bound and may be so still."""
 
     def join(self, name: str | bytes, copy: Copy) -> Party:
         """Charge a copy to the party of this name."""
@@ -53,7 +53,7 @@ class Share:
 
 
 class Party(Usage):
-    """What one author, or one giver, uses, or what is carried between nodes."""
+    """Usage by one author or giver, or by everything that is carried between nodes."""
 
     __slots__ = ("heap", "name", "share")
 
@@ -64,7 +64,7 @@ class Party(Usage):
         self.heap: Heap | None = None
 
     def exceeds(self, messages: int = 0, nbytes: int = 0) -> bool:
-        """Whether it would be over its share with so much more. One message alone is never too much."""
+        """Return True if it would be over its share with so much more. One message alone is never too much."""
         messages += self.messages
         share = self.share
         return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
@@ -80,7 +80,7 @@ class Party(Usage):
 
 
 Charge = tuple[Usage, list[Party]]
-"""What the room of one copy is charged to: its level, unless it is pinned, and its parties."""
+"""Accounts that the room of one copy is charged to: its level, unless it is pinned, and its parties."""
 
 
 class Room(Usage):
@@ -103,16 +103,16 @@ class Room(Usage):
         self._givers = Share(settings, settings.limits.share_neighbour)
         self._queues = Share(settings, settings.limits.share_queues)
         self._levels: dict[int, Usage] = {}
-        """What may give way, by level; 512 at most."""
+        """Usage by what may give way, by level; 512 at most."""
         self._heap = Heap(self, [])
         self._charges: dict[Copy, Charge] = {}
         """Of every copy that is here: bounded by `cache_messages_max`."""
         self._charging = False
-        """Whether heap, levels, parties and charges are kept: once room has been short. Before, nobody asks."""
+        """True if heap, levels, parties and charges are kept: once room has been short. Before, nobody asks."""
 
     @property
     def plenty(self) -> bool:
-        """Whether less than nine tenths of both limits are used."""
+        """True if less than nine tenths of both limits are used."""
         return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.confined_bytes * 9
 
     def confine(self, bytes_max: int | None) -> None:
@@ -120,12 +120,12 @@ class Room(Usage):
         self.confined_bytes = self._bytes_max if bytes_max is None else min(bytes_max, self._bytes_max)
 
     def fits(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
-        """Whether so much more fits without anybody giving way, if it is wanted here or only carried."""
+        """Return True if so much more fits without anybody giving way, if it is wanted here or only carried."""
         bytes_max = self._bytes_max if interesting else self.confined_bytes
         return self.messages + messages <= self.messages_max and self.bytes + nbytes <= bytes_max
 
     def could_fit(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Whether there is room, at the latest once all up to the level of this rank are gone."""
+        """Return True if there is room, at the latest once all up to the level of this rank are gone."""
         if self.fits(messages, nbytes, interesting=interesting):
             return True
         self._start_charging()
@@ -137,11 +137,11 @@ class Room(Usage):
         return self.fits(messages, nbytes, interesting=interesting)
 
     def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Whether so much more of this rank fits if others are evicted for it."""
+        """Return True if so much more of this rank fits if others are evicted for it."""
         return self.yields(rank) and self.could_fit(messages, nbytes, rank, interesting=interesting)
 
     def yields(self, rank: int) -> bool:
-        """Whether any copy would give way to one of this rank."""
+        """Return True if any copy would give way to one of this rank."""
         lowest = self.lowest(rank)
         return lowest is not None and lowest.rank < rank
 
@@ -277,7 +277,7 @@ class Room(Usage):
                 yield self._queues, _QUEUES
 
     def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
-        """Whether so much of a message that is not here, and of others between nodes, would take room from nobody.
+        """Return True if so much of a message that is not here, or is carried between nodes, takes room from nobody.
 
         Those have their share already, and none of them ranks lower.
         """
@@ -288,7 +288,7 @@ class Room(Usage):
         return lowest is None or lowest.rank >= copy.rank
 
     def lowest(self, rank: int) -> Copy | None:
-        """Who gives way first, if it has to be below this rank: of those over their share, else of all."""
+        """Return the copy below this rank that gives way first: of those over their share, else of all."""
         self._start_charging()
         first: Copy | None = None
         bound = (rank, 0)
@@ -335,5 +335,5 @@ class Room(Usage):
 
 
 def _between_nodes(copy: Copy) -> bool:
-    """Whether it is carried for others to a queue or a node."""
+    """Return True if it is carried for others to a queue or a node."""
     return not (copy.interesting or copy.own) and between_nodes(copy.descriptor.destination)

@@ -36,7 +36,7 @@ class Tenants:
         return len(self._by_id)
 
     def newer(self, serial: int) -> Iterator[Copy]:
-        """Those that became known after the one with this serial, latest first."""
+        """Yield the copies that became known after the one with this serial, latest first."""
         for copy in reversed(self._by_id.values()):  # In order of their serials: a copy that comes back keeps its own.
             if copy.serial <= serial:
                 return

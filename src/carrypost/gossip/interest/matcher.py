@@ -235,7 +235,7 @@ class _Column:
         self._weight = sum(budget.chosen.get(name, {}).values())
         self._sets = [_MaskedSet(found, masks) for found in budget.compiled(name) if found.taken]
         self.runs = bool(self._sets)
-        """Whether some patterns run on RE2."""
+        """True if some patterns run on RE2."""
         taken = {pattern for found in self._sets for pattern in found.patterns.taken}
         for pattern, mask in masks.items():
             self.bound |= mask
@@ -250,9 +250,9 @@ class _Column:
         self.free = everything & ~self.bound
         self._base = self.free | self.over
         self.has_prefixes = bool(self._prefixes)
-        """Whether some entry asks for all that begins with something."""
+        """True if some entry asks for all that begins with something."""
         self.looks_up = not (self._base or self._sets)
-        """Whether an entry matches only by one of `values`, or by what a value begins with."""
+        """True if an entry matches only by one of `values`, or by what a value begins with."""
         for value in self.values:
             self.values[value] |= self._base
 

@@ -25,12 +25,12 @@ class Contact:
         self.link = link
         self.timers = link.timers
         self.view: View | None = None
-        """What it wants; None until its profile is known."""
+        """Profile of the neighbour; None until it is known."""
         self.overdue_us = NEVER
         """From then on it should have been heard again: it may be gone, though it is too early to tell."""
 
     def learn(self, view: View) -> None:
-        """It is known what the neighbour wants."""
+        """Note that the profile of the neighbour is known."""
         self.view = view
 
     def unlearn(self) -> None:
@@ -74,7 +74,7 @@ class Contacts(Generic[C]):
         self.of = self._by_link.get
         """The contact over a link; None for a link over which a layer exchanges messages by itself."""
         self.all: list[C] = []
-        """Those with whom messages may be exchanged, in the order of the links."""
+        """Contacts with whom messages may be exchanged, in the order of the links."""
 
     def begin(self, contact: C) -> None:
         """A link became usable."""

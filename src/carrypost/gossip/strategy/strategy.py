@@ -27,7 +27,7 @@ class Strategy(Generic[C]):
     """The deciding half of one host's contacts. By itself it offers nothing."""
 
     contact: type[C]
-    """What it remembers of a neighbour."""
+    """Memory of one neighbour."""
     fixed_period: ClassVar = False
     """Announcements come at a fixed period, as in the papers."""
     stop_and_wait: ClassVar = False

@@ -27,7 +27,7 @@ _RUNS_BURST_S = 40.0
 
 
 class Budget:
-    """So many tokens a second, saved up for at most `burst_s` seconds.
+    """Token bucket: so many tokens a second, saved up for at most `burst_s` seconds.
 
     It is kept as the moment at which it will be full again (the virtual scheduling of GCRA, ITU-T I.371), so that time
     alone fills it.
@@ -71,7 +71,7 @@ class Budget:
 
 
 class Budgets:
-    """What the neighbour may make this host do."""
+    """Budgets for the work that one neighbour may cause."""
 
     __slots__ = ("_bytes", "_frames", "answers", "common", "forgeries", "profiles", "runs", "tally")
 
@@ -85,9 +85,9 @@ class Budgets:
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
         """For reconciliations that it begins."""
         self.tally = 0
-        """What its frames led to, less what they cost beyond their price, since `take_tally` (`transfers.accounts`)."""
+        """Worth of its frames, less their cost beyond their price, since `take_tally` (`transfers.accounts`)."""
         self.common = 0
-        """What it cost that is charged to all addresses together, and not to this one."""
+        """Cost that is charged to all addresses together, and not to this one."""
 
     def receive(self, frames: int, nbytes: int, now: int) -> bool:
         """Charge for what came over the link. Returns False, and charges nothing, where it is too much."""
@@ -107,7 +107,7 @@ class Budgets:
         self.tally -= cost
 
     def take_tally(self) -> tuple[int, int]:
-        """What its frames were worth since the last call, and what is charged to all addresses together."""
+        """Return the worth of its frames since the last call, and the cost that all addresses share."""
         tally, common = self.tally, self.common
         self.tally = self.common = 0
         return tally, common

@@ -70,7 +70,7 @@ class Declined:
         self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def _opens(self) -> bool:
-        """Whether anything that is waiting for room might find some; not whether it does."""
+        """Return True if anything that waits for room might find some. It may still find none."""
         demand, room = self._cache.demand, self._cache.room
         return room.fits(1, demand.nbytes, interesting=True) or room.yields(demand.rank)
 

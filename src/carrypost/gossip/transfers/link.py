@@ -86,9 +86,9 @@ class Link:
         """The address."""
         self.datagram_bytes_max = datagram_bytes_max or settings.mtu_bytes
         self.body_bytes_max = self.datagram_bytes_max - FRAME_ROOM
-        """What is sent over it is cut into frames whose bodies have so many bytes at most."""
+        """Size of the bodies of frames into which everything is cut that is sent over it."""
         self.broadcast = broadcast
-        """Whether the other side hears what is sent to everybody in reach. All such links have one size."""
+        """True if the other side hears what is sent to everybody in reach. All such links have one size."""
         self.node = NodeId("")
         """Whom the other side claims to be."""
         self.prefix = b""
@@ -103,7 +103,7 @@ class Link:
         )  # fmt: skip
         self.beliefs: Beliefs | None
         self.begun_us: int
-        """When it was first known that this contact has begun for the other side as well."""
+        """Time at which it was first known that this contact has begun for the other side as well."""
         self.clear()
 
     # --- frames --------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Link:
             self._outputs.refuse("muted", self.peer, count=len(frames))
 
     def _listens_to(self, frame: Frame) -> bool:
-        """Whether a frame is taken while messages may not be exchanged."""
+        """Return True if a frame is taken while messages may not be exchanged."""
         return type(frame) is Announce or (bool(self.node) and type(frame) in _BEFORE_USABLE)
 
     def _take(self, frame: Frame, now: int) -> bool:
@@ -254,9 +254,9 @@ class Links:
         self.get: Callable[[str], Link | None] = self._by_peer.get
         """The link of an address. Asked for every datagram."""
         self.usable: list[Link] = []
-        """Those over which messages may be exchanged. Replaced, never changed, when one opens or closes."""
+        """Links over which messages may be exchanged. Replaced, never changed, when one opens or closes."""
         self.schedule = Schedule()
-        """When the first of their timers is due."""
+        """Time at which the first of their timers is due."""
         self.accounts = Accounts(settings.limits)
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
@@ -304,5 +304,5 @@ class Links:
 
     @property
     def sending(self) -> bool:
-        """Whether anything is on its way to a neighbour."""
+        """True if anything is on its way to a neighbour."""
         return any(link.outbox.jobs for link in self.usable)

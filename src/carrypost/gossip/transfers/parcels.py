@@ -78,7 +78,7 @@ class Parcels:
         return taken
 
     def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
-        """Whether a message is wanted here or (False) carried for others; None: it is refused."""
+        """Return True if a message is wanted here, False if it is carried for others, None if it is refused."""
         descriptor, body = frame.descriptor, frame.body
         try:
             wanted = self._inspect(descriptor, want.entry, link, now)

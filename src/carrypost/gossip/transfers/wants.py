@@ -38,7 +38,7 @@ LINK_SHARE = 8
 """One link may fill this part of the buffers for what is not verified yet."""
 
 _Buffer = tuple["Link", int, int]
-"""What came of a piece: over which link, under which handle, and its number."""
+"""Key of a fragment that came: over which link, under which handle, and its number."""
 
 
 class Wants:

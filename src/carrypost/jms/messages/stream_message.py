@@ -28,7 +28,7 @@ class StreamMessage(Bodied[list[Value]]):
         super().__init__()
         self._at = 0
         self._within = 0
-        """How much of the bytes at that place was read, by parts; 0 unless they are being read so."""
+        """Number of the bytes at that place that were read, in parts; 0 unless they are being read so."""
         for number, value in enumerate(values, 1):
             self._append(inferred(value, f"value {number} of a StreamMessage"))
 

@@ -69,7 +69,7 @@ class KeptTable:
 
 @contextmanager
 def appending(folder: Path, tables: Sequence[Table]) -> Iterator[Callable[[str, str, Mapping[str, pa.Table]], None]]:
-    """What appends the rows of a run, given its name, its digest and its rows by table.
+    """Return a function that appends the rows of a run, given its name, its digest and its rows by table.
 
     Each table takes its place when the block ends well.
     """

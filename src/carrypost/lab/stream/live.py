@@ -134,7 +134,7 @@ class Live:
 
 
 def _values(rows: pa.Table) -> Counts:
-    """How often which delay of a metric is there."""
+    """Return the delays of a metric, and how often each occurs."""
     return Counts(rows["value_ms"].to_numpy(), rows["count"].to_numpy())
 
 

@@ -144,7 +144,7 @@ def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFram
 
 
 def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
-    """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`).
+    """Mark the lines that are rows of a record (`readable`), and those whose time is still to come (`ahead`).
 
     A line is none that is no JSON, or has a column of another type, a kind that there is not, a time or a size that no
     node has.

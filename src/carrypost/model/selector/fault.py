@@ -9,7 +9,7 @@ TYPE = "selector-type"
 BOUND = "selector-bound"
 NAMES = "selector-name"
 NEAR = 0.6
-"""How alike a word is that was perhaps meant, as `difflib` counts."""
+"""Similarity of a word that was perhaps meant, as `difflib` counts."""
 _SHOWN_MAX = 40
 
 

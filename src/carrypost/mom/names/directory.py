@@ -84,7 +84,7 @@ _decode_advert = msgspec.msgpack.Decoder(Advert).decode
 
 
 class Change:
-    """What a command did with a name of this node, until it is durable."""
+    """Change that a command made to a name of this node, until it is durable."""
 
     __slots__ = ("after", "before", "name")
 

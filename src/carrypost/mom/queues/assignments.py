@@ -56,9 +56,9 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     until_us: int
     """When it is of no use any more."""
     lease_us: int = 0
-    """Until when it is this node's; 0: for good."""
+    """Time until which it is this node's; 0: for good."""
     count: int = 0
-    """How often it may have been handed over in all."""
+    """Number of times that it may have been handed over in all."""
     before: int = 0
     """How often it may have been handed over elsewhere."""
     state: Held = Held.HELD
@@ -67,7 +67,7 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     place: int = 0
     """The place of its claim when it was handed over the first time; 0 before."""
     deferred_us: int = 0
-    """Until when a program lets it wait; 0: it does not."""
+    """Time until which a program lets it wait; 0: it does not."""
 
 
 _values = attrgetter(*AssignmentRow.__struct_fields__)
@@ -79,7 +79,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
     everything: Assignments
     message: MessageId
     demand: int = 0
-    """Which it was assigned to; 0 after a restart."""
+    """Demand that it was assigned to; 0 after a restart."""
     instead: int = 0
     """The demand that it was given to the last time, if the consumer of another one has it."""
     doubtful: bool = False
@@ -87,7 +87,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
     copy: Copy | None = None
     """Its message, once that is here."""
     release_us: int = NEVER
-    """When it is given back unless a consumer asks for it."""
+    """Time at which it is given back unless a consumer asks for it."""
 
     @property
     def manager(self) -> NodeId:
@@ -116,7 +116,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         return self.count > self.before
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
         self.count, self.place, self.deferred_us = count, place, deferred_us
         self.everything.write(self)
 

@@ -114,14 +114,14 @@ class Bounds:
         self._rooms: dict[Queue, Room] = {}
         """Of queues with entries."""
         self._away: dict[Queue, dict[Author, deque[tuple[MessageId, int]]]] = {}
-        """What was turned away and not invited since, with its bytes. What the cache remembers bounds it."""
+        """Messages that were turned away and not invited since, with their bytes. The memory of the cache bounds it."""
         self._away_count, self._sweep_at = 0, _STALE_SLACK
         self._invited: dict[MessageId, tuple[Queue, Author, int]] = {}
-        """What was invited and has not come yet."""
+        """Messages that were invited and have not come yet."""
         self._came = False
-        """Whether any of it came since the last look at the clock."""
+        """True if any of it came since the last look at the clock."""
         self._freed = Usage()
-        """What left queues since others were invited."""
+        """Room that was left in queues since others were invited."""
         self.due_us = NEVER
 
     # --- entries -------------------------------------------------------------------------------------------

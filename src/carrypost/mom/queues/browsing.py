@@ -41,7 +41,7 @@ class Look:
         self.told = 0
         """How many were told, or are not waited for any more."""
         self.total = 0
-        """How many the snapshot has, once it was heard of."""
+        """Number of messages in the snapshot, once it was heard of."""
 
 
 class Browsings:

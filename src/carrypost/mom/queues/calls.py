@@ -33,11 +33,11 @@ class Calls(Deadlines):
         self._replies, self._undo = address.queue(REPLIES, context.node), context.undo
 
     def all_open(self) -> tuple[OpenRequest, ...]:
-        """Those that were not answered, and whose time is not over."""
+        """Calls that were not answered, and whose time is not over."""
         return tuple(OpenRequest(correlation, due_us) for correlation, due_us in self._until_us.items())
 
     def refusal(self, descriptor: Descriptor) -> str:
-        """Why a message to this node is not let into its queue; empty if it may be, as far as this knows."""
+        """Return the reason why a message to this node is not let into its queue; empty if none is known."""
         if descriptor.destination != self._replies:
             return ""
         correlation = None if descriptor.headers is None else descriptor.headers.correlation

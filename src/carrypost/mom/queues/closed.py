@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
 
 _SWEEP_US = 60_000_000
-"""How often they are looked through for those of which nothing needs to be said any more."""
+"""Period after which they are looked through for those of which nothing needs to be said any more."""
 NOTICE_US = 86_400_000_000
 """A notice that copies are of no use lives so long at most. Who did not hear it keeps its copies until they expire."""
 
@@ -44,7 +44,7 @@ class Closed:
 
     @property
     def due_us(self) -> int:
-        """When `sweep` has something to do."""
+        """Time at which `sweep` has something to do."""
         return self._sweep_us if self._entries else NEVER
 
     def __contains__(self, message: MessageId) -> bool:
@@ -61,12 +61,12 @@ class Closed:
             self._post.add(entry.author, Word(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
 
     def seal(self, entry: QueueEntry) -> None:
-        """It stays closed: nothing will undo that."""
+        """Note that it stays closed: nothing will undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
             self._sealed.append(Word(entry, OUTCOME, self._node))
 
     def take_own(self) -> list[Item]:
-        """What became of messages of this node, once."""
+        """Return what became of messages of this node, once."""
         sealed, self._sealed = self._sealed, []
         items = [item for word in sealed if (item := word.item()) is not None]
         for word in sealed:
@@ -74,7 +74,7 @@ class Closed:
         return items
 
     def discard(self, entry: QueueEntry) -> None:
-        """It is an entry again."""
+        """Make it an entry again."""
         self._entries.pop(entry.message, None)
 
     def let_go(self, copy: Copy, reason: Reason) -> None:

@@ -31,11 +31,11 @@ HAND_OVER: Final = 2
 OUTCOME: Final = 4
 PURGE: Final = 8
 REMIND: Final = 16
-"""What `ASSIGN` said, once more: that its receiver was told once is known meanwhile."""
+"""`ASSIGN` once more: that its receiver was told once is known meanwhile."""
 
 
 class EntryState(enum.IntEnum):
-    """Where an entry stands; numbers are part of the store's format."""
+    """State of an entry; numbers are part of the store's format."""
 
     WAITING = 0
     """For its delivery time, or for somebody who asks for it."""
@@ -55,11 +55,11 @@ class EntryRow(msgspec.Struct, array_like=True):
     demand: int = 0
     """The demand that it is assigned to."""
     round: int = 0
-    """How often it was assigned."""
+    """Number of times that it was assigned."""
     count: int = 0
-    """How often it may have been handed over."""
+    """Number of times that it may have been handed over."""
     lease_us: int = 0
-    """Until when it is assigned; 0: for good."""
+    """Time until which it is assigned; 0: for good."""
     owed: int = 0
     """The matters on which something is to be said."""
     outcome: int = control.DELIVERED
@@ -69,15 +69,15 @@ class EntryRow(msgspec.Struct, array_like=True):
     until_us: int = NEVER
     """Likewise: when there is nothing to be said of it any more."""
     assigned_us: int = 0
-    """When it was assigned the last time."""
+    """Time at which it was assigned the last time."""
     reminders: int = 0
-    """How often its receiver was told that again."""
+    """Number of times that its receiver was told that again."""
     claim_place: int = 0
     """Its place among what consumers of this node were handed; 0 if none was."""
     number: int = 0
     """Its number among the assignments to its demand."""
     deferred_us: int = 0
-    """Until when a program of this node lets it wait; 0: it does not."""
+    """Time until which a program of this node lets it wait; 0: it does not."""
 
 
 _values = attrgetter(*EntryRow.__struct_fields__)
@@ -95,14 +95,14 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     rank: tuple[int, int, int] = (0, 0, 0)
     """Its place among those that wait: priority, date, and the order of coming."""
     before: int = 0
-    """How often it may have been handed over before this round."""
+    """Number of times that it may have been handed over before this round."""
     doubtful: bool = False
     """An earlier life of this node was handed it, and perhaps ended because of it."""
     elsewhere: bool = True
-    """Whether other nodes may have copies."""
+    """True if other nodes may have copies."""
 
     def fill(self, copy: Copy) -> None:
-        """It is the entry of this copy."""
+        """Fill the entry with its copy."""
         descriptor = copy.descriptor
         self.copy = copy
         self.author = descriptor.node
@@ -111,13 +111,13 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
     @property
     def descriptor(self) -> Descriptor:
-        """What the message says of itself."""
+        """Descriptor of the message."""
         assert self.copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
         return self.copy.descriptor
 
     @property
     def due_us(self) -> int:
-        """When it may be handed over."""
+        """Time at which it may be handed over."""
         return self.descriptor.due_us
 
     def is_addressed(self, node: NodeId) -> bool:
@@ -154,7 +154,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
 
 class Word(Subject):
-    """What is to be said of an entry to a node, or (None) to all, on one matter."""
+    """Note to be said of an entry to a node, or (None) to all, on one matter."""
 
     __slots__ = ("_entry", "_matter", "_to")
 

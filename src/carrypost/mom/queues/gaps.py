@@ -131,14 +131,14 @@ class Gap(Subject):
     def __init__(self, queue: str, demand: Demand, began_us: int, numbers: Sequence[int] = ()) -> None:
         self._queue, self.demand = queue, demand
         self.began_us, self.reminders = began_us, 0
-        """When the first of them was said, and how often all were said again."""
+        """Time at which the first of them was said, and how often all were said again."""
         self.numbers = Stretches(numbers)
         self._said = True
-        """Whether the post has no note of it."""
+        """True if the post has no note of it."""
 
     @property
     def due_us(self) -> int:
-        """When they are to be said again."""
+        """Time at which they are to be said again."""
         return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
     def say(self, post: Post, *, after_us: int = 0) -> None:
@@ -148,7 +148,7 @@ class Gap(Subject):
             post.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
     def item(self) -> Item | None:
-        """What is to be said; None if the receiver knows by now."""
+        """Return the item to be said; None if the receiver knows by now."""
         self._said = True
         return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
 

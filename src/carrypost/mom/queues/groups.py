@@ -37,9 +37,9 @@ class Party(msgspec.Struct, eq=False):
 
     node: NodeId
     turn: int
-    """When it was given something the last time, as a place among all assignments and demands."""
+    """Time at which it was given something the last time, as a place among all assignments and demands."""
     demands: int = 0
-    """How many stand."""
+    """Number of demands that stand."""
     held: int = 0
     """Messages that are assigned to it."""
 
@@ -54,16 +54,16 @@ class Demand(msgspec.Struct, eq=False):
     began: int
     """Its place among all demands, as they came."""
     turn: int
-    """When it was given something the last time, as a place among all assignments and demands."""
+    """Time at which it was given something the last time, as a place among all assignments and demands."""
     credit: int = 0
-    """How many it takes in all."""
+    """Number of messages that it takes in all."""
     taken: int = 0
-    """How many it was given. Of another node's demand, this is the number of its latest assignment."""
+    """Number of messages that it was given. Of another node's demand, this is the number of its latest assignment."""
     heard: int = 0
     """Up to which number its node knows its assignments."""
     deadline_us: int = NEVER
     silent: bool = False
-    """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
+    """True if a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
 
     @property
     def node(self) -> NodeId:
@@ -71,12 +71,12 @@ class Demand(msgspec.Struct, eq=False):
         return self.party.node
 
     def grant(self, credit: int, taken: int = 0) -> None:
-        """It was heard of, and takes so many in all, of which it was given so many at least."""
+        """Note that it was heard of, and takes so many in all, of which it was given so many at least."""
         self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
         self._note()
 
     def take(self, turn: int) -> None:
-        """It is given one more."""
+        """Count one more message that it is given."""
         self.taken += 1
         self.turn = self.party.turn = turn
         self._note()
@@ -113,14 +113,14 @@ class Group:
         self.correlation = None if self._selector is None else correlation_asked(self._selector)
         """The one correlation id that is asked for: what waits is then found by it, and not here."""
         self._fields = HEADER_PREFIX in selector
-        """Whether it may name a header field: to offer them takes longer than most selectors do."""
+        """True if it may name a header field: to offer them takes longer than most selectors do."""
         self.demands: dict[tuple[NodeId, int], Demand] = {}
         self.asking: dict[Demand, None] = {}
-        """Those of them that take another one."""
+        """Demands of the group that take another message."""
         self._found: list[QueueEntry] = []
-        """What waits and is selected, in order, as far as it was looked at."""
+        """Messages that wait and are selected, in order, as far as they were looked at."""
         self._looked: tuple[float, ...] = _FIRST
-        """What waits was looked at up to this rank."""
+        """Rank up to which waiting messages were looked at."""
 
     def note(self, demand: Demand, *, asks: bool) -> None:
         """One of the demands takes another message, or none for now."""
@@ -174,7 +174,7 @@ def _correlation_of(descriptor: Descriptor) -> str | None:
 
 
 class Correlated:
-    """What waits in one queue by its correlation id, and the groups of demands that ask for one."""
+    """Messages that wait in one queue, by correlation id, and the groups of demands that ask for one."""
 
     __slots__ = ("_groups", "_heap", "_noted", "_waiting")
 
@@ -185,7 +185,7 @@ class Correlated:
         self._heap: list[tuple[tuple[int, int, int], str]] = []
         """Ranks of the first that wait for an id that is asked for. Some do not wait, or are not asked for any more."""
         self._noted: set[tuple[tuple[int, int, int], str]] = set()
-        """What is in the heap, each once."""
+        """Messages in the heap, each once."""
 
     # --- messages ------------------------------------------------------------------------------------------
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 _AFTERWARDS_US = 86_400_000_000
-"""So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
+"""Time by which a notice of whose a message was outlives it: where none came, another is asked for."""
 _HAND_OVER_US = 200_000
-"""That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
+"""Delay before a sender is told that the manager has a message: mostly it is consumed by then, which says both."""
 
 
 class Manager:
@@ -56,7 +56,7 @@ class Manager:
         self.closed = Closed(context)
         self._gaps = Gaps(context.post)
         self.demands = Demands(context, self.declared, self._gaps)
-        """Who asks for what is in the queues."""
+        """Demands for messages of the queues."""
         self._reminders = Reminders(context.node, context.post)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
@@ -64,7 +64,7 @@ class Manager:
 
     @property
     def due_us(self) -> int:
-        """When `expire` has something to do."""
+        """Time at which `expire` has something to do."""
         stock = self._stock
         parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self.closed
         return min(each.due_us for each in parts)
@@ -251,7 +251,7 @@ class Manager:
             self.closed.add(entry, self._holdings.now_us)
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
-        """That it was consumed could not be written: it is an entry as before."""
+        """Make it an entry as before: its consumption could not be written."""
         queue = self.declared.numbered(entry.queue_number)
         self.closed.discard(entry)
         if queue is None or entry.copy is None or not entry.copy.here:

@@ -45,7 +45,7 @@ class Queue:
         self._here = address.addressee(destination)
         self._parties: dict[NodeId, Party] = {}
         self._askers = 0
-        """Those of them that have demands."""
+        """Groups that have demands."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
         self._waiting: list[QueueEntry] = []
@@ -53,22 +53,22 @@ class Queue:
         self._groups: dict[str, Group] = {}
         """By selector."""
         self._searching: dict[Group, None] = {}
-        """Those that messages are held against."""
+        """Nodes that messages are held against."""
         self._correlated = Correlated()
         """The others."""
 
     @property
     def waiting(self) -> list[QueueEntry]:
-        """What waits, in order; only to be read."""
+        """Messages that wait, in order; only to be read."""
         return self._waiting
 
     @property
     def is_restricted(self) -> bool:
-        """Whether its owner chose who may receive from it."""
+        """True if its owner chose who may receive from it."""
         return self.asked.receivers is not None
 
     def admits(self, node: NodeId) -> bool:
-        """Whether a node may receive from it, and look into it. Programs of its own node always may."""
+        """Return True if a node may receive from it, and look into it. Programs of its own node always may."""
         if node == self._here:
             return True
         receivers = self.asked.receivers
@@ -162,17 +162,17 @@ class Queue:
         self._forget_idle(party)
 
     def _held_max(self) -> int:
-        """How many a node may have unanswered: an even part of the queue, where several ask for it."""
+        """Return how many messages a node may have unanswered: an even part of the queue, where several ask for it."""
         if self._askers <= 1:
             return HELD_MAX
         return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
     def _is_able(self, demand: Demand, held_max: int) -> bool:
-        """Whether a demand may be given another message: its node has not too many unanswered, or is this one."""
+        """Return True if a demand may be given another message: its node is this one, or has few unanswered."""
         return demand.party.held < held_max or demand.party.node == self._here
 
     def next(self) -> tuple[QueueEntry, Demand] | None:
-        """What is to be assigned next, and to whom; None if nobody asks for anything that waits."""
+        """Return what is to be assigned next, and to whom; None if nobody asks for anything that waits."""
         if not self._waiting:
             return None
         best: QueueEntry | None = None

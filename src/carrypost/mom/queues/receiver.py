@@ -277,7 +277,7 @@ class Receiver:
             self.grant(receiving, 1, now)
 
     def _may_assign(self, demand: int, destination: str, known: Assignment | None) -> bool:
-        """Whether this node may have made a demand of that number to that queue, and has room for what follows."""
+        """Return True if this node may have made that demand to that queue, and has room for what follows."""
         receiving = self._open.get(demand)
         if (receiving is not None and receiving.destination != destination) or demand > self._demand:
             return False

@@ -1,4 +1,4 @@
-"""What one consumer of a queue asks for: a demand at the queue's manager, here or elsewhere."""
+"""Consumers of queues: each is a demand at the queue's manager, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class Returned:
-    """What consumers of queues did not get, or have no more, until the receiver acts upon it."""
+    """Messages that consumers of queues did not get, or have no more, until the receiver acts upon it."""
 
     __slots__ = ("tenures", "unserved")
 
     def __init__(self) -> None:
         self.unserved: list[Receiving] = []
-        """Those that were to be handed something, and take another message instead."""
+        """Consumers that were to be handed something, and take another message instead."""
         self.tenures: list[Tenure] = []
         """Messages that sessions gave back."""
 
 
 class Receiving(Claimant, Subject):
-    """What one consumer of a queue asks for, and what waits for it."""
+    """A consumer of a queue: its demand, and the messages that wait for it."""
 
     __slots__ = (
         "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "queue", "selector",
@@ -52,12 +52,12 @@ class Receiving(Claimant, Subject):
         self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
         self._returned = returned
         self.credit = 0
-        """How many it takes in all."""
+        """Number of messages that it takes in all."""
         self.heard = Heard()
         self.deadline_us = 0
-        """Until when its manager was asked."""
+        """Time until which its manager was asked."""
         self.asking = False
-        """Whether a note to the manager is on its way to the post."""
+        """True if a note to the manager is on its way to the post."""
         self.local: tuple[Queue, Demand] | None = None
         """Its demand, if this node is the manager."""
 

@@ -51,7 +51,7 @@ class LocalTenure:
 
     @property
     def deferred_us(self) -> int:
-        """Until when a program lets it wait; 0: it does not."""
+        """Time until which a program lets it wait; 0: it does not."""
         return self.entry.deferred_us
 
     @property
@@ -75,7 +75,7 @@ class LocalTenure:
         return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """It was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
         if self.stands:
             self.entry.count, self.entry.claim_place, self.entry.deferred_us = count, place, deferred_us
             self.entry.write()

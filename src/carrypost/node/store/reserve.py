@@ -11,7 +11,7 @@ from carrypost.node.store.schema import free_bytes
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 512 * 1024
 _MARGIN_RATIO = 4
-"""So much is left beside it for the log, or this part of what there is, or it would be given up again at once."""
+"""Room that is left beside it for the log, or that part of what there is: else it would be given up again at once."""
 
 
 class Reserve:
@@ -20,13 +20,13 @@ class Reserve:
     def __init__(self, store: Path) -> None:
         self.path = store.with_name(store.name + ".reserve")
         self.held_bytes = 0
-        """How much room it takes now. It may be less than all of it, where the disk has no more."""
+        """Room that it takes now. It may be less than all of it, where the disk has no more."""
         with contextlib.suppress(OSError):
             self.held_bytes = min(self.path.stat().st_size, RESERVE_BYTES)
 
     @property
     def whole(self) -> bool:
-        """Whether all of the room is taken."""
+        """True if all of the room is taken."""
         return self.held_bytes == RESERVE_BYTES
 
     def make(self) -> bool:

@@ -49,7 +49,7 @@ class Kind(enum.IntEnum):
     NOTES = 1
     """It tells of messages, or it is what queues say to other nodes: without it nothing is consumed."""
     WORKS = 2
-    """It acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon after it."""
+    """Work that acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon."""
     MESSAGES = 3
 
 
@@ -86,7 +86,7 @@ class Room:
         self._path = path
         self._short = False
         self._demand: tuple[Kind, int, int] | None = None
-        """What the transaction that is being written wants, how many bytes it has, and how many were used before it.
+        """Purpose of the transaction that is being written, the bytes that it has, and how many were used before it.
 
         None where there is room for anything.
         """

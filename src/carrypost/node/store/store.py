@@ -227,7 +227,7 @@ class Store:
 
     @property
     def failure(self) -> str | None:
-        """Why the last batch was lost, if it was."""
+        """Reason why the last batch was lost, if it was."""
         return self._writer.counters.failure
 
     # --- the rest ------------------------------------------------------------------------------------------
