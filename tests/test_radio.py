@@ -86,7 +86,7 @@ def test_a_datagram_that_would_arrive_at_the_end_of_its_link_is_lost() -> None:
     for end_us, arrives in ((1_000, False), (1_001, True)):
         air = Air()
         air.radio.link("a", "b")
-        air.scheduler.at(end_us, Phase.DOWN, "a", partial(air.radio.unlink, "a", "b"))
+        air.scheduler.post(end_us, Phase.DOWN, "a", partial(air.radio.unlink, "a", "b"))
         air.send("a", hello())
         air.run()
         assert bool(air.heard["b"]) is arrives

@@ -138,7 +138,7 @@ def test_nothing_is_kept_back_beyond_the_end_of_the_link() -> None:
     air = Air(model=LinkModel(delay_us=10, rate_bytes_per_s=RATE, gather_us=10**6))
     end_us = 10 + 3 * AIR_US
     air.radio.link("a", "b", until_us=end_us)
-    air.scheduler.at(end_us, Phase.DOWN, "a", partial(air.radio.unlink, "a", "b"))
+    air.scheduler.post(end_us, Phase.DOWN, "a", partial(air.radio.unlink, "a", "b"))
     air.send("a", *(data(n) for n in range(5)))
     air.run()
     assert air.numbers("b") == [0, 1]

@@ -1,4 +1,4 @@
-"""Virtual time: order at one instant, cancelling, and instants without end."""
+"""Virtual time: order at one instant, and instants without end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_time_moves_only_by_running_what_is_due() -> None:
     scheduler = Scheduler()
     seen: list[int] = []
     for t_us in (30, 10, 20):
-        scheduler.at(t_us, Phase.TIMER, "a", lambda: seen.append(scheduler.now))
+        scheduler.post(t_us, Phase.TIMER, "a", lambda: seen.append(scheduler.now))
     scheduler.run_until(20)
     assert (seen, scheduler.now, scheduler.next_time()) == ([10, 20], 20, 30)
     scheduler.run_until(99)
@@ -35,7 +35,7 @@ def test_at_one_instant_the_phase_decides_then_the_name_then_the_order_of_schedu
     scheduler = Scheduler()
     ran: list[tuple[Phase, str, int]] = []
     for entry in shuffled:
-        scheduler.at(5, entry[0], entry[1], partial(ran.append, entry))
+        scheduler.post(5, entry[0], entry[1], partial(ran.append, entry))
     scheduler.run_until(5)
     assert ran == plan
 
@@ -51,47 +51,15 @@ def test_what_an_action_schedules_for_the_present_instant_still_runs_in_it() -> 
 
     def publish() -> None:
         seen.append("publish")
-        scheduler.at(scheduler.now, Phase.ARRIVAL, "b", lambda: seen.append("arrival"))
+        scheduler.post(scheduler.now, Phase.ARRIVAL, "b", lambda: seen.append("arrival"))
 
-    scheduler.at(7, Phase.PUBLISH, "a", publish)
-    scheduler.at(7, Phase.PUBLISH, "z", lambda: seen.append("later publish"))
+    scheduler.post(7, Phase.PUBLISH, "a", publish)
+    scheduler.post(7, Phase.PUBLISH, "z", lambda: seen.append("later publish"))
     scheduler.run_until(7)
     assert seen == ["publish", "arrival", "later publish"]
 
 
-def test_a_cancelled_action_does_not_run_and_is_cancelled_once() -> None:
-    scheduler = Scheduler()
-    seen: list[str] = []
-    token = scheduler.at(5, Phase.TIMER, "a", lambda: seen.append("cancelled"))
-    done = scheduler.at(4, Phase.TIMER, "a", lambda: seen.append("kept"))
-    assert len(scheduler) == 2
-    assert scheduler.cancel(token)
-    assert not scheduler.cancel(token)
-    assert len(scheduler) == 1
-    scheduler.run_until(10)
-    assert seen == ["kept"]
-    assert not scheduler.cancel(done)
-    assert len(scheduler) == 0
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=400))
-def test_any_mix_of_scheduling_and_cancelling_runs_exactly_the_rest_in_order(
-    plan: list[tuple[int, bool]],
-) -> None:
-    scheduler = Scheduler()
-    ran: list[int] = []
-    tokens = [scheduler.at(t_us, Phase.TIMER, "a", partial(ran.append, t_us)) for t_us, _ in plan]
-    for token, (_, cancelled) in zip(tokens, plan, strict=True):
-        if cancelled:
-            assert scheduler.cancel(token)
-    kept = sorted(t_us for t_us, cancelled in plan if not cancelled)
-    assert len(scheduler) == len(kept)
-    assert scheduler.next_time() == (kept[0] if kept else None)
-    scheduler.run_until(50)
-    assert ran == kept
-
-
-def test_what_is_posted_runs_with_its_arguments_in_the_same_order_as_what_is_scheduled() -> None:
+def test_what_is_posted_runs_with_its_arguments() -> None:
     scheduler = Scheduler()
     ran: list[tuple[object, ...]] = []
 
@@ -99,45 +67,35 @@ def test_what_is_posted_runs_with_its_arguments_in_the_same_order_as_what_is_sch
         ran.append((scheduler.now, *arguments))
 
     scheduler.post(7, Phase.TIMER, "a", note, "timer")
-    scheduler.at(7, Phase.TIMER, "a", partial(note, "timer with a token"))
+    scheduler.post(7, Phase.TIMER, "a", note, "second timer")
     scheduler.post(7, Phase.ARRIVAL, "b", note, "arrival", 1, None)
-    scheduler.at(7, Phase.ARRIVAL, "a", partial(note, "arrival with a token"))
+    scheduler.post(7, Phase.ARRIVAL, "a", note, "arrival at a")
     scheduler.post(3, Phase.PUBLISH, "z", note)
     assert (len(scheduler), scheduler.next_time()) == (5, 3)
     scheduler.run_until(7)
     assert ran == [
         (3,),
-        (7, "arrival with a token"),
+        (7, "arrival at a"),
         (7, "arrival", 1, None),
         (7, "timer"),
-        (7, "timer with a token"),
+        (7, "second timer"),
     ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from(["post", "keep", "cancel"])), max_size=400))
-def test_cancelling_leaves_alone_what_was_posted(plan: list[tuple[int, str]]) -> None:
+@given(st.lists(st.integers(0, 50), max_size=400))
+def test_whatever_is_posted_runs_in_order_of_time(plan: list[int]) -> None:
     scheduler = Scheduler()
     ran: list[int] = []
-    tokens = []
-    for t_us, what in plan:
-        if what == "post":
-            scheduler.post(t_us, Phase.TIMER, "a", ran.append, t_us)
-        else:
-            token = scheduler.at(t_us, Phase.TIMER, "a", partial(ran.append, t_us))
-            tokens += [token] if what == "cancel" else []
-    for token in tokens:
-        assert scheduler.cancel(token)
-    kept = sorted(t_us for t_us, what in plan if what != "cancel")
-    assert (len(scheduler), scheduler.next_time()) == (len(kept), kept[0] if kept else None)
+    for t_us in plan:
+        scheduler.post(t_us, Phase.TIMER, "a", ran.append, t_us)
+    assert (len(scheduler), scheduler.next_time()) == (len(plan), min(plan, default=None))
     scheduler.run_until(50)
-    assert ran == kept
+    assert ran == sorted(plan)
 
 
 def test_nothing_can_be_scheduled_in_the_past_and_time_does_not_go_back() -> None:
     scheduler = Scheduler()
     scheduler.run_until(10)
-    with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
-        scheduler.at(9, Phase.TIMER, "a", nothing)
     with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
         scheduler.post(9, Phase.TIMER, "a", nothing)
     with pytest.raises(StateError, match="does not go back"):
@@ -146,7 +104,7 @@ def test_nothing_can_be_scheduled_in_the_past_and_time_does_not_go_back() -> Non
 
 def test_what_happens_in_virtual_time_cannot_let_time_pass() -> None:
     scheduler = Scheduler()
-    scheduler.at(1, Phase.TIMER, "a", lambda: scheduler.run_until(5))
+    scheduler.post(1, Phase.TIMER, "a", lambda: scheduler.run_until(5))
     with pytest.raises(StateError, match="passing already"):
         scheduler.run_until(3)
 
@@ -155,9 +113,9 @@ def test_an_instant_without_end_raises_and_names_who_is_busy() -> None:
     scheduler = Scheduler(instant_steps_max=1_000)
 
     def ping(me: str, other: str) -> None:
-        scheduler.at(scheduler.now, Phase.ARRIVAL, other, partial(ping, other, me))
+        scheduler.post(scheduler.now, Phase.ARRIVAL, other, partial(ping, other, me))
 
-    scheduler.at(3, Phase.ARRIVAL, "a", partial(ping, "a", "b"))
+    scheduler.post(3, Phase.ARRIVAL, "a", partial(ping, "a", "b"))
     with pytest.raises(RunawayError, match=r"1000 steps at 3 µs .*a \(arrival x \d+\), b \(arrival x \d+\)"):
         scheduler.run_until(10)
 
@@ -166,17 +124,15 @@ def test_the_step_limit_is_per_instant() -> None:
     scheduler = Scheduler(instant_steps_max=10)
     for t_us in range(100):
         for _ in range(10):
-            scheduler.at(t_us, Phase.TIMER, "a", nothing)
+            scheduler.post(t_us, Phase.TIMER, "a", nothing)
     scheduler.run_until(100)
     assert scheduler.now == 100
 
 
 def test_cleared_actions_never_run() -> None:
     scheduler = Scheduler()
-    token = scheduler.at(5, Phase.TIMER, "a", lambda: pytest.fail("it ran"))
     scheduler.post(6, Phase.TIMER, "a", pytest.fail, "it ran")
     scheduler.clear()
-    assert not scheduler.cancel(token)
     scheduler.run_until(10)
     assert len(scheduler) == 0
 

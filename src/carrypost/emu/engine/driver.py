@@ -17,7 +17,7 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
-from carrypost.emu.engine.scheduler import Phase, Scheduler, Token
+from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import StateError
 from carrypost.events import Event, Published
 from carrypost.gossip.wire.frames import Frame, Transmission
@@ -112,7 +112,6 @@ class EmulatedDriver(HostDriver):
         self._boots = 0
         self._timer = 0
         """Which of the timers that were posted is heeded."""
-        self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
         self._written_us = 0
         environment.radio.add(name, self._receive)
@@ -174,10 +173,6 @@ class EmulatedDriver(HostDriver):
         self.host.close()
         self._host = self._driven = None
         self.store.crash()
-        cancel = self._scheduler.cancel
-        for token in self._answers:
-            cancel(token)
-        self._answers.clear()
         self._late.clear()
         self._untold.clear()
         self._written_us = 0
@@ -270,21 +265,22 @@ class EmulatedDriver(HostDriver):
             self._answer(batch)
             return
         self._written_us = due
-        self._answers = [token for token in self._answers if token.pending]
-        self._answers.append(scheduler.at(due, Phase.DISK, self.name, lambda: self._answer(batch, drain=True)))
+        scheduler.post(due, Phase.DISK, self.name, self._answer_late, batch, self._host)
 
-    def _answer(self, batch: Batch, *, drain: bool = False) -> None:
+    def _answer_late(self, batch: Batch, host: Host) -> None:
+        """Answer a batch after the disk's delay, unless a crash or a full disk took it meanwhile."""
+        if self._host is host and batch.serial in self.store.unanswered:
+            self._answer(batch)
+            self.drain()
+
+    def _answer(self, batch: Batch) -> None:
         if self.disk.full and batch.puts:
             for serial in self.store.unanswered:  # A lost one takes all with it that are not answered, as on a node.
                 self.store.refuse(serial)
                 self._tell(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
-            for token in self._answers:
-                self._scheduler.cancel(token)
         else:
             self.store.commit(batch.serial)
             self._tell(lambda host, now: host.durable(batch.serial, now))
-        if drain:
-            self.drain()
 
     def _tell(self, answer: Callable[[Host, int], None]) -> None:
         if self.state is _SUSPENDED:

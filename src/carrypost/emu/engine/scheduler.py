@@ -11,16 +11,13 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from carrypost.errors import RunawayError, StateError
 
 INSTANT_STEPS_MAX = 1_000_000
 """Default for how many steps may run without time moving on."""
-_SWEEP_MIN = 64
-
-Action = Callable[[], None]
 
 
 class Phase(enum.IntEnum):
@@ -38,75 +35,37 @@ class Phase(enum.IntEnum):
     PUBLISH = 7
 
 
-class Token:
-    """Names one scheduled action, to cancel it by."""
-
-    __slots__ = ("_action",)
-
-    def __init__(self, action: Action) -> None:
-        self._action: Action | None = action
-
-    @property
-    def pending(self) -> bool:
-        """Whether the action is still to come."""
-        return self._action is not None
-
-    def take(self) -> Action | None:
-        """The action, once; None if it ran or was cancelled."""
-        action, self._action = self._action, None
-        return action
-
-
 class Scheduler:
     """A clock in microseconds and the actions that are due by it."""
 
-    __slots__ = ("_cancelled", "_queue", "_running", "_serial", "_steps", "_steps_max", "_tally", "_watched", "now")
+    __slots__ = ("_queue", "_running", "_serial", "_steps", "_steps_max", "_tally", "_watched", "now")
 
     def __init__(self, *, instant_steps_max: int = INSTANT_STEPS_MAX) -> None:
         self.now = 0
-        self._queue: list[tuple[int, Phase, str, int, Any, tuple[Any, ...]]] = []
+        self._queue: list[tuple[int, Phase, str, int, Callable[..., None], tuple[Any, ...]]] = []
         self._running = False
         self._serial = 0
-        self._cancelled = 0
         self._steps = 0
         self._steps_max = instant_steps_max
         self._watched = instant_steps_max - instant_steps_max // 10
         self._tally: Counter[tuple[str, str]] = Counter()
 
     def __len__(self) -> int:
-        return len(self._queue) - self._cancelled
+        return len(self._queue)
 
-    def at(self, t_us: int, phase: Phase, node: str, action: Action) -> Token:
-        """Run `action` at `t_us`, which may be the present instant but not the past."""
-        token = Token(action)
-        self.post(t_us, phase, node, token)
-        return token
+    def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None], *arguments: object) -> None:
+        """Call `action` with `arguments` at `t_us`, which may be the present instant but not the past.
 
-    def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None] | Token, *arguments: object) -> None:
-        """Like `at`, for what is never cancelled: nearly all that happens is the arrival of something."""
+        What is posted cannot be taken back: a caller that may change its mind has `action` find that out.
+        """
         if t_us < self.now:
             raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
         self._serial += 1
         heappush(self._queue, (t_us, phase, node, self._serial, action, arguments))
 
-    def cancel(self, token: Token) -> bool:
-        """Drop a scheduled action; false if it ran or was dropped before."""
-        if token.take() is None:
-            return False
-        self._cancelled += 1
-        if self._cancelled > _SWEEP_MIN and self._cancelled * 2 > len(self._queue):
-            self._queue[:] = [entry for entry in self._queue if _pending(entry[4])]
-            heapify(self._queue)
-            self._cancelled = 0
-        return True
-
     def next_time(self) -> int | None:
         """When the next action is due; None if there is none."""
-        queue = self._queue
-        while queue and not _pending(queue[0][4]):
-            heappop(queue)
-            self._cancelled -= 1
-        return queue[0][0] if queue else None
+        return self._queue[0][0] if self._queue else None
 
     def run_until(self, t_us: int) -> None:
         """Run everything that is due at or before `t_us`, which is the time afterwards.
@@ -122,22 +81,15 @@ class Scheduler:
             self._run(t_us)
         finally:
             self._running = False
-        self._move(t_us)
+        if t_us != self.now:
+            self._move(t_us)
 
     def _run(self, end_us: int) -> None:
         queue = self._queue
         while queue and queue[0][0] <= end_us:
             t_us, phase, node, _, action, arguments = heappop(queue)
-            if type(action) is Token:
-                action = action.take()
-                if action is None:
-                    self._cancelled -= 1
-                    continue
             if t_us != self.now:
-                self.now = t_us
-                self._steps = 0
-                if self._tally:
-                    self._tally.clear()
+                self._move(t_us)
             self._steps += 1
             if self._steps > self._watched:
                 self._watch(phase, node)
@@ -145,18 +97,12 @@ class Scheduler:
 
     def clear(self) -> None:
         """Forget everything that was to come."""
-        for entry in self._queue:
-            if type(entry[4]) is Token:
-                entry[4].take()
         self._queue.clear()
-        self._cancelled = 0
 
     def _move(self, t_us: int) -> None:
-        if t_us != self.now:
-            self.now = t_us
-            self._steps = 0
-            if self._tally:
-                self._tally.clear()
+        self.now, self._steps = t_us, 0
+        if self._tally:
+            self._tally.clear()
 
     def _watch(self, phase: Phase, node: str) -> None:
         """Close to the limit it is noted who is busy, so that the error can say so."""
@@ -164,8 +110,3 @@ class Scheduler:
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
             raise RunawayError(f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}")
-
-
-def _pending(action: object) -> bool:
-    """Whether it is still to come: only what has a token can be cancelled."""
-    return type(action) is not Token or action.pending
