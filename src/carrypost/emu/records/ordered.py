@@ -1,9 +1,10 @@
 """The metrics of CAUSAL §VI-A d, from the record of a run whose messages have an order.
 
-A *co-delivery* is a delivery in order; own messages count. What delays and ratios are is said in
-`carrypost.emu.records.causal`. A message that was received and neither delivered nor expired is left: because its node
-left, because the copy was dropped (for want of room, say), or because the run ended. Standard deviations are those of
-all values, not of a sample.
+A *co-delivery* is a delivery in order; own messages count. The transmission delay is from publication to reception, the
+co-delivery latency from reception to delivery, and the co-delivery delay both together; authors receive none of their
+own messages and have no delays. What a crash brought a second time is not counted. A message that was received and
+neither delivered nor expired is left: because its node left, because the copy was dropped (for want of room, say), or
+because the run ended. Standard deviations are those of all values, not of a sample.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 
 from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE
-from carrypost.emu.records import causal
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -78,12 +78,12 @@ class Ordered:
     @property
     def co_delivery_ratio(self) -> float | None:
         """Co-deliveries by what was broadcast or received; None: nothing was."""
-        return causal.co_delivery_ratio(self.broadcast, self.received, self.co_delivered, _divided)
+        return _divided(self.co_delivered, self.broadcast + self.received)
 
     @property
     def expiry_ratio(self) -> float | None:
         """Expiries by what was received; None: nothing was."""
-        return causal.expiry_ratio(self.received, self.expired, _divided)
+        return _divided(self.expired, self.received)
 
     def ratios(self) -> dict[str, float | None]:
         """The two ratios by name."""
@@ -130,10 +130,8 @@ def ordered(facts: Facts) -> Ordered | None:
     given = delivered[log.node[delivered] != log.source[delivered]]
     came = facts.before(received).find(facts.copy(given), given)
     given, came = given[came >= 0], came[came >= 0]
-    transmission_us = causal.transmission_delay(log.t_us[facts.publication(given)], log.t_us[came])
-    latency_us = causal.co_delivery_latency(log.t_us[came], log.t_us[given])
     delivered_here, expired_here = (np.isin(facts.copy(received), facts.copy(each)) for each in (given, expired))
-    left = received[causal.left(delivered_here, expired_here)]
+    left = received[~(delivered_here | expired_here)]
     ends = facts.before(log.rows(Kind.RECEIVE, Kind.DROP))
     dropped, there = facts.are(ends.last(facts.copy(left)), Kind.DROP), facts.there_at_end(left)
     barrier = np.array([int(log.details[code]) for code in log.detail[published].tolist() if code >= 0], np.int64)
@@ -146,11 +144,9 @@ def ordered(facts: Facts) -> Ordered | None:
         left_by_leaving=int(np.count_nonzero(~dropped & ~there)),
         left_at_end=int(np.count_nonzero(~dropped & there)),
         left_by_drop=int(np.count_nonzero(dropped)),
-        transmission_delay=_spread(
-            causal.transmission_delay(log.t_us[facts.publication(received)], log.t_us[received])
-        ),
-        co_delivery_latency=_spread(latency_us),
-        co_delivery_delay=_spread(causal.co_delivery_delay(transmission_us, latency_us)),
+        transmission_delay=_spread(log.t_us[received] - log.t_us[facts.publication(received)]),
+        co_delivery_latency=_spread(log.t_us[given] - log.t_us[came]),
+        co_delivery_delay=_spread(log.t_us[given] - log.t_us[facts.publication(given)]),
         barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
         registries=_registries(facts),
     )

@@ -1,6 +1,6 @@
 """The metrics of CAUSAL §VI-A d: what became of messages, and how long it took.
 
-What they are is said in `carrypost.emu.records.causal`: transmission delay (tdelay), co-delivery latency (ltcy) and
+They are those of `carrypost.emu.records.ordered`: transmission delay (tdelay), co-delivery latency (ltcy) and
 co-delivery delay. Messages without an order are counted too: they are delivered as they come.
 """
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Ints
-from carrypost.emu.records import causal
 from carrypost.lab.metrics.copies import NEVER, Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, cdf, counted, milliseconds, summed
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
@@ -37,7 +36,7 @@ def processing_part(of: Slice) -> Tally:
     received, delivered, expired = (
         each != NEVER for each in (copies.received_us, copies.delivered_us, copies.expired_us)
     )
-    of_copies = (received, delivered, expired, received & causal.left(delivered, expired))
+    of_copies = (received, delivered, expired, received & ~(delivered | expired))
     counts = (
         np.bincount(copies.publications.author, minlength=count),
         *(np.bincount(copies.node[each], minlength=count) for each in of_copies),
@@ -64,8 +63,8 @@ def _with_ratios(counts: Mapping[str, Ints]) -> Columns:
     bcast, rcvd, codlvd, expd, _ = counts.values()
     return {
         **counts,
-        "codlvratio": causal.co_delivery_ratio(bcast, rcvd, codlvd, ratio),
-        "expratio": causal.expiry_ratio(rcvd, expd, ratio),
+        "codlvratio": ratio(codlvd, bcast + rcvd),
+        "expratio": ratio(expd, rcvd),
     }
 
 

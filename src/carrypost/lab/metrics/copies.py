@@ -17,7 +17,6 @@ from functools import cached_property
 import numpy as np
 
 from carrypost.emu.arrays import Codes, Flags, Ints
-from carrypost.emu.records import causal
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY
 from carrypost.lab.metrics.rows import MISSING, Rows, microseconds, numbers
 from carrypost.record import AGAIN, REDELIVERED, Kind
@@ -161,10 +160,8 @@ class Copies:
         """The three delays: which copies have one, and how long it is of each; none at authors."""
         received = ~self.own & (self.received_us != NEVER)
         known, delivered = received & self.published, received & (self.delivered_us != NEVER)
-        tdelay = causal.transmission_delay(self.published_us, self.received_us)
-        ltcy = causal.co_delivery_latency(self.received_us, self.delivered_us)
-        both = causal.co_delivery_delay(tdelay, ltcy)
-        return {TDELAY: (known, tdelay), LTCY: (delivered, ltcy), CODLVDELAY: (known & delivered, both)}
+        tdelay, ltcy = self.received_us - self.published_us, self.delivered_us - self.received_us
+        return {TDELAY: (known, tdelay), LTCY: (delivered, ltcy), CODLVDELAY: (known & delivered, tdelay + ltcy)}
 
 
 def _counted(rows: Rows) -> Ints:
