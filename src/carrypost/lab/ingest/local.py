@@ -18,10 +18,11 @@ from carrypost.emu.traces.formats import FORMATS, Format, LineRule, Options
 from carrypost.emu.traces.formats.keys import column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.rules import Sum
 from carrypost.emu.traces.formats.tables import Positions
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
+from carrypost.lab.ingest.stages import checked, other_way, usable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.model.times import MICROSECONDS
 
@@ -96,7 +97,7 @@ def ingest(work: Work) -> Ingested:
     for file, (path, rule) in enumerate(zip(work.paths, work.rules, strict=True)):
         for number, data in sources.blocks(path, work.block_bytes):
             parsed = rule.parse(cut(data, number), file)
-            found.add(parsed)
+            found.join(parsed)
             parts.append(parsed.rows)
             done += len(data)
             work.told("reading", min(1.0, done / total))

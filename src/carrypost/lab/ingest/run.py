@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
 from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
+from carrypost.emu.traces.formats.rules import Sum
 from carrypost.emu.traces.formats.tables import node_of
 from carrypost.emu.traces.formats.words import UNITS, plain_name
 from carrypost.errors import LocalError
@@ -290,7 +291,7 @@ def _counts(work: Work, found: Ingested) -> dict[str, Any]:
         "lines": read.lines,
         "bad_lines": read.bad_lines,
         "passed_lines": read.passed,
-        "rows": read.rows + read.left_out,
+        "rows": read.made + read.left_out,
         "left_out_rows": read.left_out,
         "nodes": found.nodes,
         work.table.name: found.written,
@@ -298,7 +299,7 @@ def _counts(work: Work, found: Ingested) -> dict[str, Any]:
         "last_s": found.last_us / MICROSECONDS,
     }
     more = dict(found.counts)
-    if renamed := read.renamed:
+    if renamed := _renamed(read):
         more["renamed_nodes"] = len(renamed)
     if (lasting_us := more.pop("lasting_us", None)) is not None:
         counts["mean_s"] = round(lasting_us / max(1, found.written) / MICROSECONDS, 3)
@@ -310,7 +311,7 @@ def _said(work: Work, found: Ingested) -> list[str]:
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
         said += told_bad(found.found, work.names).splitlines()
-    said += [*_wide(found), *_renamed(found.found.renamed)]
+    said += [*_wide(found), *_called(_renamed(found.found))]
     counts = found.counts
     if count := counts.get("joined_rows"):
         said.append(f"rows that overlap another of their pair, and are one contact with it: {count:,}")
@@ -333,7 +334,12 @@ def _said(work: Work, found: Ingested) -> list[str]:
     return said
 
 
-def _renamed(names: list[str]) -> list[str]:
+def _renamed(found: Sum) -> list[str]:
+    """Return names that became others: nodes cannot have colons."""
+    return sorted(name for name in found.spelt if ":" in name)
+
+
+def _called(names: list[str]) -> list[str]:
     others = f", and {len(names) - 1:,} more likewise" if names[1:] else ""
     return [f"names of nodes have no colons: {name} is {plain_name(name)}{others}" for name in names[:1]]
 

@@ -19,6 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,12 +29,12 @@ from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.formats.orders import standing
 from carrypost.emu.traces.formats.places import PLACES
-from carrypost.emu.traces.formats.rules import ROWS, FileFault
+from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.local import Ingested, Work
-from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
+from carrypost.lab.ingest.stages import checked, other_way, usable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,11 +80,11 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         ]
         read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
-        found = reduce(Sum.join, map(Sum.of, notes), Sum())
+        found = reduce(Sum.join, (msgspec.json.decode(note, type=Sum) for note in notes), Sum())
         options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
 
         def assemble(options: Options) -> tuple[DataFrame, Ingested, list[FileFault]]:
-            assembled = keep(_assembled(read, found.rows, work.format, options))
+            assembled = keep(_assembled(read, found.made, work.format, options))
             notes = [json.loads(note) for note in _watched(spark, work, "assembling", lambda: _notes(assembled))]
             faults = [FileFault(*each) for note in notes for each in note["faults"]]
             return assembled, _gathered(found, options, notes), faults
@@ -169,9 +170,8 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
                 block = blocks[index]
                 data = sources.part(Path(block.path), block.start, block.end)
                 parsed = rules[block.file].parse(cut(data, numbers[index]), block.file)
-                total = Sum()
-                total.add(parsed)
-                yield from _batches(parsed.rows.select(used.names), schema, total.text())
+                note = msgspec.json.encode(Sum().join(parsed)).decode()
+                yield from _batches(parsed.rows.select(used.names), schema, note)
 
     return _range(spark, blocks, work.block_bytes).mapInArrow(parse, _ddl(schema))
 

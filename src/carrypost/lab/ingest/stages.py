@@ -1,82 +1,23 @@
 """What blocks say, added up; and what must hold of all of them together before anything is assembled.
 
-`Sum` is what is known of blocks besides their rows: counts, the first bad lines, bounds, how places spread, and the
-order of time from one block to the next. Adding is the same in whatever order blocks were read.
+What is known of blocks besides their rows (`Sum`) is counts, the first bad lines, bounds, how places spread, and the
+order of time from one block to the next.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import msgspec
-
-from carrypost.emu.traces.formats import Format, Options, Parsed
+from carrypost.emu.traces.formats import Format, Options
 from carrypost.emu.traces.formats.events import back
-from carrypost.emu.traces.formats.rules import BAD_SHOWN, Bad, FileFault, first, where
+from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, where
 from carrypost.emu.traces.formats.tables import Positions, median
 from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
 
 BAD_SHARE_MAX = 0.01
-
-
-class Sum(msgspec.Struct):
-    """Blocks, added up."""
-
-    lines: int = 0
-    passed: int = 0
-    left_out: int = 0
-    rows: int = 0
-    bad_lines: int = 0
-    bad: list[Bad] = []
-    faults: list[FileFault] = []
-    least: dict[str, float] = {}
-    most: dict[str, float] = {}
-    spread: dict[str, dict[int, int]] = {}
-    orders: list[tuple[int, int, int, int]] = []
-    spelt: dict[str, int] = {}
-
-    def add(self, parsed: Parsed) -> None:
-        """Add one more block."""
-        faults = [parsed.fault] if parsed.fault is not None else []
-        orders = [parsed.order] if parsed.order is not None else []
-        self.join(
-            Sum(
-                parsed.lines, parsed.passed, parsed.left_out, parsed.rows.num_rows, parsed.bad_lines, list(parsed.bad),
-                faults, parsed.least, parsed.most, parsed.spread, orders, parsed.spelt,
-            )
-        )  # fmt: skip
-
-    def join(self, other: Sum) -> Sum:
-        """Add the blocks of another sum; returns this one."""
-        for name in ("lines", "passed", "left_out", "rows", "bad_lines"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
-        self.faults += other.faults
-        self.orders += other.orders
-        self.spelt |= {name: min(line, self.spelt.get(name, line)) for name, line in other.spelt.items()}
-        self.least |= {key: min(value, self.least.get(key, value)) for key, value in other.least.items()}
-        self.most |= {key: max(value, self.most.get(key, value)) for key, value in other.most.items()}
-        for axis, counts in other.spread.items():
-            self.spread[axis] = Counter(counts) + Counter(self.spread.get(axis))
-        return self
-
-    @property
-    def renamed(self) -> list[str]:
-        """Names that became others: nodes cannot have colons."""
-        return sorted(name for name in self.spelt if ":" in name)
-
-    def text(self) -> str:
-        """For the way from an executor."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def of(cls, text: str) -> Sum:
-        """Back again."""
-        return msgspec.json.decode(text, type=cls)
 
 
 def checked(
@@ -88,7 +29,7 @@ def checked(
             f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), more "
             f"than 1 %; if the rest is what you want: --lenient\n{told_bad(found, names)}"
         )
-    if not found.rows:
+    if not found.made:
         raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:

@@ -97,8 +97,8 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
     wrong += [(bad.at, bad.why) for bad in parsed.bad]
     for line, why in sorted(wrong)[:1]:
         raise LocalError(f"{name}, line {line}: {why}")
-    if parsed.fault is not None and not (format_.log and options.unsorted):
-        raise parsed.fault.told([name])
+    if (fault := first(parsed.faults)) is not None and not (format_.log and options.unsorted):
+        raise fault.told([name])
     return rule, parsed
 
 

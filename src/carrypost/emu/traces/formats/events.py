@@ -64,10 +64,10 @@ class OneConnections:
         good = np.flatnonzero(~cells.wrong)
         if len(good):
             number, t_us = cells.lines.number[good] + at(file, 0), t_us[good]
-            made.order = (int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))
+            made.orders = [(int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))]
             made.most = {"t_us": float(t_us.max())}
             for index in np.flatnonzero(t_us[1:] < t_us[:-1])[:1]:
-                made.fault = back(int(number[index + 1]), int(t_us[index]), int(t_us[index + 1]))
+                made.faults = [back(int(number[index + 1]), int(t_us[index]), int(t_us[index + 1]))]
         return made
 
     def _named(self, names: pa.Array) -> pa.Array:
@@ -126,7 +126,7 @@ class Walkers(Headless):
         for index in np.flatnonzero(~cells.wrong & sent & (until_us < t_us))[:1]:
             arrival, start = brief(int(until_us[index])), brief(int(t_us[index]))
             message = f"node {node[int(index)]} arrives at {arrival} s, before it starts at {start} s"
-            made.fault = FileFault(at(file, int(lines.number[index])), message)
+            made.faults = [FileFault(at(file, int(lines.number[index])), message)]
         return made
 
 
@@ -210,7 +210,7 @@ class ContactPlan(Headless):
         for called, those in (("absolute", good & absolute), ("relative", good & ~absolute)):
             if those.any():
                 made.least[called] = float(at(file, int(cells.lines.number[those][0])))
-        made.fault = ends_first(cells, start_us, until_us, file, but=loops)
+        made.faults = ends_first(cells, start_us, until_us, file, but=loops)
         return made
 
 

@@ -9,10 +9,12 @@ A line is known by `at`: the number of its file among those read together, and i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,28 +124,49 @@ class Options:
         return Clock(self.time_unit, self.date, dates=True, optional=not self.metres)
 
 
-@dataclass(slots=True, kw_only=True)
-class Parsed:
-    """What a block of lines says."""
+class Sum(msgspec.Struct):
+    """What is known of lines besides their rows. Blocks add up to the same, in whatever order they were read."""
 
-    rows: pa.Table
     lines: int = 0
     passed: int = 0
     """Of these, such that say nothing of concern."""
     left_out: int = 0
     """Rows that an option leaves out."""
+    made: int = 0
+    """Rows."""
     bad_lines: int = 0
-    bad: list[Bad] = field(default_factory=list)
-    fault: FileFault | None = None
-    """The first."""
-    least: dict[str, float] = field(default_factory=dict)
-    most: dict[str, float] = field(default_factory=dict)
-    spread: dict[str, dict[int, int]] = field(default_factory=dict)
+    bad: list[Bad] = []
+    """The first of these."""
+    faults: list[FileFault] = []
+    """The first of each block."""
+    least: dict[str, float] = {}
+    most: dict[str, float] = {}
+    spread: dict[str, dict[int, int]] = {}
     """Of places in degrees: how many are around each hundredth of a degree, by axis."""
-    order: tuple[int, int, int, int] | None = None
-    """Of event logs: line and time of the first row and of the last."""
-    spelt: dict[str, int] = field(default_factory=dict)
+    orders: list[tuple[int, int, int, int]] = []
+    """Of blocks of event logs: line and time of the first row and of the last."""
+    spelt: dict[str, int] = {}
     """Names with colons or hyphens as lines have them, and the first line of each: two may have become one."""
+
+    def join(self, other: Sum) -> Sum:
+        """Add other lines; returns this sum."""
+        for name in ("lines", "passed", "left_out", "made", "bad_lines"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
+        self.faults += other.faults
+        self.orders += other.orders
+        self.spelt |= {name: min(line, self.spelt.get(name, line)) for name, line in other.spelt.items()}
+        self.least |= {key: min(value, self.least.get(key, value)) for key, value in other.least.items()}
+        self.most |= {key: max(value, self.most.get(key, value)) for key, value in other.most.items()}
+        for axis, counts in other.spread.items():
+            self.spread[axis] = Counter(counts) + Counter(self.spread.get(axis))
+        return self
+
+
+class Parsed(Sum, kw_only=True):
+    """What a block of lines says."""
+
+    rows: pa.Table
 
 
 class LineRule(Protocol):
@@ -183,8 +206,10 @@ def parsed(
     lines, wrong = checks.lines, checks.wrong
     found = np.flatnonzero(wrong)
     count = len((every or lines).number)
+    rows = _rows(lines, wrong if without is None else wrong | without, file, columns)
     return Parsed(
-        rows=_rows(lines, wrong if without is None else wrong | without, file, columns),
+        rows=rows,
+        made=rows.num_rows,
         lines=count,
         passed=count - len(lines.number),
         bad_lines=len(found),
@@ -211,13 +236,13 @@ def _spelt(checks: Checks, file: int) -> dict[str, int]:
 
 def ends_first(
     checks: Checks, start_us: Ints, until_us: Ints, file: int, *, but: Flags | bool = False
-) -> FileFault | None:
+) -> list[FileFault]:
     """The first contact that ends before it starts, `but` these."""
     for index in np.flatnonzero(~(checks.wrong | but) & (until_us < start_us))[:1]:
         until, start = (brief(int(each[index])) for each in (until_us, start_us))
         message = f"the contact ends at {until} s, before it starts at {start} s"
-        return FileFault(at(file, int(checks.lines.number[index])), message)
-    return None
+        return [FileFault(at(file, int(checks.lines.number[index])), message)]
+    return []
 
 
 def shortened(text: str, most: int = _TEXT_SHOWN) -> str:

@@ -200,13 +200,13 @@ class Sightings(_TableRule):
         cells, index = self._cells(lines), self.header.positions
         a, b, _ = pairs(*(cells.name(index[each], each) for each in "ij"))
         start_us, until_us = self._times(cells)
-        fault = None
+        faults = []
         if self.kind == "imote":
-            fault = ends_first(cells, start_us, until_us, file)
+            faults = ends_first(cells, start_us, until_us, file)
             until_us = until_us + self.interval_us
         far = None if self.distance_m is None else numbers(cells.text(index["distance"])) > self.distance_m
         made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us}, without=far)
-        made.fault, made.left_out = fault, made.lines - made.bad_lines - made.rows.num_rows
+        made.faults, made.left_out = faults, made.lines - made.bad_lines - made.made
         return made
 
     def _times(self, cells: Cells) -> tuple[Ints, Ints]:
@@ -248,5 +248,5 @@ class ContactIntervals(_TableRule):
         start_us, until_us = (cells.times(index[each], each, clock=self.clock) for each in ("start", "end"))
         cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
         made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
-        made.fault = ends_first(cells, start_us, until_us, file)
+        made.faults = ends_first(cells, start_us, until_us, file)
         return made
