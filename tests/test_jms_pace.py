@@ -65,7 +65,7 @@ def test_what_somebody_waits_for_is_drained_in_the_next_turn_with_all_that_came_
     async def scene() -> None:
         drive = CountingDrive()
         for durability in (Durability.NORMAL, Durability.FULL, Durability.NORMAL):
-            drive.provider.perform((DRAFT,), (), durability)
+            drive.provider.perform(0, (DRAFT,), (), durability)
         assert drive.drains == 0
         await turns(1)
         assert drive.drains == 1
@@ -78,7 +78,7 @@ def test_what_nobody_waits_for_is_drained_after_a_turn_that_brings_no_more() -> 
         drive = CountingDrive()
         done = []
         for _ in range(20):
-            done.append(drive.provider.perform((DRAFT,), (), Durability.NORMAL).done)
+            done.append(drive.provider.perform(0, (DRAFT,), (), Durability.NORMAL).done)
             await turns(1)
         assert drive.drains == 0
         await turns(2)
@@ -94,7 +94,7 @@ def test_what_nobody_waits_for_waits_two_milliseconds_at_most() -> None:
         loop.time = lambda: now_s  # type: ignore[method-assign]  # each turn takes half a millisecond
         drive = CountingDrive()
         for _ in range(50):
-            drive.provider.perform((DRAFT,), (), Durability.NORMAL)
+            drive.provider.perform(0, (DRAFT,), (), Durability.NORMAL)
             await turns(1)
             now_s += 0.0005
         assert 50 / 6 <= drive.drains <= 50 / 4
@@ -106,7 +106,7 @@ def test_what_is_wrong_with_a_command_is_told_as_an_error_of_jms_and_leaves_noth
     async def scene() -> None:
         drive = CountingDrive()
         with pytest.raises(JMSException, match="priority"):
-            drive.provider.perform((Draft("topic/news", b"", priority=10),), (), Durability.FULL)
+            drive.provider.perform(0, (Draft("topic/news", b"", priority=10),), (), Durability.FULL)
         drive.provider.end("the node has ended")
         await turns(3)
         assert drive.drains == 0

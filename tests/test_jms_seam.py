@@ -264,9 +264,11 @@ def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., 
 class LateProvider(EncodedProvider):
     """The node's answers take a second; what it tells by itself overtakes them."""
 
-    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+    def perform(
+        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+    ) -> Performed:
         loop = asyncio.get_running_loop()
-        performed = super().perform(sends, acks, durability)
+        performed = super().perform(session, sends, acks, durability)
         late = Performed(loop.create_future(), loop.create_future())
         for inner, outer in ((performed.sent, late.sent), (performed.done, late.done)):
             inner.add_done_callback(partial(self._pass_on, outer))
@@ -282,7 +284,7 @@ def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
 ) -> None:
     class LateNetwork(testing.Network):
         def provider(self, node: str) -> Provider:
-            return LateProvider(super().provider(node)) if node == "a" else super().provider(node)
+            return LateProvider.of(super().provider(node)) if node == "a" else super().provider(node)
 
     monkeypatch.setattr(testing, "Network", LateNetwork)
 
@@ -310,7 +312,7 @@ def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
 def test_a_commit_whose_tasks_are_all_cancelled_is_not_under_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     class LateNetwork(testing.Network):
         def provider(self, node: str) -> Provider:
-            return LateProvider(super().provider(node))
+            return LateProvider.of(super().provider(node))
 
     monkeypatch.setattr(testing, "Network", LateNetwork)
 

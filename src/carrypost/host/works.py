@@ -122,11 +122,11 @@ class Works:
         self._draft_bytes.pop(session, None)
         self._drafts = {number: each for number, each in self._drafts.items() if each.session != session}
 
-    def _drafted(self, send: Draft | int) -> Drafted:
+    def _drafted(self, send: Draft | int, session: int) -> Drafted:
         if not isinstance(send, int):
             return Drafted(0, send, self.publisher.pack(send), None)
         found = self._drafts.get(send)
-        if found is None:
+        if found is None or (session and found.session != session):
             raise IllegalStateException(f"there is no draft {send}: it was sent, or its session rolled back or closed")
         return found
 
@@ -134,7 +134,7 @@ class Works:
 
     def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
         """Carry out a work; returns what its messages were sent with, less those that died as drafts."""
-        sends = [self._drafted(send) for send in work.sends]
+        sends = [self._drafted(send, work.session) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]
         if drafts and len(set(drafts)) < len(drafts):
             raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")

@@ -140,11 +140,11 @@ class Connection:
         for session in list(self._sessions.values()):
             await session.listening.idle()
 
-    def take(self, handed: Handed) -> None:
+    def take(self, handed: Handed, body: bytes | None = None) -> None:
         """Pass a message on to its consumer."""
         intake = self._intakes.get(handed.consumer)
         if intake is not None:
-            intake.hand(handed)
+            intake.hand(handed, body)
 
     def gave_up(self, event: GivenUp) -> None:
         """Report a message for one of the consumers that was handed over too often."""
@@ -158,7 +158,7 @@ class Connection:
             session.browsed(part)
 
     def receipt(self, receipt: Receipt) -> None:
-        """Note how far a message has come, which may be one of its own."""
+        """Note how far a message has come that one of the sessions sent, or asked for."""
         for session in self._sessions.values():
             session.sends.take(receipt)
 

@@ -1,9 +1,9 @@
 """`Intake`: messages that one consumer was handed and its program has not taken; `Inbox`: the intakes of one session.
 
-The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). Only descriptors wait
-here: a body is read from the store when the program takes the message. A consumer that does not read costs ids, not
-bodies, and slows nobody. Without prefetch the node is asked for one message when the program wants one, so that the
-rest of a queue goes to whoever is ready for it.
+The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). A node in this process
+hands over descriptors alone, and a body is read from the store when the program takes the message. Over a socket short
+bodies come along. A consumer that does not read slows nobody. Without prefetch the node is asked for one message when
+the program wants one, so that the rest of a queue goes to whoever is ready for it.
 
 Programs have a `Consumer`, which holds its intake. The connection hands messages to intakes, and the task that calls
 the listeners of a session takes from them.
@@ -45,6 +45,8 @@ class Intake:
         """The number of the consumer at the node."""
         self.wanted = wanted
         self.waiting: deque[Handed] = deque()
+        self._bodies: dict[int, bytes] = {}
+        """Those that came with messages that wait, by number."""
         self.listener: Listener | None = None
         self.receiving = False
         """True if a task waits in `receive`."""
@@ -164,11 +166,13 @@ class Intake:
 
     async def read(self, handed: Handed) -> Message | None:
         """Read the message that was handed over; None if it is gone, or dead by now, or its lease is over."""
-        now_us = self._provider.now_us()
+        now_us, body = self._provider.now_us(), self._bodies.pop(handed.number, None)
         if 0 < handed.lease_us <= now_us:
             await self._provider.recover(self._inbox.works.session, (), (handed.number,))
             return None
-        payload = await self._provider.payload(handed.descriptor) if handed.descriptor.alive(now_us) else None
+        if not handed.descriptor.alive(now_us):
+            return None
+        payload = await self._provider.payload(handed.descriptor) if body is None else body
         return None if payload is None else from_handed(handed, payload, now_us, self._inbox.acknowledger)
 
     def is_next(self, handed: Handed) -> bool:
@@ -177,9 +181,11 @@ class Intake:
 
     # --- what is handed over -------------------------------------------------------------------------------
 
-    def hand(self, handed: Handed) -> None:
-        """Keep one more message, and wake whoever waits for it."""
+    def hand(self, handed: Handed, body: bytes | None) -> None:
+        """Keep one more message, with its body if that came along, and wake whoever waits for it."""
         self.waiting.append(handed)
+        if body is not None:
+            self._bodies[handed.number] = body
         self._fetching = False
         if handed.alone:
             self._inbox.came_alone()
@@ -216,6 +222,7 @@ class Intake:
         As much may be handed over instead, but only after that: else what comes later would be handed over first.
         """
         taken, self.waiting = self.waiting, deque()
+        self._bodies.clear()
         for handed in taken:
             asyncio.get_running_loop().call_soon(self._replenish, handed)
         return [each.number for each in taken]
@@ -223,7 +230,9 @@ class Intake:
     def drop_through(self, number: int) -> None:
         """Drop what waits under numbers up to this one, which comes again; as much more may be handed over."""
         while self.waiting and self.waiting[0].number <= number:
-            self._replenish(self.waiting.popleft())
+            dropped = self.waiting.popleft()
+            self._bodies.pop(dropped.number, None)
+            self._replenish(dropped)
 
     def _replenish(self, handed: Handed) -> None:
         if not self._prefetch:
@@ -250,6 +259,7 @@ class Intake:
         """Close the intake: a pending `receive` returns."""
         self.closed = self.closed or reason
         self.waiting.clear()
+        self._bodies.clear()
         self.wake()
 
 

@@ -37,6 +37,8 @@ from carrypost.mom.programs import MessagingCommands
 T = TypeVar("T")
 _PATIENCE_S = 0.002
 _FULL = Durability.FULL
+_FOLLOWED_MAX = 131_072
+"""Messages whose receipts are awaited. That is twice what messaging itself follows; the rest wait for a carrier."""
 
 
 class Drive(Protocol):
@@ -79,6 +81,8 @@ class LocalProvider(Provider):
         """Their sessions."""
         self._browsings: dict[int, int] = {}
         """Their sessions, while there is more to be told."""
+        self._followers: dict[MessageId, tuple[int, ...]] = {}
+        """The connections that get the receipts of a message, until the last one; the oldest message first."""
         self._unanswered: dict[int, asyncio.Future[None]] = {}
         self._awaited: dict[asyncio.Future[None], str] = {}
         """Names that somebody waits for."""
@@ -140,8 +144,19 @@ class LocalProvider(Provider):
             self._programs[self._sessions[session]].gave_up(event)
 
     def _tell_receipt(self, receipt: Receipt) -> None:
-        for program in list(self._programs.values()):
-            program.receipt(receipt)
+        for connection in self._followers.get(receipt.message, ()):
+            if (program := self._programs.get(connection)) is not None:
+                program.receipt(receipt)
+        if receipt.last:
+            self._followers.pop(receipt.message, None)
+
+    def _follow(self, session: int, message: MessageId) -> None:
+        connection, known = self._sessions.get(session), self._followers.get(message, ())
+        if connection is None or connection in known:
+            return
+        self._followers[message] = (*(each for each in known if each in self._programs), connection)
+        if len(self._followers) > _FOLLOWED_MAX:
+            del self._followers[next(iter(self._followers))]
 
     def _tell_lost(self, lost: ClaimLost) -> None:
         for connection, client in self._clients.items():
@@ -174,6 +189,7 @@ class LocalProvider(Provider):
         self._sessions.clear()
         self._consumers.clear()
         self._browsings.clear()
+        self._followers.clear()
         for program in programs:
             program.node_ended(reason)
 
@@ -322,10 +338,13 @@ class LocalProvider(Provider):
         """Wait while too much waits for the disk."""
         return self._drive.room()
 
-    async def followed(self, message: MessageId) -> Followed | None:
+    async def followed(self, session: int, message: MessageId) -> Followed | None:
         """A message of this node that is followed."""
         with self._command():
-            return self._messaging.followed(message, self.now_us())
+            found = self._messaging.followed(message, self.now_us())
+        if found is not None:
+            self._follow(session, message)
+        return found
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""
@@ -337,11 +356,15 @@ class LocalProvider(Provider):
         with self._command():
             return self._messaging.rollback(session, self.now_us(), unread=unread)
 
-    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+    def perform(
+        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+    ) -> Performed:
         """Carry out a work."""
         number = self._next()
         with self._command(patient=durability is not _FULL):
-            made = self._host().perform(Work(number, sends, acks, durability), self.now_us())
+            made = self._host().perform(Work(number, sends, acks, durability, session), self.now_us())
+        for descriptor in made:
+            self._follow(session, descriptor.id)
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
         sent.set_result(made)
         return Performed(sent, self._answer(number))

@@ -27,8 +27,8 @@ from carrypost.mom.names.namespace import Bind, Binding
 class Program(Protocol):
     """Who is connected."""
 
-    def take(self, handed: Handed) -> None:
-        """A message for one of its consumers, within that one's credit."""
+    def take(self, handed: Handed, body: bytes | None = None) -> None:
+        """Take a message for one of its consumers, within that one's credit; without a `body`, `payload` has it."""
 
     def gave_up(self, event: GivenUp) -> None:
         """A message for one of its consumers was handed over too often, and is a dead letter."""
@@ -37,7 +37,7 @@ class Program(Protocol):
         """A part of what waits in a queue that it browses."""
 
     def receipt(self, receipt: Receipt) -> None:
-        """How far a message has come that some program of the node sent: each knows its own."""
+        """Note how far a message has come that this connection sent, or asked for by `followed`."""
 
     def lost(self, lost: ClaimLost) -> None:
         """Report that a durable subscription of its client id will not get a message."""
@@ -150,8 +150,8 @@ class Provider(Protocol):
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
 
-    async def followed(self, message: MessageId) -> Followed | None:
-        """A message of this node that is followed, None if it is not; how far it has come is told to all programs."""
+    async def followed(self, session: int, message: MessageId) -> Followed | None:
+        """A message of this node that is followed, None if it is not; its receipts go to this connection, too."""
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""
@@ -159,8 +159,13 @@ class Provider(Protocol):
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
-    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
-        """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""
+    def perform(
+        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+    ) -> Performed:
+        """Begin a work of a session, whose connection gets the receipts of what it sends.
+
+        Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
+        """
 
     # --- names ---------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ looks or not: `Context.sent` finds it again, in another context or another life 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
@@ -25,6 +26,7 @@ from carrypost.mom.commands import Followed
 
 _DRAFTED, _STORED, _DELIVERED = SendState.DRAFTED, SendState.STORED, SendState.DELIVERED
 _ENDS = frozenset({SendState.EXPIRED, SendState.FAILED})
+_EARLY_MAX = 1_024
 _NON_PERSISTENT = "nothing is heard of what is NON_PERSISTENT: send it PERSISTENT"
 _UNASKED = "nothing is heard of this message, as it goes to a topic: ask for that by send(…, request_receipt=True)"
 
@@ -201,6 +203,21 @@ class Sends:
     def __init__(self, node: NodeId) -> None:
         self._node = node
         self._sends: WeakValueDictionary[MessageId, Sent] = WeakValueDictionary()
+        self._expected = 0
+        """Works whose messages have no ids here yet."""
+        self._early: dict[MessageId, Receipt] = {}
+        """Receipts meanwhile of messages that are not known here, the oldest first."""
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Keep what is heard of unknown messages while the block lasts, in which the id of a message becomes known."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            if not self._expected:
+                self._early.clear()
 
     def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
         """Return the `Sent` of a message that was sent, or waits for a commit."""
@@ -216,6 +233,8 @@ class Sends:
         """Tell a `Sent` what is heard of its message; None: there is none yet."""
         if descriptor is not None:
             self._sends[descriptor.id] = sent
+            if (early := self._early.pop(descriptor.id, None)) is not None:
+                self.take(early)
 
     def committed(self, sent: Sent, descriptor: Descriptor | None) -> None:
         """Note that the transaction of a message is on disk; without a descriptor the message expired before."""
@@ -244,6 +263,10 @@ class Sends:
         sent = self._sends.get(receipt.message)
         if sent is not None:
             sent._rise(receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last)
+        elif self._expected:
+            self._early[receipt.message] = receipt
+            if len(self._early) > _EARLY_MAX:
+                del self._early[next(iter(self._early))]
 
     def end(self, reason: str) -> None:
         """Hear of nothing more, as the session is over."""

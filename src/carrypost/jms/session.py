@@ -102,9 +102,13 @@ class Session:
             return await self.transaction.send(draft, made, destination, listener)
         persistent = draft.persistent
         performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
-        at_once = performed.sent.done()
-        (descriptor,) = await works.sent(performed)
-        sent = self.sends.made(draft, descriptor, SendState.STORED)
+        if performed.sent.done():
+            (descriptor,) = performed.sent.result()
+            sent = self.sends.made(draft, descriptor, SendState.STORED)
+        else:
+            with self.sends.expecting():
+                (descriptor,) = await works.sent(performed)
+                sent = self.sends.made(draft, descriptor, SendState.STORED)
         if listener is not None:
             self.completions.follow(performed.done, made, listener)
         elif persistent:
@@ -114,8 +118,6 @@ class Session:
         if (listener is not None or not persistent) and self._has_sent_enough():
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
         stamp(made, descriptor, destination)
-        if not at_once and sent.is_heard_of:
-            await works.provider.followed(descriptor.id)  # It may have been told of before its id was known here.
         return sent
 
     def _signed(self, said: Sending) -> Sending:
@@ -159,7 +161,7 @@ class Session:
         """
         await self.works.ready()
         message = visible.message_named(named(message_id, "a message id"))
-        found = None if message is None else await self.works.provider.followed(message)
+        found = None if message is None else await self.works.provider.followed(self.number, message)
         sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(

@@ -90,15 +90,13 @@ class Transaction:
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
         """Wait for what its messages were sent with, then for the disk: in a task of its own."""
         try:
-            await asyncio.wait([performed.sent])
-            made = self._begun(drafts, performed.sent)
+            with self._sends.expecting():
+                await asyncio.wait([performed.sent])
+                made = self._begun(drafts, performed.sent)
         except BaseException:
             self._acknowledging.committing = False
             raise
         await self._end(made, performed.done)
-        for each, descriptor in made:
-            if each.sent.is_heard_of and descriptor is not None:
-                await self._works.provider.followed(descriptor.id)
 
     def _begun(
         self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]

@@ -52,7 +52,7 @@ class SessionWorks:
         """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
         self.check()
         acks = (Ack(self.session, tuple(acknowledged)),) if acknowledged else ()
-        performed = self.provider.perform(sends, acks, durability)
+        performed = self.provider.perform(self.session, sends, acks, durability)
         self._follow(performed.done)
         return performed
 

@@ -13,7 +13,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry
 
 
-class Subscribe(msgspec.Struct, frozen=True):
+class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     """What a consumer of topics asks for."""
 
     entry: Entry
@@ -54,7 +54,7 @@ class Declare(msgspec.Struct, frozen=True):
     """The nodes that may receive from it, and look into it, beside this one; None: anyone."""
 
 
-class Receive(msgspec.Struct, frozen=True):
+class Receive(msgspec.Struct, frozen=True, tag="receive"):
     """What a consumer of a queue asks for."""
 
     destination: str
@@ -106,3 +106,5 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """Messages, or the numbers of drafts that the host has."""
     acks: tuple[Ack, ...] = ()
     durability: Durability = Durability.NORMAL
+    session: int = 0
+    """The session whose drafts may be sent; 0: those of any."""

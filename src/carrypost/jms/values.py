@@ -1,0 +1,176 @@
+"""Values that go between a program and its node, as bytes and back: calls, answers, news and errors.
+
+Calls are the methods of `Provider`, and news those of `Program`; how their arguments are encoded is read from the
+annotations, so a new method needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding
+and encoding it anew would lose what a later version says in it. All that decoding raises is a `LocalError`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from carrypost import errors
+from carrypost.errors import JMSException, LocalError
+from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.model import descriptor as descriptors
+from carrypost.model.descriptor import Descriptor
+
+_HERE = frozenset({"now_us", "room"})
+"""Methods of a provider that are no calls: a program knows the time, and waits while the node says that it is busy."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Form(NamedTuple):
+    """How the values of one type travel: as values of another type, made by `pack`. None: as they are."""
+
+    kind: Any
+    pack: Callable[[Any], Any] | None = None
+    unpack: Callable[[Any], Any] | None = None
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401 - any value
+    return value
+
+
+def _form(kind: Any) -> _Form:  # noqa: ANN401 - any type
+    """Return how values of this type travel: those without a descriptor in them as they are."""
+    origin, inner = get_origin(kind), get_args(kind)
+    made = _Form(kind)
+    if kind is Descriptor:
+        made = _Form(bytes, lambda value: value.wire, descriptors.decode)
+    elif kind is Performed:
+        made = _form(get_args(get_type_hints(Performed)["sent"])[0])
+    elif origin is Collection:
+        made = _Form(GenericAlias(list, inner), list)
+    elif origin in {Union, UnionType} and len(inner) == 2 and NoneType in inner:  # noqa: PLR2004 - it, or None
+        of, pack, unpack = _form(inner[0])
+        made = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))
+    elif origin is tuple and Ellipsis in inner:
+        of, pack, unpack = _form(inner[0])
+        made = _Form(GenericAlias(tuple, (of, ...)), pack and _each(pack), unpack and _each(unpack))
+    elif origin is tuple:
+        made = _fields([_form(each) for each in inner], tuple, _same)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints, names = get_type_hints(kind, include_extras=True), kind.__struct_fields__
+        read = attrgetter(*names) if len(names) > 1 else _same
+        made = _fields([_form(hints[name]) for name in names], lambda parts: kind(*parts), read)
+    return made if made.pack is not None else _Form(kind)
+
+
+def _unless_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else change(value)
+
+
+def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple([change(each) for each in values])
+
+
+def _fields(forms: list[_Form], make: Callable[[list[Any]], Any], read: Callable[[Any], Any]) -> _Form:
+    """Return the form of what has a fixed number of parts, if one of them travels in another form."""
+    kinds = GenericAlias(tuple, tuple(each.kind for each in forms))
+    if all(each.pack is None for each in forms):
+        return _Form(kinds)
+    packs, unpacks = [each.pack or _same for each in forms], [each.unpack or _same for each in forms]
+    return _Form(
+        kinds,
+        lambda value: [pack(part) for pack, part in zip(packs, read(value), strict=True)],
+        lambda parts: make([unpack(part) for unpack, part in zip(unpacks, parts, strict=True)]),
+    )
+
+
+def _codec(form: _Form) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
+    """Return what encodes values of a form, and what decodes them."""
+    decode, pack, unpack = msgspec.msgpack.Decoder(form.kind).decode, form.pack, form.unpack
+
+    def decoded(data: bytes) -> Any:  # noqa: ANN401 - a value of the type
+        try:
+            value = decode(data)
+            return value if unpack is None else unpack(value)
+        except (msgspec.MsgspecError, RecursionError, errors.RemoteError) as error:
+            raise LocalError(f"not understood: {error}") from None
+
+    return _encode if pack is None else lambda value: _encode(pack(value)), decoded
+
+
+class Call:
+    """One method of a provider or a program, as it goes over a line."""
+
+    def __init__(self, name: str, method: Callable[..., Any]) -> None:
+        hints = get_type_hints(method, include_extras=True)
+        value = hints.pop("return")
+        self.name = name
+        self.answered = inspect.iscoroutinefunction(method) or value is Performed
+        """True if the caller waits for a value."""
+        self.parameters = tuple(each for each in hints if hints[each] is not Program)
+        self.encode, self.decode = _codec(_fields([_form(hints[each]) for each in self.parameters], tuple, _same))
+        """Its arguments as bytes, and back."""
+        self.encode_value, self.decode_value = _codec(_form(value))
+        """What it returns, likewise; of `perform`, what its messages were sent with."""
+
+
+def _methods(of: type) -> Mapping[str, Call]:
+    functions = {name: each for name, each in vars(of).items() if inspect.isfunction(each) and name[0] != "_"}
+    return {name: Call(name, each) for name, each in functions.items() if name not in _HERE}
+
+
+CALLS = _methods(Provider)
+"""What a program asks its node."""
+NEWS = _methods(Program)
+"""What a node tells a program."""
+
+encode_place, decode_place = _codec(_form(Place))
+
+
+class Asking(Provider):
+    """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `tell`."""
+
+    async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
+        """Make a call, and wait for its value."""
+        raise NotImplementedError
+
+    def tell(self, call: Call, *args: object) -> None:
+        """Make a call that has no answer."""
+        raise NotImplementedError
+
+
+def _asked(call: Call) -> Callable[..., Any]:
+    def asked(self: Asking, *args: object, **named: object) -> Any:  # noqa: ANN401 - a coroutine, or None
+        rest = [named[each] for each in call.parameters[len(args) :]]
+        return (self.ask if call.answered else self.tell)(call, *args, *rest)
+
+    return asked
+
+
+for _call in CALLS.values():
+    setattr(Asking, _call.name, _asked(_call))
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A `JMSException` as a value."""
+
+    error: str
+    text: str
+    error_code: str | None = None
+    state: int | None = None
+    position: int | None = None
+
+    @classmethod
+    def of(cls, error: JMSException) -> Fault:
+        """Return the value of an error."""
+        state, position = getattr(error, "state", None), getattr(error, "position", None)
+        return cls(type(error).__name__, str(error), error.error_code, state, position)
+
+    def raised(self) -> JMSException:
+        """Return the error; one that this version does not know is a `JMSException`."""
+        kind = getattr(errors, self.error, None)
+        made = (kind if isinstance(kind, type) and issubclass(kind, JMSException) else JMSException)(self.text)
+        for name in ("error_code", "state", "position"):
+            if hasattr(made, name):
+                setattr(made, name, getattr(self, name))
+        return made

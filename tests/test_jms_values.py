@@ -1,0 +1,148 @@
+"""Calls, answers, news and errors as bytes: what goes in comes out, and what is no value is told as such."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.jms_encoded import EncodedProvider
+
+from carrypost import errors, testing
+from carrypost.errors import (
+    DeliveryTimeoutException,
+    IllegalStateException,
+    InvalidSelectorException,
+    JMSException,
+    LocalError,
+)
+from carrypost.events import Browsed, Handed, Receipt, SendState
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Program, Provider
+from carrypost.jms.values import CALLS, NEWS, Fault
+from carrypost.journal import Durability
+from carrypost.model.pattern import Entry
+from carrypost.mom.commands import Ack, Receive, Subscribe
+
+
+class Recorder:
+    """A program that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a program
+        return lambda *args: self.told.append((name, *args))
+
+
+def test_every_method_that_reaches_the_node_is_a_call_and_every_method_of_a_program_is_news() -> None:
+    methods = {name for name, _ in inspect.getmembers(Provider, inspect.isfunction) if not name.startswith("_")}
+    assert methods - set(CALLS) == {"now_us", "room"}
+    assert {name for name in vars(Program) if not name.startswith("_")} == set(NEWS)
+    assert [name for name, call in CALLS.items() if not call.answered] == ["credit", "go_on"]
+
+
+@pytest.mark.parametrize("asked", [Subscribe(Entry((("destination", "topic/x"),)), durable=True), Receive("queue/x@n")])
+def test_what_a_consumer_asks_for_says_what_it_is(asked: Subscribe | Receive) -> None:
+    call = CALLS["consume"]
+    assert call.decode(call.encode((3, asked))) == (3, asked)
+
+
+def all_errors() -> list[type[JMSException]]:
+    kinds = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, JMSException)}
+    return sorted(kinds, key=lambda each: each.__name__)
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_an_error_keeps_its_class_its_text_and_its_code(kind: type[JMSException]) -> None:
+    made = kind("it is closed")
+    made.error_code = "CODE"
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(Fault.of(made)), type=Fault).raised()
+    assert (type(again), str(again), again.error_code) == (kind, "it is closed", "CODE")
+
+
+def test_an_error_keeps_its_state_and_its_position_and_an_unknown_one_is_a_jms_exception() -> None:
+    late = Fault.of(DeliveryTimeoutException("late", state=SendState.CARRIED)).raised()
+    assert isinstance(late, DeliveryTimeoutException)
+    assert late.state == SendState.CARRIED
+    wrong = Fault.of(InvalidSelectorException("wrong", position=7)).raised()
+    assert isinstance(wrong, InvalidSelectorException)
+    assert wrong.position == 7
+    for name in ("OfALaterVersion", "CarrypostError", "annotations", "SystemExit"):
+        assert type(Fault(name, "new").raised()) is JMSException
+
+
+@given(st.sampled_from(sorted(CALLS)), st.binary(max_size=64))
+def test_bytes_that_are_no_arguments_are_a_local_error(name: str, data: bytes) -> None:
+    for decode in (CALLS[name].decode, CALLS[name].decode_value):
+        with suppress(LocalError):  # Anything else would be raised.
+            decode(data)
+
+
+def test_descriptors_inside_of_values_keep_their_signature() -> None:
+    async def scene() -> None:
+        async with testing.network("a", seed=1, security="signed") as net:
+            provider = net.provider("a")
+            session = await provider.open_session(await provider.connect("", Recorder()))
+            work = provider.perform(session, (Draft("topic/x", b"y", persistent=True),), (), Durability.FULL)
+            (made,) = await work.sent
+            await work.done
+            for value, news in (
+                (Handed(1, 2, made, 3, lease_us=5, giver=made.node), NEWS["take"]),
+                (Browsed(1, (made, made), 5, complete=True), NEWS["browsed"]),
+            ):
+                args = (value, b"y") if news.name == "take" else (value,)
+                again = news.decode(news.encode(args))
+                assert again == args
+                found = again[0].descriptor if news.name == "take" else again[0].descriptors[1]
+                assert (found.signature, found.wire, found.id) == (made.signature, made.wire, made.id)
+
+    testing.run(scene)
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_receipt_reaches_the_connection_that_sent_or_asked_and_no_other(encoded: bool) -> None:
+    async def scene() -> None:
+        async with testing.network("a", "b", seed=1) as net:
+            net.link("a", "b")
+            provider = EncodedProvider.of(net.provider("a")) if encoded else net.provider("a")
+            sender, asker, other = Recorder(), Recorder(), Recorder()
+            sessions = [
+                await provider.open_session(await provider.connect("", each)) for each in (sender, asker, other)
+            ]
+            async with net.context("b") as there:
+                box = await there.declare_queue("box")
+                inbox = await there.create_consumer(box)
+                work = provider.perform(sessions[0], (Draft(box.address, b"y", persistent=True),), (), Durability.FULL)
+                (made,) = await work.sent
+                assert await provider.followed(sessions[1], made.id) is not None
+                await inbox.receive(timeout=60)
+                await net.run(60)
+                states = [[each.state for _, each in program.told] for program in (sender, asker, other)]
+                assert states[0][-1] == states[1][-1] == SendState.DELIVERED
+                assert states[2] == []
+                assert await provider.followed(sessions[2], made.id) is not None
+                await net.run(1)
+                ((name, receipt),) = other.told
+                assert (name, type(receipt), receipt.message) == ("receipt", Receipt, made.id)
+
+    testing.run(scene)
+
+
+def test_drafts_of_another_session_are_refused_and_stay_there() -> None:
+    async def scene() -> None:
+        async with testing.network("a", seed=1) as net:
+            provider = net.provider("a")
+            connection = await provider.connect("", Recorder())
+            mine, others = [await provider.open_session(connection) for _ in range(2)]
+            number, _ = await provider.draft(others, Draft("topic/x", b"y"))
+            with pytest.raises(IllegalStateException, match="there is no draft"):
+                provider.perform(mine, (number,), (Ack(mine),), Durability.FULL)
+            (made,) = await provider.perform(others, (number,), (), Durability.FULL).sent
+            assert made.destination == "topic/x"
+
+    testing.run(scene)
