@@ -1,7 +1,8 @@
 """Calls of a program's functions, plain or async: listeners of messages, of completions and of exceptions.
 
 Whatever such a function raises is returned, so that it does not end the task that calls it. A context variable says
-which functions are being called: a function that waits for its own caller, by whichever task, would wait forever.
+which functions are being called, and for which owner: a function that waits for its owner, in whichever task or thread,
+would wait forever.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import NamedTuple
 class _Call:
     """One call, seen by the function and by the tasks that it starts."""
 
-    caller: object
+    owner: object
     outer: _Call | None
     runs: bool = True
-    """False as soon as the function has returned: a task that it left behind may wait for its caller."""
+    """False as soon as the function has returned: a task that it left behind may wait for its owner."""
 
 
 _current: ContextVar[_Call | None] = ContextVar("carrypost_call", default=None)
 
 
-def is_called_by(caller: object) -> bool:
-    """Return True inside a function that `caller` is calling, or in a task that was started there meanwhile."""
+def is_called_by(owner: object) -> bool:
+    """Return True inside a function that is being called for `owner`, or in a task that was started there meanwhile."""
     call = _running(_current.get())
     while call is not None:
-        if call.caller is caller:
+        if call.owner is owner:
             return True
         call = _running(call.outer)
     return False
@@ -52,26 +53,34 @@ class Outcome(NamedTuple):
     """Value that it returned."""
 
 
-async def called(caller: object, function: Callable[..., object], *given: object) -> Outcome:
-    """Call a program's function for `caller`, and await what it returns if that can be; return how that ended.
+class Caller:
+    """The way in which the functions of one session are called: here, in the task that wants them called."""
 
-    Something that it waited for may have been cancelled: that is a failure of the program, too. Only if the calling
-    task itself is cancelled does this raise.
-    """
-    call = _Call(caller, _running(_current.get()))
-    token = _current.set(call)
-    try:
+    async def called(self, owner: object, function: Callable[..., object], *given: object) -> Outcome:
+        """Call a program's function for `owner`, and return how that ended.
+
+        Something that the function waited for may have been cancelled: that is a failure of the program, too. Only if
+        the calling task itself is cancelled does this raise.
+        """
+        call = _Call(owner, _running(_current.get()))
+        token = _current.set(call)
+        try:
+            return Outcome(None, await self._call(function, *given))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Outcome(error)
+        except Exception as error:  # noqa: BLE001 - whatever a program raises
+            return Outcome(error)
+        finally:
+            call.runs = False
+            _current.reset(token)
+
+    async def _call(self, function: Callable[..., object], *given: object) -> object:
+        """Call a function, and await what it returns if that can be."""
         result = function(*given)
-        if inspect.isawaitable(result):
-            result = await result
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        return Outcome(error)
-    except Exception as error:  # noqa: BLE001 - whatever a program raises
-        return Outcome(error)
-    finally:
-        call.runs = False
-        _current.reset(token)
-    return Outcome(None, result)
+        return await result if inspect.isawaitable(result) else result
+
+    def close(self) -> None:
+        """Release what is kept for further calls."""

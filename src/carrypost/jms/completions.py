@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.jms.calling import called, is_called_by
+from carrypost.jms.calling import Caller, is_called_by
 
 _log = logging.getLogger("carrypost.jms")
 
@@ -27,7 +27,8 @@ class CompletionListener(Protocol):
 class Completions:
     """The sends of one session whose listeners were not told yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
         self._waiting: deque[tuple[asyncio.Future[None], object, CompletionListener]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -59,8 +60,8 @@ class Completions:
             await asyncio.wait({done})
             error = done.exception()
             if error is None:
-                failed, _ = await called(self, listener.on_completion, message)
+                failed, _ = await self._caller.called(self, listener.on_completion, message)
             else:
-                failed, _ = await called(self, listener.on_exception, message, error)
+                failed, _ = await self._caller.called(self, listener.on_exception, message, error)
             if failed is not None:
                 _log.error("a completion listener failed", exc_info=failed)

@@ -10,11 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
+from carrypost.jms.calling import Caller
 from carrypost.jms.reports import Reports
 from carrypost.jms.session import OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
@@ -22,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """One connection, to which a provider tells what happens."""
+    """One connection, to which a provider tells what happens. `callers` make what calls its program's functions."""
 
-    def __init__(self, source: Source, client_id: str) -> None:
+    def __init__(self, source: Source, client_id: str, callers: Callable[[], Caller] = Caller) -> None:
         self.client_id = client_id
         self.used = False
         """Whether anything was done by it: then its client id stays."""
-        self.reports = Reports(source)
-        self._source = source
+        self.reports = Reports(source, callers())
+        self._source, self._callers = source, callers
         self._intakes: dict[int, Intake] = {}
         self._temporaries = Temporaries(self._intakes)
         self._open: OpenConnection | None = None
@@ -68,7 +71,9 @@ class Connection:
 
     async def _connect(self, provider: Provider, client_id: str) -> None:
         number = await provider.connect(client_id, self)
-        self._open = OpenConnection(provider, number, client_id, self.reports, self._intakes, self._temporaries)
+        self._open = OpenConnection(
+            provider, number, client_id, self.reports, self._intakes, self._temporaries, self._callers
+        )
 
     async def _add_session(self, mode: SessionMode) -> Session:
         number = await self.opened.provider.open_session(self.opened.number)

@@ -62,13 +62,18 @@ class ContextSessions:
         return f"{self.mode.name}, {self.state.partition(':')[0]}"
 
     def __del__(self) -> None:
-        if self.state == _OPEN and self._own is not None and not self._own.ended:
+        if self.is_open:
             warnings.warn(
                 f"<Context {self}> was not closed: use `async with`, or await ctx.close()",
                 ResourceWarning,
                 2,
                 source=self,
             )
+
+    @property
+    def is_open(self) -> bool:
+        """True from its opening until it is closed, or the node has ended."""
+        return self.state == _OPEN and self._own is not None and not self._own.ended
 
     async def open(self) -> None:
         """Open the context's own session."""

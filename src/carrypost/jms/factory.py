@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.errors import IllegalArgumentException, JMSSecurityException
+from carrypost.jms.calling import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
@@ -27,6 +28,9 @@ class ConnectionFactory:
     subscriptions. `privilege` is a function that says which of two messages matters more, where not all can be kept.
     Factories of one folder share its node. There are no users and passwords: giving one raises `JMSSecurityException`.
     """
+
+    _callers: ClassVar[type[Caller]] = Caller
+    """Calls the functions of its programs; `carrypost.sync` has another."""
 
     def __init__(
         self,
@@ -75,7 +79,8 @@ class ConnectionFactory:
     ) -> Context:
         """A context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
         _check_anonymous(user, password)
-        return Context(Connection(EmbeddedNode(self._settings, self._privilege), self._client_id), mode)
+        node = EmbeddedNode(self._settings, self._privilege)
+        return Context(Connection(node, self._client_id, self._callers), mode)
 
 
 def _check_anonymous(user: object, password: object) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
+from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.passage import from_handed
 from carrypost.jms.pausing import Pause
 from carrypost.model.address import addressee
@@ -61,6 +62,8 @@ class Intake:
         self._in_doubt: asyncio.Future[None] | None = None
         """The acknowledgement of the message that was taken last, if the next one has to wait for it."""
         self._waiter: asyncio.Future[None] | None = None
+        self._batch: Batch | None = None
+        """Messages that were read for a program in another thread, the first that wait here."""
         self._taken = self._taken_bytes = 0
         """Since credit was given last."""
         if self._prefetch:
@@ -73,8 +76,38 @@ class Intake:
 
         `kind`: raise `MessageFormatException` unless the body is of this type.
         """
+        first = await self._first(limit_s, kind)
+        if first is None:
+            return None
+        handed, message = first
+        self._took(handed)
+        return message
+
+    async def read_ahead(self, limit_s: float | None, kind: type | None, count: int) -> Batch | None:
+        """Read up to `count` messages for a program in another thread, which takes them later; else as `receive`."""
+        first = await self._first(limit_s, kind)
+        if first is None:
+            return None
+        read, room = [first], BATCH_BYTES_MAX - first[0].descriptor.length
+        self.receiving = True
+        try:
+            while len(read) < min(count, len(self.waiting)):
+                handed = self.waiting[len(read)]
+                room -= handed.descriptor.length
+                message = await self.read(handed) if room >= 0 else None
+                if message is None or not self.is_next(first[0]) or handed is not self.waiting[len(read)]:
+                    break
+                read.append((handed, message))
+        finally:
+            self.receiving = False
+        self._batch = Batch(read, self._provider.now_us(), self._took)
+        return self._batch
+
+    async def _first(self, limit_s: float | None, kind: type | None) -> tuple[Handed, Message] | None:
+        """Wait for a message, and read it; the caller takes it from the intake, before it awaits anything else."""
         inbox = self._inbox
         self.check_receiving()
+        self.hold_back()
         self.receiving = True
         try:
             await inbox.ready()
@@ -83,9 +116,9 @@ class Intake:
                 if not self._prefetch and not self.waiting:
                     await self._fetch(at_once=limit_s == 0)
                 if self.waiting and inbox.delivers:
-                    message = await self._take(kind)
-                    if message is not None:
-                        return message
+                    found = await self._read_first(kind)
+                    if found is not None:
+                        return found
                 elif not self.waiting and inbox.go_on():
                     if limit_s == 0:
                         await inbox.works.settled()
@@ -127,25 +160,33 @@ class Intake:
             self._waiter = None
         return True
 
-    async def _take(self, kind: type | None) -> Message | None:
-        """Take the first message that waits, which the program has from now on; None if it is gone or dead."""
-        acknowledging = self._inbox.acknowledging
+    async def _read_first(self, kind: type | None) -> tuple[Handed, Message] | None:
+        """Read the first message that waits; None if it is gone or dead."""
         handed = self.waiting[0]
         message = await self.read(handed)
         if not self.is_next(handed):
             return None  # Closed or recovered meanwhile.
-        wrong = message is not None and kind is not None and not _has_body(message, kind)
-        if wrong and acknowledging.retries:
-            raise _misfit(message, kind)
-        self.waiting.popleft()
         if message is None:
+            self.waiting.popleft()
             self._replenish(handed)
             return None
-        acknowledging.consumed(handed)
-        self.was_taken(handed)
-        if wrong:
+        if kind is not None and not _has_body(message, kind):
+            if not self._inbox.acknowledging.retries:
+                self._took(handed)
             raise _misfit(message, kind)
-        return message
+        return handed, message
+
+    def _took(self, handed: Handed) -> None:
+        """Note that the program has the first message that waits."""
+        self.waiting.popleft()
+        self._inbox.acknowledging.consumed(handed)
+        self.was_taken(handed)
+
+    def hold_back(self) -> None:
+        """Give a program in another thread no more of what was read ahead for it: the rest waits here."""
+        if self._batch is not None:
+            self._batch.close()
+            self._batch = None
 
     async def _fetch(self, *, at_once: bool) -> None:
         """Without prefetch: ask the node for a message; `at_once`: and wait until it has given what is there.
@@ -221,6 +262,7 @@ class Intake:
 
         As much may be handed over instead, but only after that: else what comes later would be handed over first.
         """
+        self.hold_back()
         taken, self.waiting = self.waiting, deque()
         self._bodies.clear()
         for handed in taken:
@@ -252,11 +294,13 @@ class Intake:
 
     def listen(self, listener: Listener | None) -> None:
         """Set the function that gets every message; None: none does."""
+        self.hold_back()
         self.listener = listener
         self._inbox.look_for_listeners()
 
     def end(self, reason: str) -> None:
         """Close the intake: a pending `receive` returns."""
+        self.hold_back()
         self.closed = self.closed or reason
         self.waiting.clear()
         self._bodies.clear()
@@ -329,6 +373,16 @@ class Inbox:
     def stop(self) -> None:
         """Give the program no message until `start`."""
         self._started = False
+        self._hold_back()
+
+    def drain(self) -> None:
+        """Give the program no message any more."""
+        self.draining = True
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        for intake in self.intakes.values():
+            intake.hold_back()
 
     async def ready(self) -> None:
         """Wait for the outcome of calls that were cancelled; raise if nothing may be received."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
-from carrypost.jms.calling import called, is_called_by
+from carrypost.jms.calling import Caller, is_called_by
 from carrypost.jms.pausing import pause_s
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _log = logging.getLogger("carrypost.jms")
 class Listening:
     """The task in which the listeners of a session are called."""
 
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
+    def __init__(self, inbox: Inbox, caller: Caller) -> None:
+        self._inbox, self._caller = inbox, caller
         self._idle = asyncio.Event()
         self._idle.set()
         self._ends = asyncio.Event()
@@ -135,7 +135,7 @@ class Listening:
 
     async def _called(self, listener: Listener, message: Message) -> BaseException | None:
         """Call a listener; return what it raised."""
-        error, _ = await called(self, listener, message)
+        error, _ = await self._caller.called(self, listener, message)
         if error is not None:
             _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
         return error

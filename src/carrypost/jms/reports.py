@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
-from carrypost.jms.calling import called, is_called_by
+from carrypost.jms.calling import Caller, is_called_by
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Source
@@ -21,9 +21,9 @@ _log = logging.getLogger("carrypost.jms")
 class Reports:
     """The problems of one connection, told one at a time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, caller: Caller) -> None:
         self.listener: ExceptionListener | None = None
-        self._source = source
+        self._source, self._caller = source, caller
         self._waiting: deque[tuple[JMSException, bool]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -42,6 +42,7 @@ class Reports:
         """Wait until all was told; an exception listener that calls this does not wait."""
         if self._task is not None and not is_called_by(self):
             await asyncio.wait({self._task})
+            self._caller.close()
 
     async def _run(self) -> None:
         while self._waiting:
@@ -52,6 +53,6 @@ class Reports:
                 if not seen:
                     self._source.unheard(error)
                 continue
-            failed, _ = await called(self, self.listener, error)
+            failed, _ = await self._caller.called(self, self.listener, error)
             if failed is not None:
                 _log.error("an exception listener failed", exc_info=failed)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import JMSException
-from carrypost.jms.calling import called
 from carrypost.jms.requestor import can_reply, reply
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Responder:
 
     async def on_message(self, request: Message) -> None:
         """Take a request, and reply to it. Where that fails, the request comes again, and this raises."""
-        error, answer = await called(self, self._function, request)
+        error, answer = await self._session.caller.called(self, self._function, request)
         if error is None and answer is not None and can_reply(self._session, request):
             error = await self._reply(request, answer)
         if error is not None:

@@ -16,6 +16,7 @@ from carrypost.events import SendState
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.asking import Wanted, asked
 from carrypost.jms.bodies import message_of
+from carrypost.jms.calling import Caller
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.intake import Inbox, Intake
@@ -32,7 +33,7 @@ from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
 
     from carrypost.events import Browsed
     from carrypost.jms.messages.message import Message
@@ -58,6 +59,8 @@ class OpenConnection(NamedTuple):
     intakes: MutableMapping[int, Intake]
     """The intakes of all its sessions, by number of the consumer: sessions enter theirs."""
     temporaries: Temporaries
+    callers: Callable[[], Caller]
+    """Makes the caller of one session."""
 
 
 class Session:
@@ -71,8 +74,9 @@ class Session:
         self.acknowledging = acknowledging(mode, self.works)
         self.inbox = Inbox(self.works, self.acknowledging, self, connection.reports)
         self.sends = Sends(connection.provider.place.node)
-        self.completions = Completions()
-        self.listening = Listening(self.inbox)
+        self.caller = connection.callers()
+        self.completions = Completions(self.caller)
+        self.listening = Listening(self.inbox, self.caller)
         self.transaction = (
             Transaction(self.inbox, self.acknowledging, self.sends, self.completions)
             if isinstance(self.acknowledging, TransactedAcknowledging)
@@ -290,7 +294,7 @@ class Session:
 
     async def _quit_delivering(self) -> None:
         """Give the program nothing more; wait for its listeners, and acknowledge what is acknowledged by itself."""
-        self.inbox.draining = True
+        self.inbox.drain()
         await self.listening.close()
         self.acknowledging.flush()
 
@@ -326,3 +330,4 @@ class Session:
             look.end(reason)
         self.works.close(reason)
         self.sends.end(reason)
+        self.caller.close()

@@ -1,0 +1,108 @@
+"""`Batch`: messages of one intake that a program in another thread takes without asking the event loop for each.
+
+The messages stay in the intake, so that nothing has to be undone when the program takes no more of them. A message is
+consumed when the program takes it. The intake hears of that by `tell`, which the loop calls before the next thing that
+the program asks for, and after 50 ms at the latest. A crash before repeats messages, and loses none.
+
+`take` belongs to the program's thread. Everything else is called by the thread of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import MICROSECONDS
+
+if TYPE_CHECKING:
+    from carrypost.events import Handed
+    from carrypost.jms.messages import Message
+
+BATCH_MAX = 32
+"""Messages of one batch: with more, a hop between threads costs no less per message that could be measured."""
+BATCH_BYTES_MAX = 1 << 20
+"""Bodies of one batch: they are in memory before the program wants them."""
+_TOLD_S = 0.05
+
+
+class Batch:
+    """The first messages that wait in an intake, with their bodies."""
+
+    def __init__(self, read: Sequence[tuple[Handed, Message]], now_us: int, took: Callable[[Handed], None]) -> None:
+        self._read, self._took = read, took
+        left_us = min(_end_us(handed) for handed, _ in read) - now_us
+        self._until = monotonic() + left_us / MICROSECONDS
+        """When the first of them expires, by the steady clock."""
+        self._taken = self._told = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        """A message is either taken, or stays in the intake when the batch is closed."""
+        self._loop = asyncio.get_running_loop()
+        self._idle = False
+        """True if no timer runs, as the program took nothing for a while."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._begin_timer()
+
+    @property
+    def messages(self) -> list[Message]:
+        """All of them."""
+        return [message for _, message in self._read]
+
+    def take(self) -> Message | None:
+        """Take the next message; None if there is none, or the rest went back.
+
+        A signal handler may raise at any moment, as Ctrl-C does. Then nothing is taken.
+        """
+        at = self._taken
+        try:
+            with self._lock:
+                if self._closed or at == len(self._read) or monotonic() >= self._until:
+                    return None
+                message = self._read[at][1]
+                self._taken = at + 1
+            if self._idle:
+                self._idle = False
+                self._loop.call_soon_threadsafe(self._begin_timer)
+        except BaseException:
+            self._taken = max(at, self._told)
+            raise
+        return message
+
+    def tell(self) -> None:
+        """Let the intake hear of the messages that were taken."""
+        while self._told < self._taken:
+            handed, _ = self._read[self._told]
+            self._told += 1
+            self._took(handed)
+
+    def close(self) -> None:
+        """Let the rest wait in the intake as before. Idempotent."""
+        with self._lock:
+            self._closed = True
+        self.tell()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """True if the intake has heard of all that was or will be taken."""
+        return self._closed or self._told == len(self._read)
+
+    def _begin_timer(self) -> None:
+        self._timer = self._loop.call_later(_TOLD_S, self._tell_in_time)
+
+    def _tell_in_time(self) -> None:
+        self._idle = self._told == self._taken
+        self.tell()
+        if not self._idle and not self.is_over:
+            self._begin_timer()
+
+
+def _end_us(handed: Handed) -> float:
+    """Return when a message may not be given to its program any more."""
+    deadline_us = handed.descriptor.deadline_us
+    return min(inf if deadline_us is None else deadline_us, handed.lease_us or inf)

@@ -1,0 +1,340 @@
+"""The classes of the asyncio API for programs that block: the same names, ``with`` and ``for``.
+
+Each stands for an object of that API (`_inner`), which belongs to the thread of the loop (`sync.loop`).
+"""
+
+# ruff: noqa: SLF001 - parts of the same API
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Self, TypeVar, overload
+
+from carrypost.events import SendState
+from carrypost.jms import browsing, consumer, context, factory, producer, requestor, sent
+from carrypost.jms.batches import BATCH_MAX, Batch
+from carrypost.jms.durations import Duration, in_seconds, seconds
+from carrypost.jms.modes import SessionMode
+from carrypost.sync.calls import blocking, documented, each, entered, hopping, passing, reading
+from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
+from carrypost.sync.process import loop, running
+from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
+
+if TYPE_CHECKING:
+    from carrypost.jms.completions import CompletionListener
+    from carrypost.jms.reports import ExceptionListener
+    from carrypost.model.descriptor import Descriptor
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@documented(sent.Sent)
+class Sent:
+    def __init__(self, inner: sent.Sent) -> None:
+        self._inner = inner
+
+    @property
+    def descriptor(self) -> Descriptor | None:
+        """What the network knows of it; None while that waits for a commit, and if it was found by its id."""
+        return self._inner.descriptor
+
+    state = reading(sent.Sent.state)
+    message_id = reading(sent.Sent.message_id)
+    expiration = reading(sent.Sent.expiration)
+    is_heard_of = reading(sent.Sent.is_heard_of)
+    delivered = blocking(sent.Sent.delivered)
+    handed_over = blocking(sent.Sent.handed_over)
+    carried = blocking(sent.Sent.carried)
+
+    @documented(sent.Sent.states)
+    def states(self) -> Iterator[SendState]:
+        return each(self._inner.states())
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+@documented(requestor.Request)
+class Request:
+    def __init__(self, inner: requestor.Request) -> None:
+        self._inner = inner
+
+    correlation_id = reading(requestor.Request.correlation_id)
+    deadline = reading(requestor.Request.deadline)
+    reply = blocking(requestor.Request.reply, as_message)
+
+    @property
+    def sent(self) -> Sent | None:
+        """What is known of the request's own way; None if it was sent by an earlier life of the program."""
+        return None if self._inner.sent is None else Sent(self._inner.sent)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+_send = blocking(producer.Producer.send, Sent)
+
+
+@documented(producer.Producer)
+class Producer(producer.Producer):
+    @property
+    def _inner(self) -> Self:
+        return self
+
+    send = _send  # type: ignore[assignment]  # it blocks
+
+    @documented(producer.Producer.set_async)
+    def set_async(self, listener: CompletionListener | None) -> Self:
+        return super().set_async(plain(listener))
+
+
+@documented(consumer.Consumer)
+class Consumer:
+    def __init__(self, inner: consumer.Consumer) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    destination = reading(consumer.Consumer.destination)
+    message_selector = reading(consumer.Consumer.message_selector)
+    no_local = reading(consumer.Consumer.no_local)
+    closed = reading(consumer.Consumer.closed)
+    message_listener = reading(consumer.Consumer.message_listener)
+    close = blocking(consumer.Consumer.close)
+
+    @in_seconds(1, "timeout", least=1_000)
+    @documented(consumer.Consumer.receive)
+    def receive(self, timeout: Duration | None = None) -> Message | None:
+        return self._receive(timeout, None)
+
+    @documented(consumer.Consumer.receive_no_wait)
+    def receive_no_wait(self) -> Message | None:
+        return self._receive(0, None)
+
+    @overload
+    def receive_body(self, kind: type[T], timeout: Duration | None = None) -> T | None: ...
+    @overload
+    def receive_body(self, kind: type[T], timeout: Duration | None = None, *, default: D) -> T | D: ...
+    @in_seconds(2, "timeout", least=1_000)
+    @documented(consumer.Consumer.receive_body)
+    def receive_body(self, kind: type[T], timeout: Duration | None = None, *, default: D | None = None) -> T | D | None:
+        message = self._receive(timeout, kind)
+        return default if message is None else message.get_body(kind)
+
+    @documented(consumer.Consumer.messages)
+    def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
+        while not self.closed and (batch := self._read_ahead(timeout, None, BATCH_MAX)) is not None:
+            try:
+                while (message := batch.take()) is not None:
+                    yield message  # type: ignore[misc]  # its class was changed
+            except BaseException:
+                loop().post(batch.close)
+                raise
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def _receive(self, timeout: Duration | None, kind: type | None) -> Message | None:
+        while (batch := self._read_ahead(timeout, kind, 1)) is not None:
+            message = batch.take()
+            if message is not None:
+                return message  # type: ignore[return-value]  # likewise
+        return None
+
+    def _read_ahead(self, timeout: Duration | None, kind: type | None, count: int) -> Batch | None:
+        """Wait for messages, which stay in the intake until they are taken: so Ctrl-C loses none."""
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        found = loop()
+
+        async def read() -> Batch | None:
+            batch = await self._inner._intake.read_ahead(limit_s, kind, count)
+            if batch is not None:
+                found.batches.append(batch)
+                for message in batch.messages:
+                    as_blocking(message)
+            return batch
+
+        return found.run(read, lambda batch: None if batch is None else batch.close())
+
+    @documented(consumer.Consumer.set_message_listener)
+    def set_message_listener(self, listener: Listener | MessageListener | None) -> None:
+        plain(listener)
+
+        async def listen() -> None:
+            self._inner.set_message_listener(listener)  # type: ignore[arg-type]  # messages have their class by then
+
+        loop().run(listen)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+@documented(browsing.QueueBrowser)
+class QueueBrowser:
+    def __init__(self, inner: browsing.QueueBrowser) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    queue = reading(browsing.QueueBrowser.queue)
+    message_selector = reading(browsing.QueueBrowser.message_selector)
+    taken_at = reading(browsing.QueueBrowser.taken_at)
+    close = blocking(browsing.QueueBrowser.close)
+
+    @property
+    def age(self) -> float | None:
+        """How many seconds ago that was; None: it was not heard yet."""
+
+        async def read() -> float | None:
+            return self._inner.age  # The clock of the node belongs to the loop.
+
+        return loop().run(read)
+
+    @documented(browsing.QueueBrowser.messages)
+    def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
+        return (as_message(message) for message in each(self._inner.messages(timeout)))
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+def _close(opened: Consumer | Context) -> object:
+    """Close what nobody got, as its call was interrupted."""
+    return opened._inner.close()
+
+
+@documented(context.Context)
+class Context:
+    def __init__(self, inner: context.Context) -> None:
+        self._inner = inner
+        running().add(inner._sessions)
+
+    # --- opening and closing -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        loop().run(lambda: self._inner.__aexit__(kind, error, None))
+
+    close = blocking(context.Context.close)
+    drain = blocking(context.Context.drain)
+
+    def __del__(self) -> None:
+        if self._inner._sessions.is_open:
+            warnings.warn(f"{self!r} was not closed: use `with`, or ctx.close()", ResourceWarning, 2, source=self)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    # --- what it is ----------------------------------------------------------------------------------------
+
+    session_mode = reading(context.Context.session_mode)
+    transacted = reading(context.Context.transacted)
+    client_id = reading(context.Context.client_id)
+    set_client_id = blocking(context.Context.set_client_id)
+    node_id = reading(context.Context.node_id)
+    given_up = reading(context.Context.given_up)
+
+    # --- contexts and delivery -----------------------------------------------------------------------------
+
+    create_context = blocking(context.Context.create_context, lambda made: Context(made), _close)  # noqa: PLW0108 - no class yet
+    auto_start = reading(context.Context.auto_start)
+    set_auto_start = passing(context.Context.set_auto_start)
+    start = blocking(context.Context.start)
+    stop = blocking(context.Context.stop)
+
+    @documented(context.Context.set_exception_listener)
+    def set_exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._inner.set_exception_listener(plain(listener))
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    send = blocking(context.Context.send, Sent)
+    create_producer = hopping(context.Context.create_producer, lambda made: Producer(made._session))
+    sent = blocking(context.Context.sent, Sent)
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    create_consumer = blocking(context.Context.create_consumer, Consumer, _close)
+    create_durable_consumer = blocking(context.Context.create_durable_consumer, Consumer, _close)
+    create_shared_consumer = blocking(context.Context.create_shared_consumer, Consumer, _close)
+    create_shared_durable_consumer = blocking(context.Context.create_shared_durable_consumer, Consumer, _close)
+    unsubscribe = blocking(context.Context.unsubscribe)
+    listener = hopping(context.Context.listener, threaded)
+    responder = hopping(context.Context.responder, threaded)
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    declare_queue = blocking(context.Context.declare_queue)
+    end_queue = blocking(context.Context.end_queue)
+    create_temporary_queue = blocking(context.Context.create_temporary_queue, as_queue)
+    create_temporary_topic = blocking(context.Context.create_temporary_topic, as_topic)
+    create_browser = hopping(context.Context.create_browser, QueueBrowser)
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    request = blocking(context.Context.request, Request)
+    ask = blocking(context.Context.ask, as_message)
+    open_request = blocking(context.Context.open_request, Request)
+    reply = blocking(context.Context.reply, Sent)
+
+    # --- acknowledging and transactions --------------------------------------------------------------------
+
+    acknowledge = blocking(context.Context.acknowledge)
+    recover = blocking(context.Context.recover)
+    commit = blocking(context.Context.commit)
+    rollback = blocking(context.Context.rollback)
+
+    @documented(context.Context.transaction)
+    def transaction(self) -> AbstractContextManager[None]:
+        return entered(self._inner.transaction())
+
+    # --- making messages and destinations ------------------------------------------------------------------
+
+    create_topic = passing(context.Context.create_topic)
+    create_queue = passing(context.Context.create_queue)
+    create_message = passing(context.Context.create_message, as_blocking)
+    create_text_message = passing(context.Context.create_text_message, as_blocking)
+    create_bytes_message = passing(context.Context.create_bytes_message, as_blocking)
+    create_map_message = passing(context.Context.create_map_message, as_blocking)
+    create_stream_message = passing(context.Context.create_stream_message, as_blocking)
+    create_object_message = passing(context.Context.create_object_message, as_blocking)
+
+
+@documented(factory.ConnectionFactory)
+class ConnectionFactory(factory.ConnectionFactory):
+    _callers = Worker
+
+    @documented(factory.ConnectionFactory.create_context)
+    def create_context(  # type: ignore[override]  # it blocks
+        self,
+        mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> Context:
+        made = super().create_context(mode, user=user, password=password)
+
+        async def opened() -> Context:
+            return Context(await made)
+
+        return loop().run(opened, _close)
+
+
+JMSContext, JMSConsumer, JMSProducer = Context, Consumer, Producer
+"""As JMS calls them."""

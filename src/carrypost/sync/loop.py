@@ -1,0 +1,140 @@
+"""The thread in which blocking calls run: an event loop, and the contexts that are open.
+
+A call is a hop: the thread that makes it waits while the loop does the work. Ctrl-C ends the wait and cancels the work.
+When the program ends, what is still open is closed within five seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+from carrypost.errors import IllegalStateException
+from carrypost.jms.batches import Batch
+from carrypost.jms.context_sessions import ContextSessions
+
+T = TypeVar("T")
+_CLOSE_S, _CUT_OFF_S, _JOIN_S = 4.0, 0.5, 0.5
+"""At exit: how long listeners may take to finish, closing without them, and the thread to end."""
+
+
+class _Call(Generic[T]):
+    """One call that a thread waits for."""
+
+    __slots__ = ("abandoned", "begin", "ended", "error", "result", "task")
+
+    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
+        self.begin = begin
+        self.ended = threading.Lock()
+        """Held until the call has ended."""
+        self.ended.acquire()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.abandoned = False
+
+    async def perform(self) -> None:
+        """Do the work, and wake the thread."""
+        try:
+            self.result = await self.begin()
+        except asyncio.CancelledError:
+            self.error = IllegalStateException("the call was cancelled: the program ends")
+        except BaseException as error:  # noqa: BLE001 - the thread raises it
+            self.error = error
+        finally:
+            self.ended.release()
+
+
+class Loop:
+    """The event loop of blocking calls, its thread, and what is open."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.batches: list[Batch] = []
+        """Messages that threads take on their own: what they took is told before anything else is done."""
+        self._contexts: list[ContextSessions] = []
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), name="carrypost loop", daemon=True)
+        self._thread.start()
+        self._began.wait()
+        atexit.register(self._end)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ends = asyncio.Event()
+        self._began.set()
+        await self._ends.wait()
+
+    # --- calls ---------------------------------------------------------------------------------------------
+
+    def run(self, begin: Callable[[], Awaitable[T]], undo: Callable[[T], object] | None = None) -> T:
+        """Do something in the thread of the loop, and wait for the outcome; raises what that raises.
+
+        If a signal handler raises meanwhile, as Ctrl-C does, the work is cancelled. What it achieved all the same is
+        given to `undo`.
+        """
+        call = _Call(begin)
+        try:
+            self.post(self._begin, call)
+            call.ended.acquire()
+        except BaseException:
+            if not self._loop.is_closed():
+                self.run(lambda: asyncio.shield(self._loop.create_task(self._abandon(call, undo))))
+            raise
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value]  # there is one, as there is no error
+
+    def post(self, function: Callable[..., object], *given: object) -> None:
+        """Have a function called in the thread of the loop, after all that was asked for before."""
+        try:
+            self._loop.call_soon_threadsafe(function, *given, context=copy_context())
+        except RuntimeError:
+            if self._loop.is_closed():
+                raise IllegalStateException("the program ends: its contexts are closed") from None
+            raise
+
+    def _begin(self, call: _Call[Any]) -> None:
+        if self.batches:
+            for batch in self.batches:
+                batch.tell()
+            self.batches = [each for each in self.batches if not each.is_over]
+        if not call.abandoned:
+            call.task = self._loop.create_task(call.perform())
+
+    async def _abandon(self, call: _Call[T], undo: Callable[[T], object] | None) -> None:
+        call.abandoned = True
+        if call.task is not None:
+            call.task.cancel()
+            await asyncio.wait({call.task})
+        undone = None if undo is None or call.result is None else undo(call.result)
+        if isinstance(undone, Awaitable):
+            await undone
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def add(self, context: ContextSessions) -> None:
+        """Close one more context when the program ends, unless it is closed by then."""
+        self._contexts = [*(each for each in self._contexts if each.is_open), context]
+
+    def _end(self) -> None:
+        if os.getpid() == self.pid:
+            with suppress(IllegalStateException):
+                self.run(self._close)
+                self.post(self._ends.set)
+            self._thread.join(_JOIN_S)
+
+    async def _close(self) -> None:
+        """Close what is open; listeners that do not end in time are left to themselves."""
+        for limit_s in (_CLOSE_S, _CUT_OFF_S):
+            closing = [asyncio.ensure_future(each.close()) for each in self._contexts]
+            if not closing or not (await asyncio.wait(closing, timeout=limit_s))[1]:
+                return
+            for each in self._contexts:
+                each.cut_off()

@@ -1,0 +1,55 @@
+"""The directory for programs that block."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carrypost import naming
+from carrypost.errors import IllegalArgumentException
+from carrypost.jms.destinations import Destination
+from carrypost.sync.calls import blocking, documented, reading
+from carrypost.sync.contexts import Context
+
+
+class Binding(NamedTuple):
+    """A name in a context, and what it stands for there."""
+
+    name: str
+    bound: Destination | NamingContext
+
+
+def _bound(found: Destination | naming.NamingContext) -> Destination | NamingContext:
+    return NamingContext(found) if isinstance(found, naming.NamingContext) else found
+
+
+@documented(naming.NamingContext)
+class NamingContext:
+    def __init__(self, inner: naming.NamingContext) -> None:
+        self._inner = inner
+
+    name = reading(naming.NamingContext.name)
+    bind = blocking(naming.NamingContext.bind)
+    rebind = blocking(naming.NamingContext.rebind)
+    unbind = blocking(naming.NamingContext.unbind)
+    lookup = blocking(naming.NamingContext.lookup, _bound)
+    list = blocking(naming.NamingContext.list)
+    list_bindings = blocking(
+        naming.NamingContext.list_bindings, lambda found: [Binding(name, _bound(bound)) for name, bound in found]
+    )
+    create_subcontext = blocking(naming.NamingContext.create_subcontext, lambda made: NamingContext(made))  # noqa: PLW0108 - no class yet
+    destroy_subcontext = blocking(naming.NamingContext.destroy_subcontext)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+@documented(naming.InitialContext)
+class InitialContext(NamingContext):
+    def __init__(self, context: Context) -> None:
+        if not isinstance(context, Context):
+            raise IllegalArgumentException(
+                f"names are those of a context of carrypost.sync, made by its ConnectionFactory, not of {context!r}"[
+                    :200
+                ]
+            )
+        super().__init__(naming.InitialContext(context._inner))  # noqa: SLF001 - a part of the same API

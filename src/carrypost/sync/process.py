@@ -1,0 +1,45 @@
+"""The one loop of this process, begun by the first call.
+
+A process that was forked off has no such thread. A thread that runs an event loop of its own must not wait for another.
+Both get `IllegalStateException`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from carrypost.errors import IllegalStateException
+from carrypost.sync.loop import Loop
+
+_begun: list[Loop] = []
+_beginning = threading.Lock()
+
+
+def running() -> Loop:
+    """Return the loop that some call has begun."""
+    return _begun[0]
+
+
+def loop() -> Loop:
+    """Return the loop of this process; raises `IllegalStateException` where it cannot be waited for."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise IllegalStateException(
+            "carrypost.sync blocks, and this thread runs an event loop: use the same classes of carrypost there, which "
+            "are awaited, or call this by asyncio.to_thread"
+        )
+    if not _begun:
+        with _beginning:
+            if not _begun:
+                _begun.append(Loop())
+    if _begun[0].pid != os.getpid():
+        raise IllegalStateException(
+            "this process was forked off one that uses carrypost.sync, whose thread is not in it: fork before the "
+            "first call, or start processes by multiprocessing.get_context('spawn')"
+        )
+    return _begun[0]
