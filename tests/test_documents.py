@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.loopback import apart
 
 from carrypost import journal
 from carrypost.config import Limits, Settings
@@ -65,8 +67,15 @@ EXAMPLES = list(examples())
 
 @pytest.mark.parametrize(("where", "source", "output"), EXAMPLES, ids=[where for where, _, _ in EXAMPLES])
 def test_an_example_runs_and_prints_what_stands_below_it(
-    where: str, source: str, output: str | None, request: pytest.FixtureRequest
+    where: str, source: str, output: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if (
+        "carrypost.sync" in source
+    ):  # Its node is that of the user, and speaks to the network, unless it is told otherwise.
+        given = {"NODE_DATA": request.getfixturevalue("tmp_path")}
+        given |= {f"UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
+        for name, value in given.items():
+            monkeypatch.setenv(f"CARRYPOST_{name}", str(value))
     if "carrypost.lab.spark.session" in source:
         request.getfixturevalue("spark")  # Spark starts once for all tests.
     printed = io.StringIO()

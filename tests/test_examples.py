@@ -1,4 +1,4 @@
-"""The example that people type into: how it ends."""
+"""The examples that people use: that they do what they say, and how they end."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.loopback import apart
 from tests.nodes import PATIENCE_S
 
-CHAT = Path(__file__).parent.parent / "examples" / "chat.py"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+CHAT = EXAMPLES / "chat.py"
+
+
+def loopback() -> dict[str, str]:
+    return os.environ | {f"CARRYPOST_UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_chat_ends_at_once_and_in_order(tmp_path: Path, sent: signal.Signals) -> None:
-    udp = {f"CARRYPOST_UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
     ours, theirs = pty.openpty()  # Somebody sits there, and types nothing.
     with subprocess.Popen(  # noqa: S603 - our own
         [sys.executable, str(CHAT), "anna"], cwd=tmp_path, stdin=theirs, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, env=os.environ | udp,
+        stderr=subprocess.PIPE, env=loopback(),
     ) as chat:  # fmt: skip
         try:
             assert chat.stderr is not None
@@ -34,3 +40,26 @@ def test_a_chat_ends_at_once_and_in_order(tmp_path: Path, sent: signal.Signals) 
             chat.kill()
             os.close(theirs)
             os.close(ours)
+
+
+def test_a_web_server_with_threads_sends_what_is_posted_and_shows_it(tmp_path: Path) -> None:
+    with subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, str(EXAMPLES / "web_form.py"), "0"], cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env=loopback(), text=True,
+    ) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None
+            assert server.stderr is not None
+            url = server.stdout.readline().strip()
+            assert url.startswith("http://127.0.0.1:")
+            for note in ("The bridge is closed.", "<Apples>"):
+                with urlopen(url, data=note.encode(), timeout=PATIENCE_S) as answer:  # noqa: S310 - our own
+                    assert (answer.status, answer.read().startswith(b"STORED ID:")) == (202, True)
+            until = time.monotonic() + PATIENCE_S
+            while b"&lt;Apples&gt;</li><li>The bridge" not in (page := urlopen(url, timeout=PATIENCE_S).read()):  # noqa: S310 - our own
+                assert time.monotonic() < until, page
+                time.sleep(0.05)
+            server.send_signal(signal.SIGINT)
+            assert (server.wait(PATIENCE_S), server.stdout.read(), server.stderr.read()) == (0, "closed\n", "")
+        finally:
+            server.kill()
