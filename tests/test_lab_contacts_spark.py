@@ -138,4 +138,4 @@ def test_a_time_that_is_none_is_refused_on_spark_too(
 def test_no_positions_have_no_contacts(spark: SparkSession) -> None:
     rows = crowd("one", 5, 3).slice(0, 0)
     assert found_here(rows, RULES).num_rows == 0
-    assert found(spark.createDataFrame([], POSITIONS.ddl), RULES).count() == 0
+    assert found(spark.createDataFrame([], POSITIONS.spark), RULES).count() == 0

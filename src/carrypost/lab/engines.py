@@ -68,7 +68,9 @@ class SparkEngine:
         if not pieces:
             return []
         found: list[Answer] = []
-        for answer in collected(self.start(), name, partial(_tried, do), pieces, lambda done: watch(done, len(pieces))):
+        for answer in collected(
+            self.start(), name, partial(_tried, do), pieces, lambda done, _: watch(done, len(pieces))
+        ):
             if isinstance(answer, CarrypostError):
                 raise answer
             found.append(answer)

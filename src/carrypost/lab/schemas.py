@@ -17,16 +17,7 @@ from carrypost.record import SCHEMA
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-_SPARK = {
-    "string": "string",
-    "float64": "double",
-    "int32": "int",
-    "int64": "bigint",
-    "bool": "boolean",
-    "map<string, string>": "map<string,string>",
-}
-"""Types of columns, as Arrow calls them, and what Spark calls them."""
+    from pyspark.sql.types import StructType
 
 
 class Column(NamedTuple):
@@ -56,12 +47,12 @@ class Table:
         """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
-    @cached_property
-    def ddl(self) -> str:
-        """The columns as Spark's SQL writes them."""
-        return ", ".join(
-            f"`{column.name}` {_SPARK[column.type]}{'' if column.nullable else ' NOT NULL'}" for column in self.columns
-        )
+    @property
+    def spark(self) -> StructType:
+        """The columns for Spark."""
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - documents are made without it
+
+        return from_arrow_schema(self.arrow)
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -79,7 +70,7 @@ class Table:
 
         if missing := [name for name in self.names if name not in frame.columns]:
             raise LocalError(f"{self.name} has no column {missing[0]!r}; it needs {', '.join(self.names)}")
-        return frame.select(*(F.col(column.name).cast(_SPARK[column.type]) for column in self.columns))
+        return frame.select(*(F.col(each.name).cast(each.dataType) for each in self.spark))
 
 
 POSITIONS = Table.of(

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.emu.traces.encounters import Rules
 from carrypost.lab.contacts.contacts_here import SECONDS_MAX, nameless, timeless
-from carrypost.lab.contacts.slabs import PIECES_DDL, SAMPLES_PER_SLAB, SampleSpan, Search, SlabPlan, planned
+from carrypost.lab.contacts.slabs import PIECES, SAMPLES_PER_SLAB, SampleSpan, Search, SlabPlan, planned
 from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
@@ -45,7 +46,7 @@ def found(
     samples = POSITIONS.conform(positions)
     plan = planned(_lives(samples), slab_us)
     if not plan.nodes:
-        return samples.sparkSession.createDataFrame([], CONTACTS.ddl)
+        return samples.sparkSession.createDataFrame([], CONTACTS.spark)
     tasks = partitions or min(len(plan.slabs), max(_TASKS, plan.samples // SAMPLES_PER_SLAB))
     sent = _sent(_placed(samples, plan), rules, small=plan.stays <= _STAYS_MAX).repartitionById(
         tasks, F.col("slab") % F.lit(tasks)
@@ -53,7 +54,7 @@ def found(
     # Parts are joined, and short ones left out, once those of all slabs are there.
     parts = Rules(range_m=rules.range_m, max_gap_us=rules.max_gap_us)
     search = Search(tuple(span.node for span in plan.nodes), plan.slabs, parts)
-    return _joined(sent.mapInArrow(search, PIECES_DDL), rules)
+    return _joined(sent.mapInArrow(search, from_arrow_schema(PIECES)), rules)
 
 
 def _lives(samples: DataFrame) -> list[SampleSpan]:

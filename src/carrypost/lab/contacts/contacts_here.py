@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags
 from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.formats.keys import ranked
 from carrypost.emu.traces.tracks import Tracks
@@ -56,7 +56,7 @@ def nameless(rows: pa.Table) -> None:
             raise LocalError(f"positions: a sample has no {name}; give every row one")
 
 
-def timeless(rows: pa.Table, wrong: NDArray[np.bool_]) -> None:
+def timeless(rows: pa.Table, wrong: Flags) -> None:
     """Refuse times that are missing, or none of this world."""
     if len(which := np.flatnonzero(wrong)):
         node, scenario = (rows[name][int(which[0])].as_py() for name in ("node", "scenario"))

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Floats, Ints
 from carrypost.emu.traces.encounters import Encounters, Rules, encounters
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.in_range import TimeWindow
@@ -31,7 +31,6 @@ SAMPLES = ("slab", "code", "t_us", "x", "y")
 """What a task gets."""
 PIECES = pa.schema([("scenario", pa.string()), *MEETINGS])
 """What it gives, as parts of contacts."""
-PIECES_DDL = "scenario string, a string, b string, start_us bigint, end_us bigint"
 
 
 class SampleSpan(NamedTuple):
@@ -103,7 +102,7 @@ def planned(spans: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan
     return SlabPlan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
 
 
-def _cut(spans: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
+def _cut(spans: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, Ints]:
     """Start, length of a cell, and the slab of each cell, for one scenario."""
     count = np.array([span.samples for span in spans], dtype=np.float64)
     first = np.array([span.first_us for span in spans])
@@ -156,9 +155,7 @@ class Search:
             if len(found):
                 yield from named(scenario, found).to_batches()
 
-    def _tracks(
-        self, code: NDArray[np.int32], t_us: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]
-    ) -> Tracks:
+    def _tracks(self, code: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
         there = np.zeros(len(self.nodes), dtype=bool)
         there[code] = True
         codes = np.flatnonzero(there)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.mobility.gtfs import Gtfs, Vehicle
 from carrypost.emu.mobility.routes import RouteTypes
 from carrypost.errors import LocalError
@@ -24,8 +24,6 @@ from carrypost.model.times import MICROSECONDS
 
 STEP_US_MAX = 60 * MICROSECONDS
 """Samples of a node are at most so far apart."""
-
-Ints = NDArray[np.int64]
 
 
 def positions(
@@ -60,7 +58,7 @@ def positions(
     return rows, counts
 
 
-def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, NDArray[np.float64]]]:
+def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, Floats]]:
     """Times and places from when to when a vehicle is there, by name."""
     t_us = np.array([t_us for t_us, _, _ in vehicle.samples], dtype=np.int64)
     places = np.array([(x, y) for _, x, y in vehicle.samples], dtype=np.float64)
@@ -72,7 +70,7 @@ def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, NDArray[np.float64]]]:
     return found
 
 
-def _filled(t_us: Ints, places: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float64]]:
+def _filled(t_us: Ints, places: Floats) -> tuple[Ints, Floats]:
     """The same motion, with samples on long straight lines."""
     steps = -(-np.diff(t_us) // STEP_US_MAX)
     before = np.repeat(np.arange(len(steps)), steps)

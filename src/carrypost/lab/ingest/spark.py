@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.keys import Assembled, column
@@ -35,19 +36,15 @@ from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.local import Ingested, Work
 from carrypost.lab.ingest.stages import checked, other_way, usable
+from carrypost.lab.spark.jobs import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_A_PARTITION = 2_000_000
 _WARNED = 3
-_TYPES = {pa.string(): "string", pa.int64(): "bigint", pa.int8(): "tinyint", pa.float64(): "double"}
 _Batches = Iterable[pa.RecordBatch]
 _T = TypeVar("_T")
-
-
-def _ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"{each.name} {_TYPES[each.type]}" for each in schema)
 
 
 def _noted(schema: pa.Schema) -> pa.Schema:
@@ -113,14 +110,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _notes(frame: DataFrame) -> list[str]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
     return [row.note for row in frame.where(F.col("note").isNotNull()).select("note").collect()]
 
 
 def _rows(frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
     return frame.where(F.col("note").isNull()).drop("note")
 
 
@@ -173,7 +166,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
                 note = msgspec.json.encode(Sum().join(parsed)).decode()
                 yield from _batches(parsed.rows.select(used.names), schema, note)
 
-    return _range(spark, blocks, work.block_bytes).mapInArrow(parse, _ddl(schema))
+    return _range(spark, blocks, work.block_bytes).mapInArrow(parse, from_arrow_schema(schema))
 
 
 def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.RecordBatch]:
@@ -198,7 +191,7 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
     shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
     together = _rows(read).repartitionByRange(parts, "a") if placed else _rows(read).repartition(parts, "a", "b")
-    return together.mapInArrow(assemble, _ddl(schema))
+    return together.mapInArrow(assemble, from_arrow_schema(schema))
 
 
 def _told(rows: pa.Table, found: Assembled) -> dict[str, Any]:
@@ -232,11 +225,9 @@ def _gathered(found: Sum, options: Options, notes: list[dict[str, Any]]) -> Inge
 
 def _write(spark: SparkSession, work: Work, assembled: DataFrame, made: Ingested) -> None:
     """Write the table, and note how many nodes and rows it has where tasks could not tell that."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
     rows = _rows(assembled)
     if work.form.stays:
-        rows = rows.mapInArrow(_stander(made.last_us), _ddl(PLACES))
+        rows = rows.mapInArrow(_stander(made.last_us), from_arrow_schema(PLACES))
     timed = [name for name in rows.columns if name.endswith("_us")]
     renamed = [
         (F.col(name).cast("double") / F.lit(1e6)).alias(name.removesuffix("_us")) if name in timed else F.col(name)
@@ -265,28 +256,7 @@ def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
 
 
 # ------------------------------------------------------------------------------------------------------ progress
-_POLL_S = 0.5
-
-
 def _watched(spark: SparkSession, work: Work, what: str, action: Callable[[], _T]) -> _T:
     """What Spark gives, with word of how many of its tasks are done."""
     work.told(what, 0.0)
-    if work.tell is None:
-        return action()
-    over = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def watch() -> None:
-        while not over.wait(_POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [stage for stage in stages if stage is not None]
-            if tasks := sum(stage.numTasks for stage in known):
-                work.told(what, sum(stage.numCompletedTasks for stage in known) / tasks)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        return action()
-    finally:
-        over.set()
-        watcher.join()
+    return watched(spark, what, action, lambda done, tasks: work.told(what, done / max(1, tasks)))

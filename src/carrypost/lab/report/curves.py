@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from carrypost.lab.report.intervals import Floats, over_rows
+from carrypost.emu.arrays import Flags, Floats
+from carrypost.lab.report.intervals import over_rows
 
 WIDTH, HEIGHT = 600, 250
 """Of plots, in pixels."""
@@ -148,7 +148,7 @@ def _thinned(x: Floats, lines: Sequence[Floats], extent: Extent) -> Curve:
     return Curve(x[kept], *(line[kept] for line in lines))
 
 
-def _corners(x: Floats, y: Floats) -> npt.NDArray[np.bool_]:
+def _corners(x: Floats, y: Floats) -> Flags:
     """Points between which straight lines stay as near to the curve as the eye can tell (Douglas and Peucker)."""
     kept = np.zeros(len(x), np.bool_)
     kept[[0, -1]] = True

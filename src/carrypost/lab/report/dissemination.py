@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots, prose
 from carrypost.lab.report.curves import Extent, Steps
 from carrypost.lab.report.distributions import by_settings, ordered, steps_of
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table
-from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, plots, prose
 from carrypost.lab.report import paper as printed
@@ -19,7 +20,6 @@ from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.distributions import steps, unit
 from carrypost.lab.report.html import Markup, TableRow
 from carrypost.lab.report.html import table as table_of
-from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Block, Figure, Picture
 from carrypost.lab.report.plots import Axis, Histogram, Mark

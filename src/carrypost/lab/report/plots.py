@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import vl_convert
 
+from carrypost.emu.arrays import Floats
 from carrypost.lab.report import svg
 from carrypost.lab.report.curves import EVERYONE, HEIGHT, WIDTH, Curve
-from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Cell, Picture
 
 Spec = dict[str, Any]

@@ -1,6 +1,6 @@
-"""A job of Spark with a task for each piece of work, which can be watched and ended.
+"""Jobs of Spark that can be watched and ended, and one with a task for each piece of work.
 
-It runs in a thread of its own, so that Ctrl-C comes through at once: the tasks are then cancelled.
+They run in a thread of their own, so that Ctrl-C comes through at once: the tasks are then cancelled.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
+Watch = Callable[[int, int], None]
+"""Is told now and then how many tasks are done, of how many."""
 _LOOK_S = 0.25
 
 
 def collected(
-    spark: SparkSession,
-    name: str,
-    do: Callable[[Piece], Answer],
-    pieces: Sequence[Piece],
-    watch: Callable[[int], None],
+    spark: SparkSession, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch
 ) -> list[Answer]:
-    """What a function answers to each piece, in their order; `watch` is told now and then how many tasks are done."""
+    """What a function answers to each piece, in their order."""
+    context = spark.sparkContext
+    return watched(spark, name, lambda: context.parallelize(pieces, len(pieces)).map(do).collect(), watch)
+
+
+def watched(spark: SparkSession, name: str, action: Callable[[], Answer], watch: Watch) -> Answer:
+    """Return what an action gives that starts jobs of Spark, which are seen there by this name."""
     from pyspark import InheritableThread  # noqa: PLC0415 - loaded only where Spark is used
 
     context, group = spark.sparkContext, uuid.uuid4().hex
@@ -38,7 +42,7 @@ def collected(
     def work() -> None:
         try:
             context.setJobGroup(group, f"carrypost: {name}", interruptOnCancel=True)
-            found.extend(context.parallelize(pieces, len(pieces)).map(do).collect())
+            found.append(action())
         except Exception as error:  # noqa: BLE001 - raised by whoever waits
             failed.append(error)
 
@@ -47,7 +51,7 @@ def collected(
     try:
         while thread.is_alive():
             thread.join(_LOOK_S)
-            watch(_done(context, group))
+            watch(*_done(context, group))
     except BaseException:
         with suppress(Exception):  # Spark may be gone.
             context.cancelJobGroup(group)
@@ -56,12 +60,13 @@ def collected(
     if failed:
         with explained():
             raise failed[0]
-    return found
+    return found[0]
 
 
-def _done(context: SparkContext, group: str) -> int:
-    """How many tasks of the group's jobs are over."""
+def _done(context: SparkContext, group: str) -> tuple[int, int]:
+    """How many tasks of the group's jobs are over, and how many there are so far."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+    found = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    stages = [stage for stage in found if stage is not None]
+    return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

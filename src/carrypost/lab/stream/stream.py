@@ -136,7 +136,7 @@ def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
 
 def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFrame:
     """The rows of all records in a folder and the folders in it, as a stream, each with how it is to be taken."""
-    read = spark.readStream.schema(f"{RECORDS.ddl}, `{_UNREADABLE}` string")
+    read = spark.readStream.schema(RECORDS.spark.add(_UNREADABLE, "string"))
     read = read.options(columnNameOfCorruptRecord=_UNREADABLE, mode="PERMISSIVE")
     read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
     read = read.option("ignoreMissingFiles", "true")  # Nodes remove their oldest files.
