@@ -6,10 +6,10 @@ a last one, broken where samples are further apart than what is bridged by a lin
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,26 +18,16 @@ import pyarrow.parquet as pq
 from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine
-from carrypost.lab.metrics import families as f
-from carrypost.lab.metrics import kept, statistics
-from carrypost.lab.metrics.distribution import Columns
+from carrypost.lab.metrics import FAMILIES, kept, statistics
 from carrypost.lab.metrics.parts import made
+from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.metrics.statistics import Meetings, Stays
-from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 STATISTICS = "statistics"
-_PARTS = ".parts"
 _TEXTS = frozenset({"scenario", "node", "a", "b"})
-TABLES: Mapping[Table, Callable[[Meetings, Stays, int], Columns]] = {
-    f.ACTIVITY: lambda _, stays, __: statistics.activity(stays),
-    f.ACTIVITY_SUMMARY: lambda _, stays, __: statistics.activity_summary(stays),
-    f.CONTACT_SUMMARY: lambda met, _, __: statistics.contact_summary(met),
-    f.CONTACT_CDF: lambda met, _, __: statistics.contact_cdf(met),
-    f.INTER_CONTACT_CDF: lambda met, _, __: statistics.inter_contact_cdf(met),
-    f.NEIGHBOURS: lambda met, stays, _: statistics.neighbours(met, stays),
-    f.NEIGHBOURS_TIMELINE: statistics.neighbours_timeline,
-}
+TABLES = [table for table, family in FAMILIES.items() if family.part == Presence.of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +39,43 @@ class Order:
     contacts: tuple[str, ...]
     max_gap_us: int | None
     window_us: int
-    target: str
+
+
+class Seen(NamedTuple):
+    """What a trace tells, in place of the `Presence` of a run."""
+
+    meetings: Meetings
+    presence: Stays
+    window_us: int
+
+    def stays(self) -> Stays:
+        """Who was there when."""
+        return self.presence
 
 
 def make(
     engine: Engine, positions: Path, out: Path, scenarios: Sequence[str], *, max_gap_us: int | None, window_us: int
 ) -> None:
     """Write the tables to a folder of their own in `out`, where the contacts are."""
-    target = out / STATISTICS
-    parts = target.absolute() / _PARTS
-    with folders.told_of(parts):
-        parts.mkdir(parents=True, exist_ok=True)
     files = [
         tuple(str(file.absolute()) for file in folders.parquet_files(path, table))
         for path, table in ((positions, POSITIONS), (out, CONTACTS))
     ]
-    orders = [
-        Order(scenario, files[0], files[1], max_gap_us, window_us, str(parts / f"{number}.arrow"))
-        for number, scenario in enumerate(scenarios)
-    ]
-    try:
-        engine.each("statistics of contacts", told, orders)
-        with kept.appending(target, list(TABLES)) as append:
-            for order in orders:
-                append(order.scenario, "", kept.read(Path(order.target)))
-    finally:
-        shutil.rmtree(parts, ignore_errors=True)
+    orders = [Order(scenario, files[0], files[1], max_gap_us, window_us) for scenario in scenarios]
+    found = engine.each("statistics of contacts", told, orders)
+    with kept.appending(out / STATISTICS, TABLES) as append:
+        for scenario, tables in zip(scenarios, found, strict=True):
+            append(scenario, "", tables)
 
 
-def told(order: Order) -> None:
-    """A task: the tables of a scenario, in their file."""
+def told(order: Order) -> dict[str, pa.Table]:
+    """A task: the tables of a scenario, by name."""
     places = _rows(order.positions, order.scenario, ["node", "t"])
     stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
     rows = _rows(order.contacts, order.scenario, ["a", "b", "start", "end"])
     times = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
-    met = Meetings(rows["a"], rows["b"], *times)
-    columns = {table: of(met, stays, order.window_us) for table, of in TABLES.items()}
-    found = {table.name: made(table, order.scenario, each) for table, each in columns.items()}
-    kept.write(Path(order.target), found)
+    seen = Seen(Meetings(rows["a"], rows["b"], *times), stays, order.window_us)
+    return {table.name: made(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
 
 
 def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:

@@ -107,16 +107,8 @@ def delays(part: Delays) -> Columns:
 
 def delay_cdf(part: Delays) -> Columns:
     """Table DELAY_CDF, by metric and value."""
-    return _joined([{"metric": name, **cdf(part.counts[name], RANKS)} for name in sorted(DELAYS)])
-
-
-def _joined(parts: list[dict[str, Any]]) -> Columns:
-    """Columns of some metrics as columns of all."""
-    tables = []
-    for columns in parts:
-        metric, rest = columns.pop("metric"), pa.table(columns)
-        tables.append(rest.append_column("metric", pa.repeat(metric, len(rest))))
-    found = pa.concat_tables(tables)
+    parts = [(name, pa.table(dict(cdf(part.counts[name], RANKS)))) for name in sorted(DELAYS)]
+    found = pa.concat_tables([each.append_column("metric", pa.repeat(name, len(each))) for name, each in parts])
     return {name: found[name] for name in found.column_names}
 
 

@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY
-from carrypost.lab.metrics.rows import MISSING, Rows, microseconds, numbers
+from carrypost.lab.metrics.rows import MISSING, Rows, microseconds
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 NEVER = np.iinfo(np.int64).min

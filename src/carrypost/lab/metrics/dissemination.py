@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.traces.formats.words import numbers
 from carrypost.emu.verify.bound import flood_ages_us
 from carrypost.lab.metrics.copies import ENDLESS, NEVER, Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, dominated, milliseconds, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.lab.metrics.presence import Presence
-from carrypost.lab.metrics.rows import numbers
 from carrypost.lab.metrics.statistics import coded
 from carrypost.model.times import MICROSECONDS
 

@@ -28,9 +28,13 @@ def write(path: Path, tables: Mapping[str, pa.Table]) -> None:
     """Tables as one file, whole or not there."""
     with staged(path) as written, pa.OSFile(str(written), "wb") as file:
         for name, table in tables.items():
-            schema = table.schema.with_metadata({_NAME: name.encode()})
-            with pa.ipc.new_stream(file, schema) as stream:
+            with pa.ipc.new_stream(file, named(table, name)) as stream:
                 stream.write_table(table)
+
+
+def named(table: pa.Table, name: str) -> pa.Schema:
+    """Return the schema of a table with a name, by which `read` finds it."""
+    return table.schema.with_metadata({_NAME: name.encode()})
 
 
 def read(path: Path) -> dict[str, pa.Table]:

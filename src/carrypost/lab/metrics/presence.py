@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
+from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics import statistics
 from carrypost.lab.metrics.distribution import Columns, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
-from carrypost.lab.metrics.rows import Rows, microseconds, numbers
+from carrypost.lab.metrics.rows import Rows, microseconds
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind

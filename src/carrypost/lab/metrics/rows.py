@@ -134,23 +134,6 @@ def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     return found, array.dictionary
 
 
-def numbers(texts: pa.Array) -> Floats:
-    """Texts as numbers; nan where one is none."""
-    try:
-        found = pc.cast(texts, pa.float64())
-    except pa.ArrowInvalid:  # Some line of a real node: one by one.
-        found = pa.array([_number(text) for text in texts.to_pylist()], pa.float64())
-    made: Floats = pc.fill_null(found, np.nan).to_numpy(zero_copy_only=False)
-    return made
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None
-
-
 def microseconds(seconds: Floats) -> Ints:
     """Whole ones, the nearest."""
     found: Ints = np.rint(seconds * MICROSECONDS).astype(np.int64)

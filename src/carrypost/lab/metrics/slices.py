@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
-from carrypost.files import refusing
 from carrypost.lab.folders import told_of
-from carrypost.lab.metrics import FAMILIES, parts
+from carrypost.lab.metrics import FAMILIES, kept, parts
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.records import RowGroup, RunFiles
@@ -31,7 +30,7 @@ SLICE_ROWS = 5_000_000
 AGAIN_MAX = 2.0
 """How often each row may be read, on average, before rows are written out by slice."""
 _BATCH_ROWS = 1_000_000
-_MESSAGES = "messages.arrow"
+_MESSAGES, _TEXTS, _ROWS = "messages.arrow", "texts.arrow", "rows"
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -65,7 +64,9 @@ def cut(order: Cutting) -> list[SliceOrder]:
     """Look through a run; its slices."""
     known = _Messages.found(order)
     folder = Path(order.folder)
-    _write(folder / _MESSAGES, pa.table({"message": known.names, "slice": known.slice}))
+    with told_of(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    kept.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
     made = list(known.slices(order))
     if sum(group.rows for each in made for group in each.groups) > AGAIN_MAX * sum(known.rows.tolist()):
         _spill(order, made)
@@ -172,7 +173,7 @@ def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
 
 def _chosen(order: SliceOrder) -> pa.Table:
     """Those of one slice out of the row groups that it needs."""
-    known = _read(Path(order.folder) / _MESSAGES)
+    known = kept.read(Path(order.folder) / _MESSAGES)[_MESSAGES]
     mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
     slice_of = dict.fromkeys(mine["message"].to_pylist(), 1)
     # Two cuts: before, in, and after this slice; of messages, those of this one and the others.
@@ -188,7 +189,7 @@ def _chosen(order: SliceOrder) -> pa.Table:
 def _spill(order: Cutting, slices: Sequence[SliceOrder]) -> None:
     """Write rows out, each to the file of its slice; texts as numbers that are the same in all of them."""
     folder = Path(order.folder)
-    known = _read(folder / _MESSAGES)
+    known = kept.read(folder / _MESSAGES)[_MESSAGES]
     slice_of = dict(zip(known["message"].to_pylist(), known["slice"].to_pylist(), strict=True))
     cuts = np.array([each.from_us for each in slices])
     numbers: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
@@ -202,12 +203,13 @@ def _spill(order: Cutting, slices: Sequence[SliceOrder]) -> None:
             edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
             with told_of(folder):
                 for each in slices[len(writers) :]:
-                    stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), table.schema)
+                    stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), kept.named(table, _ROWS))
                     writers.append(ending.enter_context(stream))
                 for writer, first, end in zip(writers, edges[:-1], edges[1:], strict=True):
                     writer.write_table(table.slice(first, end - first))
-    for name, texts in numbers.items():
-        _write(folder / f"{name}.arrow", pa.table({name: pa.array(texts, pa.string())}))
+    kept.write(
+        folder / _TEXTS, {name: pa.table({name: pa.array(texts, pa.string())}) for name, texts in numbers.items()}
+    )
 
 
 def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
@@ -223,22 +225,9 @@ def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
 def _spilled(order: SliceOrder) -> pa.Table:
     """What was written out of one slice."""
     folder = Path(order.folder)
-    table = _read(folder / f"{order.number}.arrow")
-    for name in TEXTS:
+    table = kept.read(folder / f"{order.number}.arrow")[_ROWS]
+    for name, texts in kept.read(folder / _TEXTS).items():
         codes = table[name].to_numpy()
-        texts = _read(folder / f"{name}.arrow")[name].combine_chunks()
-        column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == MISSING), texts)
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == MISSING), texts[name].combine_chunks())
         table = table.set_column(table.column_names.index(name), name, column)
     return table
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    with told_of(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pa.ipc.new_stream(str(path), table.schema) as stream:
-            stream.write_table(table)
-
-
-def _read(path: Path) -> pa.Table:
-    with refusing(f"{path} cannot be read", pa.ArrowException), pa.OSFile(str(path), "rb") as file:
-        return pa.ipc.open_stream(file).read_all()
