@@ -20,6 +20,8 @@ from benchmarks._processes import BenchmarkError, Row, say
 
 from carrypost.emu import runs as emulator
 from carrypost.lab.campaign import campaign, grid
+from carrypost.lab.engines import opened
+from carrypost.lab.spark.session import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +51,10 @@ def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> 
     seeds, duration_s = (2, 600) if quick else (8, 9_000)
     made = _grid(folder / "campaign", seeds, duration_s)
     processes = spark.sparkContext.defaultParallelism
-    campaign.run(_grid(folder / "first", 1, 60), folder / "first" / "out", spark)
+    _campaign(_grid(folder / "first", 1, 60), folder / "first" / "out")
     engines: dict[str, Callable[[Path], Weighed[object]]] = {
         POOL: lambda out: weigh_apart(pool, _orders(made, out), processes),
-        SPARK: lambda out: weigh(lambda: _campaign(made, out, spark)),
+        SPARK: lambda out: weigh(lambda: _campaign(made, out)),
     }
     found: dict[str, list[Weighed[object]]] = {name: [] for name in engines}
     expected: dict[str, bytes] | None = None
@@ -98,8 +100,10 @@ def _grid(folder: Path, seeds: int, duration_s: int) -> grid.Grid:
     return grid.load(path)
 
 
-def _campaign(made: grid.Grid, out: Path, spark: SparkSession) -> None:
-    failed = [state for state in campaign.run(made, out, spark, lambda _: None) if state.status != "done"]
+def _campaign(made: grid.Grid, out: Path) -> None:
+    """Do it on the session that is there."""
+    with campaign.begun(made, out) as running, opened(SparkOptions()) as engine:
+        failed = [state for state in running.conduct(engine) if state.status != "done"]
     if failed:
         raise BenchmarkError(f"{failed[0].run} failed: {failed[0].error}")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.campaigns import THREE, campaign, context_of, played, records, sent, states, three
+from tests.campaigns import THREE, campaign, context_of, played, records, states, three
 
 from carrypost import emu
 from carrypost.cli.app import run as command
@@ -20,8 +20,8 @@ from carrypost.errors import LabError
 from carrypost.lab import folders
 from carrypost.lab.campaign import bundle, task
 from carrypost.lab.campaign.campaign import begun
-from carrypost.lab.campaign.grid import CampaignRun, load
-from carrypost.lab.campaign.states import State
+from carrypost.lab.campaign.grid import load
+from carrypost.lab.engines import Answer, LocalEngine, Piece, Watch
 from carrypost.lab.schemas import RUNS
 
 CtrlC = Callable[[int], None]
@@ -37,22 +37,14 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
     """Spark's part is done by this process, until somebody presses Ctrl-C after so many runs."""
     after = 0
 
-    class Job:
-        def __init__(self, _: object, __: object, context: task.TaskContext, runs: list[CampaignRun]) -> None:
-            self._context, self._runs = context, runs
-
-        def wait(self, _: object) -> list[State]:
-            for run in self._runs[:after]:
-                assert task.play(self._context, run).status == "done"
+    class Interrupted(LocalEngine):
+        def each(
+            self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
+        ) -> list[Answer]:
+            super().each(name, do, pieces[:after], watch)
             raise KeyboardInterrupt
 
-    def given(_: object, runs: list[CampaignRun]) -> AbstractContextManager[dict[str, Any]]:
-        return nullcontext(sent(runs))
-
-    monkeypatch.setattr("carrypost.lab.spark.session.session", nullcontext)
-    monkeypatch.setattr("carrypost.lab.campaign.campaign.check", lambda *_: None)
-    monkeypatch.setattr("carrypost.lab.campaign.campaign._sent", given)
-    monkeypatch.setattr("carrypost.lab.campaign.campaign._Job", Job)
+    monkeypatch.setattr("carrypost.lab.engines.opened", lambda _: nullcontext(Interrupted()))
 
     def choose(count: int) -> None:
         nonlocal after
@@ -176,7 +168,7 @@ def no_cluster(_: object) -> None:
 def test_without_spark_only_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three(tmp_path)
     path, out = campaign(tmp_path), tmp_path / "new" / "out"
-    monkeypatch.setattr("carrypost.lab.spark.session.session", no_cluster)
+    monkeypatch.setattr("carrypost.lab.engines.session", no_cluster)
     monkeypatch.setattr("carrypost.lab.spark.java.java_home", lambda _: tmp_path)
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 1
     assert not (tmp_path / "new").exists()
@@ -195,7 +187,7 @@ def test_without_spark_what_an_earlier_campaign_did_stays_as_it_is(
         pass
     before, kept = records(out), states(out)
     three(tmp_path, THREE.replace("period_s = 20", "period_s = 21"))
-    monkeypatch.setattr("carrypost.lab.spark.session.session", no_cluster)
+    monkeypatch.setattr("carrypost.lab.engines.session", no_cluster)
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 1
     assert (records(out), states(out)) == (before, kept)
 

@@ -162,7 +162,7 @@ def test_nothing_to_do_needs_no_spark(
     path, out = campaign(tmp_path), tmp_path / "out"
     with played(path, out):
         pass
-    monkeypatch.setattr("carrypost.lab.spark.session.session", None)
+    monkeypatch.setattr("carrypost.lab.engines.session", None)
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 0
     told = capsys.readouterr()
     found = json.loads(told.out)
@@ -179,7 +179,7 @@ def test_runs_that_the_campaign_no_longer_names_stay_and_are_told(
         pass
     (out / "records" / "foreign.parquet").write_bytes(b"something")
     before = records(out)
-    monkeypatch.setattr("carrypost.lab.spark.session.session", None)
+    monkeypatch.setattr("carrypost.lab.engines.session", None)
     assert command(["lab", "campaign", str(campaign(tmp_path, seeds="[1]")), "--out", str(out)]) == 0
     assert records(out) == before
     told = f"2 in {out} are no part of this campaign, and stay: three/default/2, foreign.parquet"

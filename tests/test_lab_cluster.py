@@ -19,9 +19,10 @@ from tests.campaigns import TWO_SETTINGS, campaign, records, three
 
 from carrypost.errors import LabError
 from carrypost.lab.campaign import visible
-from carrypost.lab.campaign.campaign import begun, run
+from carrypost.lab.campaign.campaign import begun
 from carrypost.lab.campaign.grid import load
-from carrypost.lab.spark.session import SparkOptions, session
+from carrypost.lab.engines import opened
+from carrypost.lab.spark.session import SparkOptions
 
 PATIENCE_S = 900
 
@@ -55,7 +56,9 @@ def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
 def test_executors_run_what_was_sent_unpack_files_once_and_keep_nothing(spark: SparkSession, tmp_path: Path) -> None:
     three(tmp_path)
     (threshold,) = {each["threshold"] for each in on_executors(spark)}
-    ended = run(load(campaign(tmp_path, TWO_SETTINGS, seeds="{last = 4}")), tmp_path / "out", spark)
+    made = load(campaign(tmp_path, TWO_SETTINGS, seeds="{last = 4}"))
+    with begun(made, tmp_path / "out") as running, opened(SparkOptions()) as engine:
+        ended = running.conduct(engine)
     assert [state.status for state in ended] == ["done"] * 8
     for each in on_executors(spark):
         assert "carrypost.zip" in each["package"]
@@ -119,8 +122,8 @@ def standalone(folder: Path) -> Iterator[str]:
 def test_a_campaign_on_a_master_with_two_workers_has_the_records_of_one_process(tmp_path: Path) -> None:
     three(tmp_path)
     path = campaign(tmp_path, TWO_SETTINGS)
-    with session(SparkOptions(master="local[1]")) as spark:
-        run(load(path), tmp_path / "here", spark)
+    with begun(load(path), tmp_path / "here") as running, opened(SparkOptions(master="local[1]")) as engine:
+        running.conduct(engine)
     with standalone(tmp_path) as address:
         program = "from carrypost.cli import main; main()"
         command = [sys.executable, "-c", program, "lab", "campaign", str(path), "--master", address, "--out"]

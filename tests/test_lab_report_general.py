@@ -250,7 +250,7 @@ def test_metrics_fit_into_a_terminal_of_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     lab_pages.like_paper(tmp_path, OSTERMALM)
     monkeypatch.setattr(lab_metrics, "wants_json", lambda _: False)
-    monkeypatch.setattr("carrypost.lab.spark.session.session", nullcontext)
+    monkeypatch.setattr("carrypost.lab.engines.session", nullcontext)
     monkeypatch.setattr("carrypost.lab.metrics.making.make", lambda *_, **__: tmp_path / "metrics")
     assert run(["lab", "metrics", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()

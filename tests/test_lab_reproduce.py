@@ -113,7 +113,7 @@ def test_before_spark_starts_the_way_without_it_is_told(
         raise LabError("so it goes")
 
     monkeypatch.setattr("carrypost.lab.spark.java.java_home", lambda _: tmp_path)
-    monkeypatch.setattr("carrypost.lab.spark.session.session", fails)
+    monkeypatch.setattr("carrypost.lab.engines.session", fails)
     monkeypatch.setattr("carrypost.lab.spark.session.SparkOptions.starts", True)
     assert run(["reproduce", "bus", "--quick", "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err

@@ -11,6 +11,7 @@ that was killed left behind is removed by the next one that writes the same resu
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,6 +78,12 @@ def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) ->
         raise misnamed(f"{what}: it is not UTF-8 text") from None
     except OSError as error:
         raise refused(what, error, misnamed=misnamed) from None
+
+
+def digest(path: Path) -> str:
+    """Return the hash of a file, which is read piece by piece."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- whole, or not there ---------------------------------------------------------------------------------------------

@@ -105,16 +105,14 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *,
 def _campaign(runs: Grid, folder: Path, options: SparkOptions | None, spark: ExitStack) -> int:
     """Do the runs that are not done, without options of Spark here; how many of all have failed."""
     from carrypost.lab.campaign.campaign import begun  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.spark.session import session  # noqa: PLC0415
+    from carrypost.lab.engines import opened  # noqa: PLC0415
 
     with begun(runs, folder) as running:
         if todo := len(running.todo):
             say(f"{todo} of {len(runs.runs)} runs are to be done")
-            started = None
-            if options is not None:
-                if options.starts:
-                    say("starting Spark, which may take a minute; --engine local does without it, in one process")
-                started = spark.enter_context(session(options))
+            if options is not None and options.starts:
+                say("starting Spark, which may take a minute; --engine local does without it, in one process")
+            engine = spark.enter_context(opened(options))
             with progress(folder.name, "runs", todo) as move:
-                running.conduct(started, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
+                running.conduct(engine, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
         return len(running.found().failed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,7 +103,7 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
 @orderly()
 def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool) -> int:
     from carrypost.lab.campaign.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.spark.session import session  # noqa: PLC0415
+    from carrypost.lab.engines import opened  # noqa: PLC0415
 
     begun_s = time.monotonic()
     if options is not None:
@@ -114,12 +113,8 @@ def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool)
         interrupted = False
         try:
             if running.todo:
-                with ExitStack() as ending:
-                    spark = None if options is None else ending.enter_context(session(options))
-                    running.conduct(
-                        spark,
-                        partial(_moved, ending.enter_context(progress(made.path.name, "runs", len(running.todo)))),
-                    )
+                with opened(options) as engine, progress(made.path.name, "runs", len(running.todo)) as move:
+                    running.conduct(engine, partial(_moved, move))
         except KeyboardInterrupt:
             interrupted = True
         found = running.found()

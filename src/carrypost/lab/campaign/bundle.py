@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
-from carrypost.files import refused, refusing
+from carrypost.files import digest, refused, refusing
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""
@@ -82,8 +82,7 @@ def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
         files = sorted(each for each in path.iterdir() if each.is_file()) if folder else [path]
         for each in files:
             if each not in digests:
-                with each.open("rb") as file:
-                    digests[each] = hashlib.file_digest(file, "sha256").hexdigest()
+                digests[each] = digest(each)
     except FileNotFoundError:
         raise LocalError(f"{key} names {path}, and there is no such file") from None
     except OSError as error:

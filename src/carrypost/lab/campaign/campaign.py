@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,11 +28,9 @@ from carrypost.lab.campaign.lock import locked, remove
 from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
 from carrypost.lab.campaign.task import Held, TaskContext, play
 from carrypost.lab.campaign.visible import check
-from carrypost.lab.engines import LocalEngine
+from carrypost.lab.engines import Engine, SparkEngine
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
-from carrypost.lab.spark.explain import explained
-from carrypost.lab.spark.jobs import collected
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -89,30 +87,39 @@ class Campaign:
         """Runs that are to be done."""
         return [run for run in self.grid.runs if run.name in self.plan.todo]
 
-    def conduct(self, spark: SparkSession | None, watch: Watch | None = None) -> list[State]:
-        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then. Without Spark: here."""
+    def conduct(self, engine: Engine, watch: Watch = lambda _: None) -> list[State]:
+        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then."""
         runs = self.todo
         if not runs:
             return self.ended
-        if spark is None:
-            files = {(named.path, named.digest): named for run in runs for named in run.files}
-            held = {digest: Held(content) for digest, content in contents(list(files.values()))}
+        spark = engine.start() if isinstance(engine, SparkEngine) else None
+        if spark is not None:
+            check(spark, self.place, self.token)
+        with _contents(spark, runs) as held:
             self.begin()
-            job = _Job(None, self.place, TaskContext(str(self.place.root), self.token, held), runs)
-            self.ended = job.wait(watch)
-        else:
-            with explained():
-                check(spark, self.place, self.token)
-                with _sent(spark, runs) as sent:
-                    self.begin()
-                    task = TaskContext(str(self.place.root), self.token, sent)
-                    self.ended = _Job(spark, self.place, task, runs).wait(watch)
+            task = TaskContext(str(self.place.root), self.token, held)
+            self.ended = engine.each("campaign", partial(play, task), runs, self._looking(runs, watch))
         for run, state in zip(runs, self.ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
                     self.place.record(run).unlink(missing_ok=True)
                     self.place.keep(run, msgspec.structs.replace(state, kept=True))
         return self.ended
+
+    def _looking(self, runs: Sequence[CampaignRun], watch: Watch) -> Callable[[int, int], None]:
+        """Return what tells how far these runs are: it looks into the folder."""
+        pending = {run.name: self.place.state(run) for run in runs}
+        counts = {DONE: 0, FAILED: 0}
+
+        def look(_: int, __: int) -> None:
+            there = {entry.name for entry in os.scandir(self.place.states)}
+            for run, path in list(pending.items()):
+                if path.name in there and (state := states.read(path)) is not None and state.token == self.token:
+                    del pending[run]
+                    counts[state.status] += 1
+            watch(CampaignProgress(counts[DONE], counts[FAILED], len(runs)))
+
+        return look
 
     def begin(self) -> None:
         """Everything is ready: what there is of runs that are to be done goes, so that old and new never mix."""
@@ -143,9 +150,10 @@ class Campaign:
 
     def found(self) -> Found:
         """What there is of this campaign."""
-        there = {run.name: state for run, state in states.of(self.grid.runs, self.place)}
-        there |= {state.run: state for state in self.ended if not state.kept}
-        mine = [there[run.name] for run in self.grid.runs if run.name in there]
+        known = self.place.states_there()
+        unkept = {state.run: state for state in self.ended if not state.kept}
+        there = [unkept.get(run.name) or known.get(run.stem) for run in self.grid.runs]
+        mine = [state for run, state in zip(self.grid.runs, there, strict=True) if state and state.run == run.name]
         return Found(
             [state for state in mine if state.status == DONE and self._holds(state)],
             [state for state in mine if state.status == FAILED],
@@ -205,53 +213,20 @@ def _leave(made: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def run(grid: Grid, out: Path, spark: SparkSession, watch: Watch | None = None) -> list[State]:
-    """Do what a campaign still has to do in this folder, and make its tables; how its runs ended."""
-    with begun(grid, out) as campaign:
-        return campaign.conduct(spark, watch)
-
-
 @contextmanager
-def _sent(spark: SparkSession, runs: Sequence[CampaignRun]) -> Iterator[dict[str, Broadcast[bytes]]]:
-    """The files that runs need, on their way to whoever asks for them."""
+def _contents(
+    spark: SparkSession | None, runs: Sequence[CampaignRun]
+) -> Iterator[Mapping[str, Broadcast[bytes] | Held]]:
+    """The files that runs need: on their way to whoever asks for them, or without Spark here."""
     files = {(named.path, named.digest): named for run in runs for named in run.files}
-    sent = {digest: spark.sparkContext.broadcast(content) for digest, content in contents(list(files.values()))}
+    found = contents(list(files.values()))
+    if spark is None:
+        yield {digest: Held(content) for digest, content in found}
+        return
+    sent = {digest: spark.sparkContext.broadcast(content) for digest, content in found}
     try:
         yield sent
     finally:
         for broadcast in sent.values():
             with suppress(Exception):  # Spark may be gone.
                 broadcast.destroy()
-
-
-class _Job:
-    """The runs as a job of Spark, or one after the other here; the folder tells how far it is."""
-
-    def __init__(
-        self, spark: SparkSession | None, place: Place, task: TaskContext, runs: Sequence[CampaignRun]
-    ) -> None:
-        self._spark = spark
-        self._place = place
-        self._task = task
-        self._runs = runs
-        self._pending = {run.name: place.state(run) for run in runs}
-        self._counts = {DONE: 0, FAILED: 0}
-
-    def wait(self, watch: Watch | None) -> list[State]:
-        """Until all runs have ended; Ctrl-C ends those that have not."""
-
-        def look(_: int) -> None:
-            if watch is not None:
-                watch(self._look())
-
-        if self._spark is not None:
-            return collected(self._spark, "campaign", partial(play, self._task), self._runs, look)
-        return LocalEngine().each("campaign", partial(play, self._task), self._runs, lambda done, _: look(done))
-
-    def _look(self) -> CampaignProgress:
-        there = {entry.name for entry in os.scandir(self._place.states)}
-        for run, path in list(self._pending.items()):
-            if path.name in there and (state := states.read(path)) is not None and state.token == self._task.token:
-                del self._pending[run]
-                self._counts[state.status] += 1
-        return CampaignProgress(self._counts[DONE], self._counts[FAILED], len(self._runs))

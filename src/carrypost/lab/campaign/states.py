@@ -8,10 +8,9 @@ its record: one that was damaged or overwritten since is made again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 import carrypost
+from carrypost.files import digest
 from carrypost.lab import folders
 from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
@@ -149,14 +149,11 @@ class Place:
                 found[path.name.removesuffix(_SUFFIX)] = state
         return found
 
-    def clear(self) -> int:
-        """Remove what dead processes left half-written; how many. Only for whoever holds the lock."""
-        count = 0
+    def clear(self) -> None:
+        """Remove what dead processes left half-written. Only for whoever holds the lock."""
         for folder in (self.records, self.states):
             for left in folder.glob(f".*{_PARTIAL}"):
                 left.unlink(missing_ok=True)
-                count += 1
-        return count
 
 
 def read(path: Path) -> State | None:
@@ -173,12 +170,6 @@ def is_whole(path: Path, state: State) -> bool:
         return path.stat().st_size == state.size and digest(path) == state.sha256
     except OSError:
         return False
-
-
-def digest(path: Path) -> str:
-    """The hash of a file, which is read piece by piece."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- what is to be done --------------------------------------------------------------------------------------
@@ -245,10 +236,3 @@ def write_tables(place: Place, runs: Sequence[CampaignRun], unkept: Iterable[Sta
 
 def _table(states: Sequence[State], table: Table) -> pa.Table:
     return pa.table({name: [getattr(state, name) for state in states] for name in table.names}, schema=table.arrow)
-
-
-def of(runs: Iterable[CampaignRun], place: Place) -> Iterator[tuple[CampaignRun, State]]:
-    """Those of these runs that have a state."""
-    for run in runs:
-        if (state := read(place.state(run))) is not None and state.run == run.name:
-            yield run, state

@@ -42,6 +42,14 @@ _OPTIONS = (
     "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
     "same_time",
 )  # fmt: skip
+_COUNTED = {
+    "joined_rows": "rows that overlap another of their pair, and are one contact with it: {count:,}",
+    "open_contacts": "{contacts} whose end the log does not tell: until its last event",
+    "self_contacts": "left out: {contacts} of nodes with themselves",
+    "overlapping_contacts": "{contacts} whose first row overlaps the row before; to join them: --overlaps",
+    "empty_contacts": "left out: {contacts} without any length",
+}
+"""What is said of counts that are not 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +321,6 @@ def _said(work: Work, found: Ingested) -> list[str]:
         said += told_bad(found.found, work.names).splitlines()
     said += [*_wide(found), *_called(_renamed(found.found))]
     counts = found.counts
-    if count := counts.get("joined_rows"):
-        said.append(f"rows that overlap another of their pair, and are one contact with it: {count:,}")
     if found.options.both_ways and not work.options.both_ways:
         said.append("no pair has lines of both directions: each line is taken to stand for both")
     if fast := counts.get("fast_moves"):
@@ -322,15 +328,11 @@ def _said(work: Work, found: Ingested) -> list[str]:
     if count := counts.get("one_way_contacts"):
         seconds = counts["one_way_s"]
         said.append(f"left out: {_many(count)} one way only, {seconds:,} s in which there is but one direction")
-    if count := counts.get("open_contacts"):
-        said.append(f"{_many(count)} whose end the log does not tell: until its last event")
-    if count := counts.get("self_contacts"):
-        said.append(f"left out: {_many(count)} of nodes with themselves")
-    if count := counts.get("overlapping_contacts"):
-        said.append(f"{_many(count)} whose first row overlaps the row before; to join them: --overlaps")
-    if count := counts.get("empty_contacts"):
-        hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
-        said.append(f"left out: {_many(count)} without any length{hint}")
+    for name, text in _COUNTED.items():
+        if count := counts.get(name):
+            said.append(text.format(count=count, contacts=_many(count)))
+    if counts.get("empty_contacts") and work.format == "imote":
+        said[-1] += "; to let sightings hold for a while: --interval-s"
     return said
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from carrypost.errors import LocalError
-from carrypost.files import refused
+from carrypost.files import digest, refused
 from carrypost.lab import folders
 
 HEAD_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 def head(path: Path) -> bytes:
     """The first lines of a file."""
     with opened(path) as stream:
-        data = _read(stream, HEAD_BYTES)
+        data = stream.read(HEAD_BYTES)
     if data.startswith(_WIDE) or b"\x00" in data:
         raise LocalError(f"{path} is no text in UTF-8: it has bytes that no text has")
     if b"\r" in data.strip() and b"\n" not in data:
@@ -87,15 +87,6 @@ def head(path: Path) -> bytes:
         )
     whole = len(data) < HEAD_BYTES
     return data if whole else data[: data.rfind(b"\n") + 1] or data
-
-
-def _read(stream: IO[bytes], count: int) -> bytes:
-    """So many bytes, or all that are left."""
-    parts = []
-    while count > 0 and (part := stream.read(count)):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 class SourceFile(NamedTuple):
@@ -112,9 +103,8 @@ def facts(path: Path) -> SourceFile:
         each = [facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()]
         listed = "".join(f"{file.sha256}  {file.path.name}\n" for file in each)
         return SourceFile(path, sum(file.bytes for file in each), hashlib.sha256(listed.encode()).hexdigest())
-    with told(path), path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return SourceFile(path, path.stat().st_size, digest)
+    with told(path):
+        return SourceFile(path, path.stat().st_size, digest(path))
 
 
 def text_bytes(path: Path) -> int:
@@ -133,7 +123,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, by
     """The whole text in blocks of lines, each with the number of its first line."""
     number, left = 1, b""
     with opened(path) as stream, told(path):
-        while data := _read(stream, block_bytes):
+        while data := stream.read(block_bytes):
             end = data.rfind(b"\n") + 1
             if not end:
                 left = _grown(path, number, left + data)
