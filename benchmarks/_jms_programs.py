@@ -11,11 +11,13 @@ import gc
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from benchmarks._direct import Direct
 
 from carrypost import ConnectionFactory, Context, DeliveryMode
 from carrypost.events import Delivery
@@ -157,35 +159,28 @@ async def receiving(
         return meter.cost(messages)
 
 
-class _Taker:
-    """A program that takes what the host itself delivers."""
-
-    def __init__(self, node: Node, messages: int) -> None:
-        self._node, self._messages = node, messages
-        self._confirmed: list[asyncio.Future[None]] = []
-        self._all = asyncio.Event()
-
-    def take(self, delivery: Delivery) -> None:
-        """Read the body, and confirm the message."""
-        assert self._node.payload(delivery.descriptor) is not None
-        self._confirmed.append(self._node.confirm(self, (delivery.message,)))
-        if len(self._confirmed) == self._messages:
-            self._all.set()
-
-    async def done(self) -> None:
-        """Wait until all are confirmed on disk."""
-        await self._all.wait()
-        await asyncio.gather(*self._confirmed)
-
-
 async def delivering(made: ConnectionFactory, messages: int) -> Cost:
     """The same messages by the host's own deliver and confirm, on such a node, without messaging."""
-    async with opened(made) as (ctx, node):
+    async with opened(made) as (ctx, _):
         await send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
         await settle(ctx)
-        meter, taker = Meter(node), _Taker(node, messages)
-        node.subscribe(taker, TOPIC.address)
-        await taker.done()
+    async with Node(made.settings) as node:
+        confirmed: list[asyncio.Future[None]] = []
+        all_came = asyncio.Event()
+
+        def take(deliveries: Sequence[Delivery]) -> None:
+            for delivery in deliveries:
+                assert node.payload(delivery.descriptor) is not None
+                confirmed.append(direct.confirm((delivery,)))
+            if len(confirmed) == messages:
+                all_came.set()
+
+        direct = Direct(node, take)
+        node.attach(direct.handlers)
+        meter = Meter(node)
+        direct.subscribe(TOPIC.address)
+        await all_came.wait()
+        await asyncio.gather(*confirmed)
         return meter.cost(messages)
 
 

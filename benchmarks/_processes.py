@@ -123,10 +123,12 @@ class Worker:
 def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, namespace: str = "") -> Worker:
     """Start a program of this folder; its first argument is its file. Its first answer says that it is ready.
 
-    It does not find the modules of this folder by their own names: one of them is `queue`, as one of Python's is.
+    It finds the modules of this folder as `benchmarks.NAME`, not by their own names: one of them is `queue`, as one of
+    Python's is.
     """
     command = [sys.executable, "-P", str(FOLDER / arguments[0]), *arguments[1:]]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER.parent), environment.get("PYTHONPATH"))))
     pipe = subprocess.PIPE
     if net is not None:
         process = net.popen(namespace, command, stdin=pipe, stdout=pipe, env=environment)

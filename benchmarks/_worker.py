@@ -1,7 +1,7 @@
 """A real node in a program that takes orders: it publishes, subscribes, confirms, and tells when messages arrived.
 
-It does so as a driver of the host does or, with the orders `deposit` and `receive`, by the Context API: to a topic, or
-to a queue that it declares.
+It does so as a driver of the host does (`_direct`) or, with the orders `deposit` and `receive`, by the Context API: to
+a topic, or to a queue that it declares (`_worker_programs`).
 
 Run by the benchmarks of this folder, with a settings file as its argument; with `--profile` after it, it also counts
 where its time goes. Orders come as lines of JSON on standard
@@ -17,18 +17,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from carrypost import Consumer, Context, Destination, JMSException, Topic
-from carrypost.events import Delivery
-from carrypost.jms.connection import Connection
-from carrypost.jms.destinations import Queue
-from carrypost.jms.embedded import NodeDrive
-from carrypost.jms.local import LocalProvider
-from carrypost.jms.modes import SessionMode
-from carrypost.jms.provider import Provider
+from benchmarks._direct import Direct
+
+from carrypost.events import Delivery, Event
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import load
 
@@ -36,10 +31,10 @@ if TYPE_CHECKING:
     from benchmarks._areas import Areas
 
 PROFILE = "--profile"
+PROGRAMS = ("declare", "deposit", "receive")
+"""Orders for programs of the Context API."""
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
-PREFETCH = 4_000
-"""Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
@@ -57,16 +52,21 @@ class Reader:
         self._node = node
         self._taken: list[Delivery] = []
         self._loop = asyncio.get_running_loop()
+        self.direct = Direct(node, self._take)
         self.arrivals: list[tuple[float, int]] = []
         """When a message came, and how long it is."""
         self.came = asyncio.Event()
         self.confirmed: asyncio.Future[None] | None = None
 
-    def take(self, delivery: Delivery) -> None:
-        """A message for it."""
+    def arrived(self, nbytes: int) -> None:
+        """A message of this length came."""
+        self.arrivals.append((time.monotonic(), nbytes))
+        self.came.set()
+
+    def _take(self, deliveries: Sequence[Delivery]) -> None:
         if not self._taken:
             self._loop.call_soon(self._read)
-        self._taken.append(delivery)
+        self._taken += deliveries
 
     def _read(self) -> None:
         taken, self._taken = self._taken, []
@@ -75,27 +75,8 @@ class Reader:
             payload = self._node.payload(delivery.descriptor)
             assert payload is not None
             self.arrivals.append((now_s, len(payload)))
-        self.confirmed = self._node.confirm(self, [delivery.message for delivery in taken])
+        self.confirmed = self.direct.confirm(taken)
         self.came.set()
-
-
-class Source:
-    """Where a context gets this node from."""
-
-    def __init__(self, node: Node) -> None:
-        self._provider = LocalProvider(NodeDrive(node))
-        node.attach(self._provider.handlers)
-
-    async def acquire(self) -> Provider:
-        """It runs already."""
-        return self._provider
-
-    async def release(self) -> None:
-        """It runs on."""
-
-    def unheard(self, error: JMSException) -> None:
-        """Nothing of this is to happen."""
-        raise error
 
 
 class Worker:
@@ -105,14 +86,11 @@ class Worker:
         self._node = node
         self._reader = Reader(node)
         self._areas = areas
-        self._context: Context | None = None
-        self._receiving: asyncio.Task[None] | None = None
+        self._handlers: dict[type[Event], Callable[[Any], None]] = self._reader.direct.handlers
+        node.attach(self._handlers)
         self._does: dict[str, Callable[[Order], Awaitable[Answer]]] = {
             "publish": self._publish,
             "subscribe": self._subscribe,
-            "declare": self._declare,
-            "deposit": self._deposit,
-            "receive": self._receive,
             "await": self._await,
             "held": self._held,
             "linked": self._linked,
@@ -125,7 +103,17 @@ class Worker:
 
     async def obey(self, order: Order) -> Answer:
         """Do it; what to answer."""
+        if order["do"] in PROGRAMS and order["do"] not in self._does:
+            self._start_programs()
         return await self._does[order["do"]](order)
+
+    def _start_programs(self) -> None:
+        """Take orders for the Context API as well, which a node without such programs need not have in memory."""
+        from benchmarks._worker_programs import Programs  # noqa: PLC0415
+
+        programs = Programs(self._node, self._reader.arrived)
+        self._handlers |= programs.handlers
+        self._does |= {name: getattr(programs, name) for name in PROGRAMS}
 
     async def _publish(self, order: Order) -> Answer:
         """Messages of random bytes; answered when all are stored."""
@@ -134,44 +122,15 @@ class Worker:
         began_s, cpu_s = time.monotonic(), time.process_time()
         waiting = []
         for number, body in enumerate(bodies):
-            waiting.append(self._node.publish(order["destination"], body))
+            waiting.append(self._reader.direct.publish(order["destination"], body))
             if number % PUBLISH_STEP == PUBLISH_STEP - 1:
                 await asyncio.sleep(0)
         await asyncio.gather(*waiting)
         return {"began_s": began_s, "stored_s": time.monotonic(), "cpu_s": time.process_time() - cpu_s}
 
     async def _subscribe(self, order: Order) -> Answer:
-        return {"subscription": self._node.subscribe(self._reader, order["pattern"])}
-
-    async def _opened(self) -> Context:
-        if self._context is None:
-            self._context = await Context(Connection(Source(self._node), ""), SessionMode.AUTO_ACKNOWLEDGE)
-        return self._context
-
-    async def _declare(self, order: Order) -> Answer:
-        """A queue of this node."""
-        return {"queue": (await (await self._opened()).declare_queue(order["name"])).queue_name}
-
-    async def _deposit(self, order: Order) -> Answer:
-        """PERSISTENT messages of random bytes to a topic or a queue; answered when all are stored."""
-        bodies = [os.urandom(order["size"]) for _ in range(order["count"])]
-        producer, to = (await self._opened()).create_producer(), _destination(order)
-        began_s = time.monotonic()
-        for first in range(0, len(bodies), PUBLISH_STEP):
-            await asyncio.gather(*(producer.send(to, body) for body in bodies[first : first + PUBLISH_STEP]))
-        return {"began_s": began_s, "stored_s": time.monotonic()}
-
-    async def _receive(self, order: Order) -> Answer:
-        """Let a program have all that comes to a topic or a queue, as `subscribe` does."""
-        consumer = await (await self._opened()).create_consumer(_destination(order), prefetch=PREFETCH)
-        self._receiving = asyncio.get_running_loop().create_task(self._take_all(consumer))
+        self._reader.direct.subscribe(order["pattern"])
         return {}
-
-    async def _take_all(self, consumer: Consumer) -> None:
-        reader = self._reader
-        async for message in consumer:
-            reader.arrivals.append((time.monotonic(), len(message.get_body(bytes) or b"")))
-            reader.came.set()
 
     async def _await(self, order: Order) -> Answer:
         """So many deliveries since the last time, confirmed."""
@@ -243,10 +202,6 @@ class Worker:
         }
 
 
-def _destination(order: Order) -> Destination:
-    return Queue(order["queue"]) if "queue" in order else Topic(order["topic"])
-
-
 def _read_orders(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[Order | None]) -> None:
     for line in sys.stdin:
         loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
@@ -258,7 +213,6 @@ def _say(answer: Answer) -> None:
 
 
 def _areas() -> Areas:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from benchmarks._areas import Areas  # noqa: PLC0415 - only where it is asked for
 
     return Areas()

@@ -1,45 +1,41 @@
 """What a node costs that has little to do: alone, and with neighbours and a message every three minutes (JOMS-15 §3.1).
 
-Nodes run as users run them (`carrypost node`, all settings at their defaults), each in a network namespace of its own,
-on one link. *Alone*: CPU share and memory of a node that hears nobody. *Neighbours*: what goes over the interface of
-one node and the CPU time it takes, per hour, in reach of so many others that want what it publishes. Per hour is
-computed, not waited for: what an interval without messages costs per second, and what a message costs beyond that,
-measured at a shorter interval. With `--full` messages come at their real interval, and the whole is measured at once.
+Nodes have all settings at their defaults, and nobody uses messaging on them. Each is in a process (`_worker`) and a
+network namespace of its own, on one link. *Alone*: CPU share and memory of a node that hears nobody. *Neighbours*: what
+goes over the interface of one node and the CPU time it takes, per hour, in reach of so many others that want what it
+publishes. Per hour is computed, not waited for: what an interval without messages costs per second, and what a message
+costs beyond that, measured at a shorter interval. With `--full` messages come at their real interval, and the whole is
+measured at once.
 
 Run: carrypost bench idle [--quick] [--json] [--seconds 60] [--full]
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-import msgspec
 from benchmarks import _report
 from benchmarks._processes import (
     BenchmarkError,
     Row,
+    Worker,
     cpu_s,
     interface_counters,
     memory_bytes,
     say,
     scratch,
     settings_file,
+    start,
     without_namespaces,
 )
 from tools import netns
-
-from carrypost.errors import CarrypostError
-from carrypost.node.control.client import Client
 
 NAMES: Final = ("a", "b", "c", "d", "e")
 CPU_US_PER_S_MAX: Final = 1_000
@@ -49,8 +45,6 @@ EVERY_S: Final = 180.0
 HOUR_S: Final = 3_600.0
 SIZE_BYTES: Final = 1_000
 DESTINATION: Final = "news"
-PATIENCE_S: Final = 60.0
-_COMMAND: Final = (sys.executable, "-c", "from carrypost.cli import main; main()", "node", "--config")
 
 
 @dataclass(frozen=True)
@@ -93,57 +87,6 @@ class Cost:
         return self.seconds, self.cpu_s, self.sent, self.sent_bytes, self.received, self.received_bytes
 
 
-class Resident:
-    """A node that runs, and a connection to it."""
-
-    def __init__(self, name: str, process: subprocess.Popen[bytes], client: Client) -> None:
-        self.name = name
-        self.pid = process.pid
-        self.client = client
-        self._process = process
-        self._reading: asyncio.Task[None] | None = None
-
-    @classmethod
-    async def start(cls, net: netns.Net, name: str, folder: Path) -> Self:
-        """Start a node in the namespace of its name, and connect."""
-        file = settings_file(folder / name)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
-        process = net.popen(name, [*_COMMAND, str(file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                            env=environment)  # fmt: skip
-        assert process.stdout is not None
-        line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE_S)
-        if not line:
-            raise BenchmarkError(f"node {name} ended with exit code {process.wait()}")
-        return cls(name, process, await Client.connect(Path(msgspec.json.decode(line)["control"])))
-
-    async def read(self) -> None:
-        """Want what is published, and confirm all that comes."""
-        await self.client.subscribe(DESTINATION)
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        while True:
-            await self.client.confirm(await self.client.next_delivery())
-
-    async def linked(self, count: int) -> None:
-        """Wait until it has so many neighbours."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (await self.client.status())["neighbours"] != count:  # noqa: ASYNC110 - it has to be asked
-                await asyncio.sleep(0.2)
-
-    async def end(self) -> None:
-        """Hang up and end it."""
-        if self._reading is not None:
-            self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, CarrypostError):
-                await self._reading
-        with contextlib.suppress(CarrypostError, OSError):
-            await self.client.close()
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._process.wait, PATIENCE_S)
-
-
 class Scene:
     """One link, the node that is weighed, and its neighbours."""
 
@@ -152,21 +95,24 @@ class Scene:
         self._net = net
         self._folder = folder
         self._lan = net.switch(*NAMES)
-        self._nodes: list[Resident] = []
+        self._nodes: list[Worker] = []
 
-    async def grow(self, neighbours: int) -> None:
-        """Start nodes until there are so many neighbours."""
+    def grow(self, neighbours: int) -> None:
+        """Start nodes until there are so many neighbours, which want what is published and confirm all that comes."""
         while len(self._nodes) <= neighbours:
-            node = await Resident.start(self._net, NAMES[len(self._nodes)], self._folder)
+            name = NAMES[len(self._nodes)]
+            file = settings_file(self._folder / name)
+            node = start(name, ["_worker.py", str(file)], net=self._net, namespace=name)
             self._nodes.append(node)
+            node.answer()
             if len(self._nodes) > 1:
-                await node.read()
-        await self._nodes[0].linked(neighbours)
+                node.ask("subscribe", pattern=DESTINATION)
+        self._nodes[0].ask("linked", count=neighbours)
 
     @property
     def pid(self) -> int:
         """Process of the node that is weighed."""
-        return self._nodes[0].pid
+        return self._nodes[0].process.pid
 
     def cost(self) -> Cost:
         """What it has cost so far."""
@@ -176,35 +122,35 @@ class Scene:
             found["rx_bytes"],
         )  # fmt: skip
 
-    async def rest(self, seconds: float) -> Cost:
+    def rest(self, seconds: float) -> Cost:
         """What it costs to do nothing for so long."""
         before = self.cost()
-        await asyncio.sleep(seconds)
+        time.sleep(seconds)
         return self.cost() - before
 
-    async def publish(self, messages: int, every_s: float) -> Cost:
+    def publish(self, messages: int, every_s: float) -> Cost:
         """What it costs to publish so many messages at that interval, one interval after the last included."""
         before = self.cost()
         for _ in range(messages):
-            await self._nodes[0].client.publish(DESTINATION, os.urandom(SIZE_BYTES))
-            await asyncio.sleep(every_s)
+            self._nodes[0].ask("publish", size=SIZE_BYTES, count=1, destination=DESTINATION)
+            time.sleep(every_s)
         return self.cost() - before
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """End all nodes."""
         for node in self._nodes:
-            await node.end()
+            node.end()
 
 
-@contextlib.asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+@contextlib.contextmanager
+def scene(folder: Path) -> Iterator[Scene]:
     """A link with nobody on it yet."""
     with netns.Net() as net:
         made = Scene(net, folder)
         try:
             yield made
         finally:
-            await made.close()
+            made.close()
 
 
 def alone_row(cost: Cost, pid: int) -> Row:
@@ -241,22 +187,22 @@ def hour_row(neighbours: int, hour: Cost, message: Cost | None, memory: int) -> 
     }
 
 
-async def measure(folder: Path, options: Options, *, full: bool) -> tuple[list[Row], list[Row]]:
+def measure(folder: Path, options: Options, *, full: bool) -> tuple[list[Row], list[Row]]:
     """The rows of both tables."""
     hours: list[Row] = []
     alone: list[Row] = []
-    async with scene(folder) as link:
+    with scene(folder) as link:
         for neighbours in options.neighbours:
-            await link.grow(neighbours)
-            await asyncio.sleep(options.warm_up_s)
+            link.grow(neighbours)
+            time.sleep(options.warm_up_s)
             idle_s = options.idle_s if neighbours else options.alone_s
             say(
                 f"{neighbours} neighbours: {idle_s:g} s without, {options.messages * options.every_s:g} s with messages"
             )
-            idle = await link.rest(idle_s)
+            idle = link.rest(idle_s)
             if not neighbours:
                 alone.append(alone_row(idle, link.pid))
-            busy = await link.publish(options.messages, options.every_s)
+            busy = link.publish(options.messages, options.every_s)
             memory, _ = memory_bytes(link.pid)
             if full:
                 hours.append(hour_row(neighbours, busy.times(HOUR_S / busy.seconds), None, memory))
@@ -288,9 +234,9 @@ def main(argv: Sequence[str]) -> int:
         return 1
     try:
         with scratch() as folder:
-            alone, hours = asyncio.run(measure(folder, options, full=given.full))
-    except (netns.NetError, BenchmarkError, TimeoutError, CarrypostError) as error:
-        say(f"carrypost bench idle: {str(error) or type(error).__name__}")
+            alone, hours = measure(folder, options, full=given.full)
+    except (netns.NetError, BenchmarkError) as error:
+        say(f"carrypost bench idle: {error}")
         return 1
     show = partial(_report.show, json=given.json)
     show(f"Alone: a node that hears nobody, for {options.alone_s:g} s", alone)
