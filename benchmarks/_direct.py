@@ -25,10 +25,10 @@ class Direct:
         """The events that it has to be told, for `Node.attach`."""
         return {Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed}
 
-    def publish(self, destination: str, payload: bytes) -> asyncio.Future[None]:
+    def publish(self, destination: str, payload: bytes, *, label: str = "") -> asyncio.Future[None]:
         """Send; the future is done once the message is stored."""
         driver, future = self._node.driver, asyncio.get_running_loop().create_future()
-        self._sends[self._node.host.publish(destination, payload, now=driver.now())] = future
+        self._sends[self._node.host.publish(destination, payload, now=driver.now(), label=label)] = future
         driver.drain()
         return future
 

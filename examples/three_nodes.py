@@ -1,8 +1,9 @@
-"""Mail by bus, on real sockets: three node processes on this machine, contacts that come and go.
+"""Mail by bus, on real sockets: two programs with their nodes, a third node between them, contacts that come and go.
 
-anna and carl are never in reach of each other; the bus carries. Each is a `carrypost node` with its own key, its own
-folder and its own SQLite file; they speak UDP over loopback, and a gate in each node says who is in reach. The bus is
-killed on its way (`kill -9`) and starts again from its disk. Run it with ``python examples/three_nodes.py``.
+anna and carl are never in reach of each other; the bus carries. Each has its own key, its own folder and its own SQLite
+file; they speak UDP over loopback. The nodes of anna and carl are inside this program, and hear nobody but the bus. The
+bus is a `carrypost node`, and a gate in it says who is in reach. It is killed on its way (`kill -9`) and starts again
+from its disk. Run it with ``python examples/three_nodes.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -19,18 +21,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from carrypost import ConnectionFactory, Context
 from carrypost.node.control.client import Client
 
 COLOURS = {"anna": "cyan", "bus": "yellow", "carl": "green"}
 LETTER = "The bridge is closed, take the road by the mill."
 PATIENCE_S = 30
-SETTINGS = """\
-altruistic = {altruistic}
-announce_s_min = 0.3
-announce_s_max = 1.0
+LOOPBACK = ["lo", "lo0"]
+ANNOUNCE_S = (0.3, 1.0)
+BUS = """\
+altruistic = true
+announce_s_min = {}
+announce_s_max = {}
 
 [udp]
-interfaces = ["lo", "lo0"]
+interfaces = {}
+unicast_port = {}
 hear = []
 """
 
@@ -49,113 +55,118 @@ def stage(what: str) -> None:
     console.print(Text(f"{time.monotonic() - began_s:6.2f} s   -- {what} --", "dim italic"))
 
 
-class Phone:
-    """One real node process, and a program that is connected to it."""
+def free_port() -> int:
+    """A UDP port that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
-    def __init__(self, name: str, folder: Path, *, altruistic: bool = False) -> None:
-        self.name = name
-        self.folder = folder / name
+
+class Phone:
+    """A program's own node, which hears the bus alone."""
+
+    def __init__(self, name: str, folder: Path, bus: str) -> None:
+        self.port = free_port()
+        least_s, most_s = ANNOUNCE_S
+        self.factory = ConnectionFactory(
+            data=folder / name, announce_s_min=least_s, announce_s_max=most_s,
+            udp={"interfaces": LOOPBACK, "unicast_port": self.port, "hear": [bus]},
+        )  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """Where its node is reached."""
+        return f"127.0.0.1:{self.port}"
+
+
+class Bus:
+    """A node process that carries for others, and a connection to its control socket."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        self.folder = folder / "bus"
+        self.address = f"127.0.0.1:{port}"
+        self.seen: set[str] = set()
+        self.process: asyncio.subprocess.Process | None = None
+        self.client: Client | None = None
         self.folder.mkdir()
-        self.settings = self.folder / "node.toml"
-        self.settings.write_text(SETTINGS.format(altruistic=str(altruistic).lower()))
-        self.neighbours: set[str] = set()
+        (self.folder / "node.toml").write_text(BUS.format(*ANNOUNCE_S, json.dumps(LOOPBACK), port))
 
     async def start(self) -> None:
         """Start the process, and connect to its control socket."""
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from carrypost.cli import main; main()",
-            "node", "--config", self.settings, "--data", self.folder / "data", "--json",
+            "node", "--config", self.folder / "node.toml", "--data", self.folder / "data", "--json",
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stdout is not None
         ready = json.loads(await self.process.stdout.readline())
-        self.node, self.addresses = ready["node"], ready["addresses"]
         self.client = await Client.connect(Path(ready["control"]))
-        say(self.name, f"process {ready['pid']}, node {self.node[:8]}…, at {self.addresses[0]}")
+        say("bus", f"process {ready['pid']}, node {ready['node'][:8]}…, at {self.address}")
 
-    async def kill(self) -> None:
-        """No notice, no farewell."""
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
-        await self.client.close()
-        self.neighbours.clear()
+    async def stop_at(self, *phones: Phone) -> None:
+        """Let only these be in reach from now on, or nobody."""
+        assert self.client is not None
+        await self.client.gate(phone.address for phone in phones)
 
-    async def end(self) -> None:
-        """Shut down cleanly. Ctrl-C, which all processes of a terminal get, may have ended the node already."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
-        await self.process.wait()
-        if hasattr(self, "client"):
-            await self.client.close()
-
-
-class Scene:
-    """Three nodes, and who is in reach of whom."""
-
-    def __init__(self, folder: Path) -> None:
-        self.anna, self.bus, self.carl = (
-            Phone("anna", folder), Phone("bus", folder, altruistic=True), Phone("carl", folder),
-        )  # fmt: skip
-        self.phones = (self.anna, self.bus, self.carl)
-
-    async def reach(self, *pair: Phone) -> None:
-        """Only these two hear each other from now on; nobody does if there are none."""
-        for phone in self.phones:
-            others = [other for other in pair if other is not phone] if phone in pair else []
-            await phone.client.gate(address for other in others for address in other.addresses)
-
-    async def watch(self) -> None:
-        """Tell of contacts that a node noticed or lost by itself."""
-        names = {phone.node: phone.name for phone in self.phones}
-        for phone in self.phones:
-            linked = {names[peer["node"]] for peer in await phone.client.peers() if peer["state"] == "linked"}
-            for other in sorted(linked - phone.neighbours):
-                say(phone.name, f"sees {other}")
-            for other in sorted(phone.neighbours - linked):
-                say(phone.name, f"has lost sight of {other}")
-            phone.neighbours = linked
-
-    async def until(self, phone: Phone, *, messages: int | None = None, neighbours: int | None = None) -> None:
-        """Watch until a node has so many messages, or so many neighbours."""
+    async def watch(self, names: dict[str, str], neighbours: int) -> None:
+        """Tell of contacts that it noticed or lost by itself, until it has so many neighbours."""
+        assert self.client is not None
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                await self.watch()
-                cache = (await phone.client.status())["cache"]
-                if messages in (None, cache["messages"]) and neighbours in (None, len(phone.neighbours)):
+                linked = {names[peer["node"]] for peer in await self.client.peers() if peer["state"] == "linked"}
+                for name in sorted(linked - self.seen):
+                    say("bus", f"sees {name}")
+                for name in sorted(self.seen - linked):
+                    say("bus", f"has lost sight of {name}")
+                self.seen = linked
+                if len(linked) == neighbours:
                     return
                 await asyncio.sleep(0.05)
 
-    async def play(self) -> bool:
-        """The bus meets anna, drives on, is killed, starts again and meets carl. Whether the letter arrived."""
-        for phone in self.phones:
-            await phone.start()
-        await self.carl.client.subscribe("village/.*")
-        say("carl", "wants to hear of everything on village/*")
-        message = await self.anna.client.publish("village/roads", LETTER.encode(), persistent=True, lifetime_s=600)
-        say("anna", f"publishes {message[:11]}… on village/roads: on her disk, good for ten minutes")
+    async def end(self, number: signal.Signals) -> None:
+        """End it by a signal. Ctrl-C, which all processes of a terminal get, may have ended it already."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+            await self.process.wait()
+        if self.client is not None:
+            await self.client.close()
 
-        stage("the bus stops at anna's door")
-        await self.reach(self.anna, self.bus)
-        await self.until(self.bus, messages=1)
-        say("bus", "has the letter, and carries it")
 
-        stage("the bus drives on; nobody is in reach of anybody")
-        await self.reach()
-        await self.until(self.anna, neighbours=0)
+async def play(here: Context, there: Context, anna: Phone, carl: Phone, bus: Bus) -> bool:
+    """The bus meets anna, drives on, is killed, starts again and meets carl. Whether the letter arrived."""
+    names: dict[str, str] = {here.node_id: "anna", there.node_id: "carl"}
+    await bus.start()
+    inbox = await there.create_consumer("topic/village.>")
+    say("carl", "wants to hear of everything on village.>")
+    sent = await here.send("topic/village.roads", LETTER, time_to_live=600)
+    say("anna", f"sends {str(sent.message_id)[:11]}… to village.roads: on her disk, good for ten minutes")
 
-        say("bus", "has its power cut, and starts again from its disk")
-        await self.bus.kill()
-        await self.bus.start()
+    stage("the bus stops at anna's door")
+    await bus.stop_at(anna)
+    await bus.watch(names, neighbours=1)
+    await sent.carried(timeout=PATIENCE_S)
+    say("bus", "has the letter, and carries it")
 
-        stage("the bus stops at carl's door")
-        await self.reach(self.bus, self.carl)
-        watching = asyncio.create_task(self.until(self.carl, neighbours=1))
-        delivery = await self.carl.client.next_delivery(PATIENCE_S)
-        await watching
-        say("carl", f"gets {delivery.message[:11]}… over {delivery.hops} hops, signed by {delivery.source[:8]}…")
-        await self.carl.client.confirm(delivery)
-        say("carl", f"has read: {delivery.payload.decode()}")
-        return delivery.message == message and delivery.source == self.anna.node
+    stage("the bus drives on; nobody is in reach of anybody")
+    await bus.stop_at()
+    await bus.watch(names, neighbours=0)
+
+    say("bus", "has its power cut, and starts again from its disk")
+    await bus.end(signal.SIGKILL)
+    await bus.start()
+
+    stage("the bus stops at carl's door")
+    await bus.stop_at(carl)
+    await bus.watch(names, neighbours=1)
+    message = await inbox.receive(timeout=PATIENCE_S)
+    if message is None:
+        return False
+    hops, author = message.get_int_property("JMS_carrypost_Hops"), str(message.get_string_property("JMSXUserID"))
+    say("carl", f"gets {str(message.jms_message_id)[:11]}… over {hops} hops, signed by {author[:8]}…")
+    say("carl", f"has read: {message.get_body(str)}")
+    return message.jms_message_id == sent.message_id and author == here.node_id
 
 
 async def main() -> int:
@@ -163,15 +174,16 @@ async def main() -> int:
     program = asyncio.current_task()
     assert program is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, program.cancel)
-    console.print("Three nodes, three processes. anna and carl never meet; the bus carries for others.\n")
-    with tempfile.TemporaryDirectory(prefix="carrypost-demo-") as folder:
-        scene = Scene(Path(folder))
-        try:
-            arrived = await scene.play()
-        finally:
-            for phone in scene.phones:
-                if hasattr(phone, "process"):
-                    await phone.end()
+    console.print("Three nodes. anna and carl never meet; the bus carries for others.\n")
+    with tempfile.TemporaryDirectory(prefix="carrypost-demo-") as name:
+        folder = Path(name)
+        bus = Bus(folder)
+        anna, carl = (Phone(who, folder, bus.address) for who in ("anna", "carl"))
+        async with anna.factory.create_context() as here, carl.factory.create_context() as there:
+            try:
+                arrived = await play(here, there, anna, carl, bus)
+            finally:
+                await bus.end(signal.SIGTERM)
     console.print("\nAll three have shut down cleanly; their folders are removed.")
     return 0 if arrived else 1
 

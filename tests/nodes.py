@@ -4,19 +4,22 @@
 
     async with Nodes(tmp_path, net, altruistic=True) as nodes:
         a, b = await nodes.start("a", "b", udp={"ipv6_multicast": False})
-        await b.client.subscribe("news")
-        await a.client.publish("news", b"hello")
-        delivery = await b.receive()
+        await b.program.subscribe("news")
+        await a.program.send("news", b"hello")
+        message = await b.receive()
 
-Keywords are settings as in the TOML file, tables as dictionaries. A name is that of a namespace and of a folder; a node
-that was ended and is started again finds its folder as it left it. When a test fails, its report has what the nodes
-said; when it passes, every node still running has to end cleanly and must have said nothing of an internal error.
+In each process is a program of the API (`program`, and further ones by `Program.connect`), and at its control socket a
+connection for questions (`client`). Keywords are settings as in the TOML file, tables as dictionaries. A name is that
+of a namespace and of a folder; a node that was ended and is started again finds its folder as it left it. When a test
+fails, its report has what the nodes said; when it passes, every node still running has to end cleanly and must have
+said nothing of an internal error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import os
 import signal
@@ -30,16 +33,21 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import msgspec
+from tests import node_process
+from tests.node_process import Received
 from tools.netns import Net
 
 from carrypost.cli._settings import NodeCommand
-from carrypost.node.control.client import Client, Delivery
+from carrypost.errors import NoNodeError
+from carrypost.node.control.client import Client
 
 PATIENCE_S = 30.0
 """How long something may take that ought to happen; a busy machine is not a fault."""
 QUICK: Mapping[str, object] = {"announce_s_min": 0.2, "announce_s_max": 0.5}
-_COMMAND = [sys.executable, "-P", "-m", "carrypost.cli._process"]
-"""What the command `carrypost node` becomes: to load the command line first would be a third of a start."""
+_COMMAND = [sys.executable, "-c", "from tests.node_process import main; main()"]
+"""What the command `carrypost node` becomes, with programs: to load the command line first would be a third of a start.
+"""
+_ROOT = Path(__file__).parents[1]
 _SAID_BYTES_MAX = 8_000
 
 P = ParamSpec("P")
@@ -72,8 +80,84 @@ def toml(settings: Mapping[str, object]) -> str:
     return "\n".join(keys) + "\n" + "".join(tables)
 
 
+class Program:
+    """A program in the process of a node; it acknowledges each message for itself."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._gone: NoNodeError | None = None
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def connect(cls, control: str, client_id: str = "") -> Self:
+        """Begin one on the node with this control socket."""
+        reader, writer = await asyncio.open_unix_connection(node_process.api_path(Path(control)))
+        writer.write(node_process.framed(client_id))
+        return cls(reader, writer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let it close its context, and go."""
+        self._writer.close()
+        await self._listening
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                number, answer = await node_process.read(self._reader)
+                waiting = self._waiting.pop(number)
+                if waiting.done():
+                    continue
+                if isinstance(answer, Exception):
+                    waiting.set_exception(answer)
+                else:
+                    waiting.set_result(answer)
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            self._gone = NoNodeError("the node is gone")
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(self._gone)
+
+    async def _call(self, name: str, *args: object, **keywords: object) -> Any:  # noqa: ANN401 - as it answers
+        if self._gone is not None:
+            raise self._gone
+        number = next(self._numbers)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._writer.write(node_process.framed((number, name, args, keywords)))
+        return await waiting
+
+    async def send(self, topic: str, body: bytes, **keywords: object) -> str:
+        """Send; returns the message's id."""
+        return str(await self._call("send", topic, body, **keywords))
+
+    async def subscribe(self, topic: str, **keywords: object) -> None:
+        """Open its consumer."""
+        await self._call("subscribe", topic, **keywords)
+
+    async def receive(self, timeout_s: float | None = None) -> Received:
+        """The next message; raises `TimeoutError`."""
+        found = await self._call("receive", timeout_s)
+        if found is None:
+            raise TimeoutError(f"no message within {timeout_s} s")
+        assert isinstance(found, Received)
+        return found
+
+    async def acknowledge(self, *messages: Received) -> None:
+        """Acknowledge these; returns once that is durable."""
+        await self._call("acknowledge", *(each.id for each in messages))
+
+
 class Node:
-    """One process, and a connection to it."""
+    """One process, a connection to its control socket, and a program."""
 
     def __init__(self, name: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.name = name
@@ -82,6 +166,13 @@ class Node:
         self.id = ""
         self.control = ""
         self._client: Client | None = None
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program that runs there as long as the test is connected."""
+        assert self._program is not None
+        return self._program
 
     @property
     def client(self) -> Client:
@@ -94,12 +185,14 @@ class Node:
         ready = await until(self._ready)
         self.id, self.control = ready["node"], ready["control"]
         self._client = await Client.connect(Path(self.control))
+        self._program = await Program.connect(self.control, self.name)
 
     async def disconnect(self) -> None:
-        """Close the connection."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        """Close the connections."""
+        for each in (self._client, self._program):
+            if each is not None:
+                await each.close()
+        self._client = self._program = None
 
     async def _ready(self) -> dict[str, str] | None:
         if self.process.poll() is not None:
@@ -114,14 +207,14 @@ class Node:
 
     # --- at the socket ---------------------------------------------------------------------------------------------
 
-    async def receive(self, patience_s: float = PATIENCE_S) -> Delivery:
-        """The next delivery, confirmed."""
-        delivery = await self.client.next_delivery(timeout_s=patience_s)
-        await self.client.confirm(delivery)
-        return delivery
+    async def receive(self, patience_s: float = PATIENCE_S) -> Received:
+        """The next message, acknowledged."""
+        message = await self.program.receive(timeout_s=patience_s)
+        await self.program.acknowledge(message)
+        return message
 
-    async def collect(self, count: int) -> list[Delivery]:
-        """So many deliveries, each confirmed."""
+    async def collect(self, count: int) -> list[Received]:
+        """So many messages, each acknowledged."""
         return [await self.receive() for _ in range(count)]
 
     async def states(self) -> dict[str, str]:
@@ -213,6 +306,7 @@ class Nodes:
         file = folder / "node.toml"
         file.write_text(toml({**settings, "node": {"data": "data", "name": name, **place}}), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
+        environment["PYTHONPATH"] = str(_ROOT)
         order = NodeCommand(config=str(file), data=None, changes=(), json=True, verbose=False)
         command = [*_COMMAND, msgspec.json.encode(order).decode()]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("ab") as stderr:

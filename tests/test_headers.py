@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tests.nodes import scene
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, MessageFormatException, PayloadError
-from carrypost.events import Delivery, Published
+from carrypost.events import Delivered, Delivery, Published
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.journal import PIECE, Key, Value
@@ -306,16 +305,6 @@ def test_headers_are_carried_over_hosts_that_do_not_know_what_they_mean(options:
     assert got.descriptor.attributes == ATTRIBUTES
 
 
-class Reader:
-    """A consumer that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.got: list[Delivery] = []
-
-    def take(self, delivery: Delivery) -> None:
-        self.got.append(delivery)
-
-
 @scene
 async def test_headers_are_there_after_a_restart_of_a_real_node(tmp_path: Path) -> None:
     settings = parse("", {}, {"udp": apart(), "node.data": str(tmp_path)})
@@ -323,13 +312,11 @@ async def test_headers_are_there_after_a_restart_of_a_real_node(tmp_path: Path) 
         node.host.publish("news", b"x", now=node.driver.now(), headers=FULL, attributes=ATTRIBUTES)
         node.driver.drain()
     async with Node(settings) as again:
-        reader = Reader()
-        again.subscribe(reader, "news")
-        deadline_s = time.monotonic() + 10
-        while not reader.got:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.005)
-        (found,) = reader.got
+        came: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+        again.attach({Delivered: lambda event: came.set_result(event.deliveries[0])})
+        again.host.subscribe("news", now=again.driver.now())
+        again.driver.drain()
+        found = await asyncio.wait_for(came, 10)
     assert found.descriptor.headers == FULL
     assert found.descriptor.attributes == ATTRIBUTES
     verify(found.descriptor)

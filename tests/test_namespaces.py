@@ -63,7 +63,7 @@ async def served(giver: Node, taker: Node, end: End) -> None:
 
 async def nothing_more(node: Node, pause_s: float = 0.5) -> None:
     with pytest.raises(TimeoutError):
-        await node.client.next_delivery(timeout_s=pause_s)
+        await node.program.receive(timeout_s=pause_s)
 
 
 # --- hops and carriers ---------------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ async def test_a_message_crosses_one_two_and_three_hops(net: Net, tmp_path: Path
         await c.meet(b, d)
         assert [peer["node"] for peer in await a.client.peers()] == [b.id]
         for node in (b, c, d):
-            await node.client.subscribe(f"to/{node.name}")
-            await a.client.publish(f"to/{node.name}", node.name.encode())
+            await node.program.subscribe(f"to.{node.name}")
+            await a.program.send(f"to.{node.name}", node.name.encode())
         for hops, node in enumerate((b, c, d), 1):
-            delivery = await node.receive()
-            assert (delivery.payload, delivery.source, delivery.hops) == (node.name.encode(), a.id, hops)
+            message = await node.receive()
+            assert (message.body, message.source, message.hops) == (node.name.encode(), a.id, hops)
         assert [peer["state"] for peer in await d.client.peers()] == ["linked"]
 
 
@@ -112,16 +112,16 @@ async def test_an_answer_never_comes_before_what_it_answers_where_an_order_is_as
     async with Nodes(tmp_path, net) as nodes:
         a, b, c = await nodes.start(*"abc")
         for node in (a, b, c):
-            await node.client.subscribe("forum", ordered=bool(ordering))
+            await node.program.subscribe("forum", ordering=ordering)
         radio.link("a", "b")
         question = noise(200_000)
-        await a.client.publish("forum", question, priority=0, ordering=ordering)
-        assert (await b.receive()).payload == question
+        await a.program.send("forum", question, priority=0, ordering=ordering)
+        assert (await b.receive()).body == question
         radio.unlink("a", "b")
         await b.miss(a)
-        await b.client.publish("forum", b"the answer", priority=9, ordering=ordering)
+        await b.program.send("forum", b"the answer", priority=9, ordering=ordering)
         radio.link("b", "c")  # Who is more privileged goes first, and is shorter, too.
-        came = [(await c.receive()).payload, (await c.receive()).payload]
+        came = [(await c.receive()).body, (await c.receive()).body]
         assert came == ([question, b"the answer"] if ordering else [b"the answer", question])
 
 
@@ -131,20 +131,20 @@ async def test_a_message_is_carried_to_somebody_whom_its_author_never_meets(net:
     radio = Radio(net, *"abc")
     async with Nodes(tmp_path, net) as nodes:
         (a,) = await nodes.start("a")
-        (b,) = await nodes.start("b", altruistic=["news"])
+        (b,) = await nodes.start("b", altruistic=["topic/news"])
         (c,) = await nodes.start("c")
-        await c.client.subscribe("news")
-        message = await a.client.publish("news", b"hello", attributes={"n": 1}, label="the first")
+        await c.program.subscribe("news")
+        sent = await a.program.send("news", b"hello", properties={"n": 1}, label="the first")
         radio.link("a", "b")
         await until(functools.partial(carries, b, 1))
         radio.unlink("a", "b")
         await b.miss(a)
         assert await a.end() == 0
         radio.link("b", "c")
-        delivery = await c.receive()
-        assert (delivery.message, delivery.payload, delivery.source) == (message, b"hello", a.id)
-        assert (delivery.attributes, delivery.label, delivery.hops) == ({"n": 1}, "the first", 2)
-        assert not delivery.redelivered
+        message = await c.receive()
+        assert (message.id, message.body, message.source) == (sent, b"hello", a.id)
+        assert (message.properties, message.label, message.hops) == ({"n": 1}, "the first", 2)
+        assert not message.redelivered
         counted = radio.counters()
         assert not any(counted[pair].get("forwarded") for pair in ("a>c", "c>a"))
 
@@ -165,10 +165,10 @@ async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: N
     async def more_than(nbytes: int, giver: str, taker: str) -> bool:
         return crossed(giver, taker) > nbytes
 
-    async with Nodes(tmp_path, net, altruistic=["film"]) as nodes:
+    async with Nodes(tmp_path, net, altruistic=["topic/film"]) as nodes:
         a, b1, b2, c = await nodes.start(*names)
-        await c.client.subscribe("film")
-        message = await a.client.publish("film", payload)
+        await c.program.subscribe("film")
+        sent = await a.program.send("film", payload)
         cables["a", "b1"].rate(100_000_000)  # So that the contact can be broken in the midst of it.
         cables["a", "b1"].reach(True)
         await until(functools.partial(more_than, 5 * MIB, "a", "b1"))
@@ -192,8 +192,8 @@ async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: N
         cables["b1", "c"].reach(False)
         await nothing_more(c, 0)
         cables["b2", "c"].reach(True)
-        delivery = await c.receive()
-        assert (delivery.message, delivery.payload == payload, delivery.source) == (message, True, a.id)
+        message = await c.receive()
+        assert (message.id, message.body == payload, message.source) == (sent, True, a.id)
         assert crossed("b1", "c") + crossed("b2", "c") < 1.15 * len(payload)
 
 
@@ -208,18 +208,18 @@ async def test_everything_arrives_once_despite_loss_duplication_and_reordering(n
     async with Nodes(tmp_path, net) as nodes:
         everyone = await nodes.start(*"ab")
         for node in everyone:
-            await node.client.subscribe("news")
+            await node.program.subscribe("news")
         sent = set()
         for node in everyone:
             for number, size in enumerate(sizes):
                 payload = noise(size, number)
-                message = await node.client.publish("news", payload)
+                message = await node.program.send("news", payload)
                 sent.add((message, node.id, hashlib.sha256(payload).digest()))
         radio.hear(EVERY, EVERY, Rule(heard=True, loss=0.2, duplicate=0.1, delay_s=(0.0, 0.01)))
         for node in everyone:
             received = [
-                (delivery.message, delivery.source, hashlib.sha256(delivery.payload).digest())
-                for delivery in await node.collect(len(sent))
+                (message.id, message.source, hashlib.sha256(message.body).digest())
+                for message in await node.collect(len(sent))
             ]
             assert len(received) == len(set(received))
             assert set(received) == sent
@@ -238,10 +238,10 @@ async def test_a_link_that_works_one_way_is_noticed_not_used_and_used_when_it_wo
     radio.hear("b", "a")
     async with Nodes(tmp_path, net) as nodes:
         a, b = await nodes.start(*"ab")
-        await a.client.subscribe("news/b")
-        await b.client.subscribe("news/a")
-        await a.client.publish("news/a", b"from a")
-        await b.client.publish("news/b", b"from b")
+        await a.program.subscribe("news.b")
+        await b.program.subscribe("news.a")
+        await a.program.send("news.a", b"from a")
+        await b.program.send("news.b", b"from b")
 
         async def one_way() -> bool:
             return await b.states() == {a.id: "one-way"}
@@ -260,8 +260,8 @@ async def test_a_link_that_works_one_way_is_noticed_not_used_and_used_when_it_wo
         assert await carries(a, 1)
         assert await carries(b, 1)
         radio.hear("a", "b")
-        assert (await a.receive()).payload == b"from b"
-        assert (await b.receive()).payload == b"from a"
+        assert (await a.receive()).body == b"from b"
+        assert (await b.receive()).body == b"from a"
 
 
 # --- means ---------------------------------------------------------------------------------------------------------
@@ -289,13 +289,13 @@ async def test_nodes_meet_by_whatever_means_there_are(  # noqa: PLR0917 - as the
     async with Nodes(tmp_path, net, udp=udp) as nodes:
         everyone = a, *others = await nodes.start(*names)
         for node in others:
-            await node.client.subscribe("news")
+            await node.program.subscribe("news")
         await a.meet(*others)
         for number in range(10):
-            await a.client.publish("news", noise(3_000, number))
+            await a.program.send("news", noise(3_000, number))
         for node in others:
             received = await node.collect(10)
-            assert {delivery.payload for delivery in received} == {noise(3_000, number) for number in range(10)}
+            assert {message.body for message in received} == {noise(3_000, number) for number in range(10)}
         await others[0].meet(*(other for other in everyone if other is not others[0]))
         # However many ways lead to a node, it is one neighbour.
         for node in everyone:
@@ -307,15 +307,15 @@ async def test_an_interface_may_appear_and_go_while_the_node_runs(net: Net, tmp_
     net.add(*"ab")
     async with Nodes(tmp_path, net, udp={"poll_s": 0.1}) as nodes:
         a, b = await nodes.start(*"ab")
-        await b.client.subscribe("news")
-        await a.client.publish("news", b"one")
+        await b.program.subscribe("news")
+        await a.program.send("news", b"one")
         lan = net.switch(*"ab")
-        assert (await b.receive()).payload == b"one"
+        assert (await b.receive()).body == b"one"
         lan.ends["b"].set(up=False)
         await a.miss(b)
-        await a.client.publish("news", b"two")
+        await a.program.send("news", b"two")
         lan.ends["b"].set(up=True)
-        assert (await b.receive()).payload == b"two"
+        assert (await b.receive()).body == b"two"
 
 
 @scene
@@ -324,14 +324,14 @@ async def test_a_neighbour_whose_addresses_change_stays_in_reach(net: Net, tmp_p
     ends = net.switch(*"ab").ends.values()
     async with Nodes(tmp_path, net, udp={"poll_s": 0.1}) as nodes:
         a, b = await nodes.start(*"ab")
-        await b.client.subscribe("news")
+        await b.program.subscribe("news")
         await a.meet(b)
         for number, change in enumerate(("delete {0}", "add 10.88.0.{2}/24 brd +", "delete {1}")):
             for host, end in enumerate(ends, 1):
                 net.ip(end.namespace, [f"address {change.format(*end.addresses, host)} dev {end.interface}"])
             payload = noise(30_000, number)
-            await a.client.publish("news", payload)
-            assert (await b.receive()).payload == payload
+            await a.program.send("news", payload)
+            assert (await b.receive()).body == payload
             await until(functools.partial(hears_once, a, b))
 
 
@@ -350,14 +350,14 @@ async def test_a_node_that_was_suspended_goes_on_where_it_was(net: Net, tmp_path
 
     async with Nodes(tmp_path, net) as nodes:
         a, b = await nodes.start(*"ab")
-        await b.client.subscribe("film")
-        await a.client.publish("film", payload)
+        await b.program.subscribe("film")
+        await a.program.send("film", payload)
         for asleep, awake, share in ((b, a, 1 / 3), (a, b, 2 / 3)):
             await until(functools.partial(more_than, int(len(payload) * share)))
             asleep.suspend()
             await awake.miss(asleep)
             asleep.resume()
-        delivery = await b.receive()
-        assert delivery.payload == payload
+        message = await b.receive()
+        assert message.body == payload
         assert came_in(cable.ends[1]) < 1.4 * len(payload)
         await a.meet(b)

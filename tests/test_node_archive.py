@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks._direct import Direct
 from tests.loopback import apart
+from tests.node_programs import Programs
 from tests.nodes import QUICK, scene
 
 from carrypost.errors import ConfigError, StateError
@@ -234,16 +236,6 @@ def test_somebody_may_tidy_up_while_the_node_runs(tmp_path: Path) -> None:
 # --- of real nodes ----------------------------------------------------------------------------------------------------
 
 
-class Reader:
-    """A consumer that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.got: list[Delivery] = []
-
-    def take(self, delivery: Delivery) -> None:
-        self.got.append(delivery)
-
-
 async def until(condition: Callable[[], object], patience_s: float = 20.0) -> None:
     deadline_s = time.monotonic() + patience_s
     while not condition():
@@ -260,14 +252,15 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
         place = {"data": str(tmp_path / name), "name": name}
         return Node(parse("", {}, {**QUICK, "security": "off", "udp": udp, "node": place, "record": record}))
 
-    reader = Reader()
-    async with node("a") as a, node("a-b") as b:
-        b.subscribe(reader, "news")
+    async with node("a") as a, node("a-b") as b, Programs(a).context() as here, Programs(b).context() as there:
+        reader = await there.create_consumer("topic/news")
         await until(lambda: [each.state for each in a.host.overview().neighbours] == ["linked"])
         for number in range(5):
-            await a.publish("news", str(number).encode())
-        await until(lambda: len(reader.got) == 5)
-        await b.confirm(reader, [each.message for each in reader.got])
+            await here.send("topic/news", str(number))
+        for _ in range(5):
+            got = await reader.receive(timeout=20)
+            assert got is not None
+            await got.acknowledge()
         await until(lambda: min(a.uptime_s, b.uptime_s) > 0.4)  # long enough for samples in between
     files = sorted((tmp_path / "records").iterdir())
     assert all(file.suffix == ".jsonl" for file in files)
@@ -306,17 +299,19 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
 
 @scene
 async def test_the_row_of_a_publication_comes_before_those_of_what_it_sets_off(tmp_path: Path) -> None:
-    reader = Reader()
     settings = {"udp": apart(), "node.data": str(tmp_path / "n"), "record.folder": str(tmp_path / "records")}
     async with Node(parse("", {}, settings | {"cache_messages_max": 1})) as node:
-        node.subscribe(reader, "news")
-        await node.publish("news", b"x", label="first")
-        await until(lambda: reader.got)
+        got: list[Delivery] = []
+        direct = Direct(node, got.extend)
+        node.attach(direct.handlers)
+        direct.subscribe("news")
+        await direct.publish("news", b"x", label="first")
+        await until(lambda: got)
         with pytest.raises(StateError, match="the cache is full"):
-            await node.publish("news", b"x", label="never")
-        await node.confirm(reader, [reader.got[0].message])  # Now it may give way.
-        await node.publish("news", b"x", label="second")
-        await until(lambda: len(reader.got) == 2)
+            await direct.publish("news", b"x", label="never")
+        await direct.confirm(got)  # Now it may give way.
+        await direct.publish("news", b"x", label="second")
+        await until(lambda: len(got) == 2)
     lines = [line for file in (tmp_path / "records").iterdir() for line in file.read_bytes().splitlines()]
     assert [(row["kind"], row["message"]) for row in Record.from_json_lines(lines).rows() if row["message"]] == [
         ("publish", "first"), ("deliver", "first"), ("publish", "second"), ("drop", "first"), ("deliver", "second"),
@@ -329,10 +324,13 @@ async def test_a_node_whose_record_can_no_longer_be_written_works(
 ) -> None:
     place = tmp_path / "place"
     record = {"folder": str(place / "records"), "sample_s": 0.1}
-    async with Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path / "n"), "record": record})) as node:
+    async with (
+        Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path / "n"), "record": record})) as node,
+        Programs(node).context() as ctx,
+    ):
         shutil.rmtree(place)
         place.write_text("mine")
-        await node.publish("news", b"")
+        await ctx.send("topic/news", b"")
         assert node.chronicle is not None
         await until(lambda: node.chronicle is not None and node.chronicle.archive.lost)
     assert any("cannot be written: Not a directory" in record.getMessage() for record in caplog.records)

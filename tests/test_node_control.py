@@ -6,37 +6,23 @@ import asyncio
 import random
 import socket
 import stat
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import msgspec
 import pytest
 from tests.loopback import apart
+from tests.node_programs import Programs
 from tests.nodes import QUICK, scene, until
 
-from carrypost.errors import (
-    CarrypostError,
-    LocalError,
-    NodeError,
-    NoNodeError,
-    PatternError,
-    PayloadError,
-    RunningError,
-    SendError,
-    StateError,
-)
-from carrypost.node.control.calls import AttributeValue
+from carrypost.errors import LocalError, NodeError, NoNodeError, RunningError, StateError
 from carrypost.node.control.client import Client
 from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 
-KIB = 1024
-MIB = 1024 * KIB
 WITHIN_S = 10.0
 
 
@@ -168,8 +154,6 @@ async def test_a_node_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         for gone in (client, other):
             with pytest.raises(NoNodeError, match=r"the node at .* ended"):
                 await gone.status()
-            with pytest.raises(NoNodeError, match="ended"):
-                await gone.next_delivery()
         await client.stop()
     await running
     assert ended.is_set()
@@ -180,10 +164,13 @@ async def test_a_node_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
 @scene
 async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as client:
-        await client.subscribe("news")
-        await client.publish("news", b"x" * 100)
-        await client.next_delivery(WITHIN_S)
+    async with (
+        served(tmp_path) as (node, _),
+        await client_of(node) as client,
+        Programs(node).context() as ctx,
+        ctx.create_consumer("topic/news"),
+    ):
+        await ctx.send("topic/news", b"x" * 100)
         found = await client.status()
         assert found["node"] == node.host.node
         assert found["security"] == "signed"
@@ -192,12 +179,11 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
         assert found["addresses"] == node.udp.addresses
         assert found["addresses"][0].startswith("127.0.0.1:")
         assert found["neighbours"] == 0
-        assert found["subscriptions"] == 1
         assert found["messaging"] == {
-            "subscriptions": 0, "durable": 0, "consumers": 0, "claims": 0, "pinned": 0, "lost": 0,
+            "subscriptions": 1, "durable": 0, "consumers": 1, "claims": 1, "pinned": 1, "lost": 0,
             "queues": 0, "entries": 0, "receiving": 0,
         }  # fmt: skip
-        assert found["cache"] == {"messages": 1, "bytes": 100, "unconfirmed": 1}
+        assert found["cache"] == {"messages": 1, "bytes": 100}
         assert 0 <= found["uptime_s"] < WITHIN_S
         assert found["clock_ahead_s"] < 1
         assert found["store"]["lost"] == 0
@@ -227,168 +213,7 @@ async def test_peers_are_told_with_the_names_their_owner_gave_them(tmp_path: Pat
         assert [peer["name"] for peer in await client.peers()] == [""]
 
 
-# --- messages -------------------------------------------------------------------------------------------------------
-
-
-@scene
-async def test_two_programs_on_one_node_exchange_messages(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as a, await client_of(node) as b:
-        number = await b.subscribe({"destination": "ne.*", "language": "en|fr"})
-        how: dict[str, AttributeValue] = {"language": "en", "urgent": True, "count": -3, "ratio": 0.5}
-        message = await a.publish(
-            "news", b"\0hello", attributes=how, label="x", persistent=True, priority=9, lifetime_s=60
-        )
-        await a.publish("news", b"", attributes={"language": "de"})
-        got = await b.next_delivery(WITHIN_S)
-        assert (got.message, got.destination, got.payload) == (message, "news", b"\0hello")
-        assert message.startswith("ID:")
-        assert got.attributes == how
-        assert (got.label, got.persistent, got.priority) == ("x", True, 9)
-        assert got.deadline_us is not None
-        assert got.deadline_us - got.created_us == 60_000_000
-        assert (got.source, got.hops, got.redelivered, got.subscriptions) == (node.host.node, 0, False, (number,))
-        await b.confirm(got)
-        with pytest.raises(TimeoutError, match=r"no message within 0.01 s"):
-            await b.next_delivery(0.01)
-        await b.unsubscribe(number)
-        await a.publish("news", b"", attributes=how)
-        assert (await a.status())["subscriptions"] == 0
-        with pytest.raises(TimeoutError):
-            await b.next_delivery(0.01)
-
-
-REFUSED: list[tuple[Callable[[Client], Awaitable[object]], type[CarrypostError], str]] = [
-    (lambda c: c.publish(""), PayloadError, "destination"),
-    (lambda c: c.publish("x", priority=10), PayloadError, "a priority is 0 to 9, not 10"),
-    (lambda c: c.publish("x", lifetime_s=0), PayloadError, "a lifetime must be longer than nothing"),
-    (lambda c: c.publish("x", lifetime_s=float("nan")), PayloadError, "a lifetime is a number of seconds, not nan"),
-    (lambda c: c.publish("x", lifetime_s=float("inf")), PayloadError, "a lifetime is a number of seconds, not inf"),
-    (lambda c: c.publish("x", bytes(MIB + 1)), PayloadError, "a payload has 0 to 1048576 bytes, not 1048577"),
-    (lambda c: c.publish("x", bytes(9 * MIB)), CarrypostError, "a call of 9,437,"),
-    (lambda c: c.publish("x", "text"), LocalError, "Expected `bytes`"),  # type: ignore[arg-type]
-    (lambda c: c.publish("x", attributes={"a": 2**70}), LocalError, "cannot be told to a node"),
-    (lambda c: c.publish("x", attributes={"a": object()}), LocalError, "cannot be told to a node"),  # type: ignore[dict-item]
-    (lambda c: c.publish("\udc80"), LocalError, "cannot be told to a node"),
-    (lambda c: c.subscribe("("), PatternError, ""),
-    (lambda c: c.subscribe({}), PatternError, "at least one attribute"),
-    (lambda c: c.unsubscribe(7), LocalError, "this program has no subscription 7"),
-    (lambda c: c.confirm("ID:x"), LocalError, "ID:x was not handed to this program, or was confirmed already"),
-]
-
-
-@pytest.mark.parametrize("number", range(len(REFUSED)))
-def test_a_mistake_is_told_to_who_made_it_and_to_nobody_else(
-    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    act, kind, text = REFUSED[number]
-
-    async def scene() -> None:
-        async with (
-            served(tmp_path, limits={"message_bytes_max": MIB}) as (node, _),
-            await client_of(node) as client,
-            await client_of(node) as other,
-        ):
-            async with asyncio.timeout(WITHIN_S):
-                with pytest.raises(kind) as caught:
-                    await act(client)
-            assert text in str(caught.value)
-            await other.publish("x")
-            if number != 6:  # Who says too much at once is hung up on.
-                await client.publish("x")
-
-    asyncio.run(scene())
-    assert [record.getMessage() for record in caplog.records] == []
-
-
-@scene
-async def test_a_disk_that_does_not_take_the_message_is_a_send_error(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as client:
-        await client.publish("news")
-        answers = node.store.answers
-
-        def full() -> list[tuple[int, str | None]]:
-            return [(serial, "the disk is full") for serial, _ in answers()]
-
-        node.store.answers = full  # type: ignore[method-assign]
-        with pytest.raises(SendError, match="the disk is full"):
-            await client.publish("news")
-
-
-@scene
-async def test_what_a_program_did_not_confirm_goes_to_the_next_one(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _):
-        async with await client_of(node) as first:
-            await first.subscribe("news")
-            messages = [await first.publish("news", str(number).encode()) for number in range(3)]
-            got = [await first.next_delivery(WITHIN_S) for _ in range(3)]
-            assert [each.message for each in got] == messages
-            await first.confirm(got[1])
-        async with await client_of(node) as second:
-
-            async def alone() -> bool:
-                return bool((await second.status())["subscriptions"] == 0)
-
-            await until(alone)
-            await second.subscribe("news")
-            got = [await second.next_delivery(WITHIN_S) for _ in range(2)]
-            assert [each.message for each in got] == [messages[0], messages[2]]
-            assert all(each.redelivered for each in got)
-            await second.confirm(*got)
-            with pytest.raises(LocalError, match="confirmed already"):
-                await second.confirm(got[0])
-    async with served(tmp_path) as (node, _), await client_of(node) as third:
-        await third.subscribe("news")
-        with pytest.raises(TimeoutError):
-            await third.next_delivery(0.05)
-
-
-@scene
-async def test_what_was_not_confirmed_comes_again_after_the_node_did(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as client:
-        await client.subscribe("news")
-        kept, done = await client.publish("news"), await client.publish("news")
-        for _ in range(2):
-            await client.next_delivery(WITHIN_S)
-        await client.confirm(done, done)
-    async with served(tmp_path) as (node, _), await client_of(node) as client:
-        await client.subscribe("news")
-        got = await client.next_delivery(WITHIN_S)
-        assert (got.message, got.redelivered) == (kept, True)
-        with pytest.raises(TimeoutError):
-            await client.next_delivery(0.05)
-
-
-@scene
-async def test_a_program_may_stop_waiting_and_misses_nothing(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as client:
-        await client.subscribe("news")
-        waiting = asyncio.create_task(client.next_delivery())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        message = await client.publish("news")
-        assert (await client.next_delivery(WITHIN_S)).message == message
-        await client.publish("news")
-        both = [asyncio.create_task(client.next_delivery(WITHIN_S)) for _ in range(2)]
-        await client.publish("news")
-        assert len({(await each).message for each in both}) == 2
-
-
-@scene
-async def test_a_large_message_goes_through_to_another_node(tmp_path: Path) -> None:
-    udp = apart()
-    payload = random.Random(5).randbytes(5 * MIB)
-    async with (
-        served(tmp_path, "a", udp=udp) as (a, _),
-        served(tmp_path, "b", udp=udp) as (b, _),
-        await client_of(a) as anna,
-        await client_of(b) as bert,
-    ):
-        await bert.subscribe("film")
-        await anna.publish("film", payload)
-        got = await bert.next_delivery(30)
-        assert got.payload == payload
-        assert got.hops == 1
-        await bert.confirm(got)
+# --- the gate -------------------------------------------------------------------------------------------------------
 
 
 @scene
@@ -399,8 +224,10 @@ async def test_the_gate_opens_and_closes_a_contact(tmp_path: Path) -> None:
         served(tmp_path, "b", udp=udp) as (b, _),
         await client_of(a) as anna,
         await client_of(b) as bert,
+        Programs(a).context() as sender,
+        Programs(b).context() as receiver,
     ):
-        await bert.subscribe("news")
+        inbox = await receiver.create_consumer("topic/news")
 
         async def gated() -> bool:
             return bool((await anna.status())["udp"]["counters"]["gated"] > 1)
@@ -420,53 +247,19 @@ async def test_the_gate_opens_and_closes_a_contact(tmp_path: Path) -> None:
             return "linked" not in await states()
 
         await until(met)
-        await anna.publish("news", b"1")
-        assert (await bert.next_delivery(WITHIN_S)).payload == b"1"
+        await sender.send("topic/news", "1")
+        assert await inbox.receive_body(str, timeout=WITHIN_S) == "1"
         await anna.gate([])
         await bert.gate([])
         await until(parted)
-        await anna.publish("news", b"2")
-        with pytest.raises(TimeoutError):
-            await bert.next_delivery(0.1)
+        await sender.send("topic/news", "2")
+        assert await inbox.receive(timeout=0.1) is None
         await anna.gate(None)
         await bert.gate(None)
-        assert (await bert.next_delivery(WITHIN_S)).payload == b"2"
+        assert await inbox.receive_body(str, timeout=WITHIN_S) == "2"
 
 
 # --- programs that behave badly -------------------------------------------------------------------------------------
-
-
-@scene
-async def test_a_program_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
-    count, body = 40, bytes(256 * KIB)
-    async with served(tmp_path) as (node, _), await client_of(node) as good:
-        reader, writer = await raw(node)
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(framed({"do": "subscribe", "number": 1, "pattern": "film"}))
-
-        async def subscribed() -> bool:
-            return bool((await good.status())["subscriptions"] == 1)
-
-        await until(subscribed)
-        await good.subscribe("film")
-        payload = Mock(side_effect=node.payload)
-        node.payload = payload  # type: ignore[method-assign]
-        for number in range(count):
-            await good.publish("film", number.to_bytes(4, "big") + body)
-            got = await good.next_delivery(WITHIN_S)
-            await good.confirm(got)
-        assert (await good.status())["cache"]["unconfirmed"] == count
-        assert payload.call_count <= count + 4, "what nobody reads yet stays on disk"
-        writer.transport.resume_reading()  # type: ignore[attr-defined]
-        numbers: list[int] = []
-        async with asyncio.timeout(WITHIN_S):
-            while len(numbers) < count:
-                length = int.from_bytes(await reader.readexactly(4), "big")
-                reply = msgspec.msgpack.decode(await reader.readexactly(length))
-                if reply["is"] == "delivery":
-                    numbers.append(int.from_bytes(reply["payload"][:4], "big"))
-        assert numbers == list(range(count))
-        writer.close()
 
 
 def test_a_node_ends_though_a_program_does_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -474,11 +267,10 @@ def test_a_node_ends_though_a_program_does_not_read(tmp_path: Path, caplog: pyte
         async with asyncio.timeout(WITHIN_S), served(tmp_path) as (node, _), await client_of(node) as good:
             _, writer = await raw(node)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(framed({"do": "subscribe", "number": 1, "pattern": "film"}))
-            await good.subscribe("film")
+            for number in range(10_000):
+                writer.write(framed({"do": "status", "number": number}))
             for _ in range(10):
-                await good.publish("film", bytes(256 * KIB))
-                await good.next_delivery(WITHIN_S)
+                await good.status()
         writer.close()
 
     asyncio.run(scene())
@@ -487,29 +279,29 @@ def test_a_node_ends_though_a_program_does_not_read(tmp_path: Path, caplog: pyte
 
 @scene
 async def test_a_program_that_vanishes_in_the_middle_of_a_call_leaves_no_trace(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _), await client_of(node) as good:
-        call = framed({"do": "publish", "number": 1, "destination": "news", "payload": bytes(100 * KIB)})
+    async with served(tmp_path) as (node, control), await client_of(node) as good:
+        call = framed({"do": "gate", "number": 1, "hear": ["127.0.0.1:9"] * 5_000})
         for sent in (0, 2, 4, 100, len(call) - 1):
             _, writer = await raw(node)
-            writer.write(framed({"do": "subscribe", "number": 1, "pattern": "news"}) + call[:sent])
+            writer.write(framed({"do": "status", "number": 1}) + call[:sent])
             await writer.drain()
             writer.transport.abort()
 
         async def alone() -> bool:
-            found = await good.status()
-            return bool(found["subscriptions"] == 0)
+            return len(control._programs) == 1  # noqa: SLF001 - there is nothing else to see of it from outside
 
         await until(alone)
-        assert (await good.status())["cache"]["messages"] == 0
+        assert node.udp.intake.gate is None
         _, writer = await raw(node)
         writer.write(call)
         await writer.drain()
         writer.close()
 
-        async def stored() -> bool:
-            return bool((await good.status())["cache"]["messages"] == 1)
+        async def gated() -> bool:
+            return node.udp.intake.gate == frozenset(["127.0.0.1:9"])
 
-        await until(stored)
+        await until(gated)
+        assert await good.peers() == []
 
 
 GARBAGE = [
@@ -544,11 +336,10 @@ def test_what_is_no_call_is_answered_and_ends_the_connection(
 NOT_UNDERSTOOD = [
     {"do": "dance", "number": 4},
     {"number": 4},
-    {"do": "publish", "number": 4},
-    {"do": "publish", "number": 4, "destination": "x", "payload": "text"},
-    {"do": "publish", "number": 4, "destination": "x", "attributes": {"a": [1]}},
+    {"do": "publish", "number": 4, "destination": "x", "payload": b"of an older program"},
+    {"do": "gate", "number": 4},
     {"do": "gate", "number": 4, "hear": "all"},
-    {"do": "confirm", "number": 4, "messages": [b"\0"]},
+    {"do": "gate", "number": 4, "hear": [b"\0"]},
 ]
 
 
@@ -574,29 +365,26 @@ async def test_whatever_bytes_come_the_node_lives(tmp_path: Path) -> None:
     chance = random.Random(7)
     async with served(tmp_path) as (node, _), await client_of(node) as good:
         for number in range(200):
-            call = bytearray(framed({"do": "publish", "number": number, "destination": "x", "payload": b"abc"}))
+            call = bytearray(framed({"do": "gate", "number": number, "hear": ["127.0.0.1:9"]}))
             for _ in range(chance.randrange(1, 4)):
                 call[chance.randrange(4, len(call))] = chance.randrange(256)
             _, writer = await raw(node)
             writer.write(bytes(call))
             writer.close()
-        await good.subscribe("x")
-        await good.publish("x", b"whole")
-        deadline_s = time.monotonic() + WITHIN_S
-        while (await good.next_delivery(WITHIN_S)).payload != b"whole":
-            assert time.monotonic() < deadline_s
+        await good.gate(["127.0.0.1:1"])
+        assert (await good.status())["node"] == node.host.node
 
 
 @scene
 async def test_a_client_that_is_closed_ends_what_it_waits_for(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, _):
-        client = await client_of(node)
-        node.store.answers = list  # type: ignore[method-assign]
+    silent = await asyncio.start_unix_server(lambda _reader, _writer: None, path=tmp_path / "control.sock")
+    async with silent:
+        client = await Client.connect(tmp_path / "control.sock")
         calls: list[asyncio.Task[object]] = [
-            asyncio.create_task(client.publish("x")),  # The disk never answers.
-            asyncio.create_task(client.next_delivery()),
+            asyncio.create_task(client.status()),
+            asyncio.create_task(client.peers()),
         ]
-        await client.status()
+        await asyncio.sleep(0)
         await client.close()
         async with asyncio.timeout(WITHIN_S):
             for call in calls:
@@ -608,11 +396,23 @@ async def test_a_client_that_is_closed_ends_what_it_waits_for(tmp_path: Path) ->
 
 
 @scene
+async def test_what_cannot_be_told_to_a_node_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    async with served(tmp_path) as (node, _), await client_of(node) as client:
+        with pytest.raises(LocalError, match="cannot be told to a node"):
+            await client.gate(["\udc80"])
+        with pytest.raises(LocalError, match="Expected `str`"):
+            await client.gate([7])  # type: ignore[list-item]
+        assert await client.peers() == []
+        with pytest.raises(LocalError, match="a call of 1,2"):
+            await client.gate(["127.0.0.1:9"] * 100_000)
+
+
+@scene
 async def test_a_node_that_does_not_run_is_not_used(tmp_path: Path) -> None:
     node = Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path)}))
     with pytest.raises(StateError, match="the node is not running"):
-        await node.publish("x", b"")
+        node.driver.now()
     await node.start()
     await node.stop()
     with pytest.raises(StateError, match="the node is not running"):
-        await node.publish("x", b"")
+        node.driver.now()

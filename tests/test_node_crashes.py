@@ -1,7 +1,7 @@
 """A real node is killed again and again while messages flow: what it promised before, it keeps afterwards.
 
-The test keeps its own books of what it was promised: which sends were answered, which deliveries it was handed, which
-confirmations returned. What was under way when the node died may have happened or not.
+The test keeps its own books of what it was promised: which sends were answered, which messages it was handed, which
+acknowledgements returned. What was under way when the node died may have happened or not.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.loopback import apart
-from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+from tests.node_process import Received
+from tests.nodes import PATIENCE_S, Node, Nodes, Program, scene, until
 
 from carrypost.errors import NoNodeError
-from carrypost.node.control.client import Client, Delivery
 
 SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
 """One fragment, several, several pieces."""
@@ -40,12 +40,12 @@ class Books:
         """Of earlier lives, and has to come again."""
         self.redelivered = 0
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, message: Received) -> None:
         """The program is handed a message."""
-        key = delivery.payload
+        key = message.body
         assert key not in self.confirmed, f"{key[:20]!r} was confirmed, and comes again"
         if key in self.handed:
-            assert delivery.redelivered, f"{key[:20]!r} comes again and does not say so"
+            assert message.redelivered, f"{key[:20]!r} comes again and does not say so"
             self.redelivered += 1
         self.handed.add(key)
         self.again.discard(key)
@@ -62,24 +62,28 @@ class Author:
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
         self.stored: dict[bytes, str] = {}
-        """What was answered: payloads, and the ids."""
+        """Persistent messages whose send returned: payloads, and the ids."""
+        self._ids: set[str] = set()
         self.tried: set[bytes] = set()
         self._chance = chance
         self._padding = chance.randbytes(max(SIZES))
 
-    async def publish(self, client: Client) -> None:
+    async def publish(self, program: Program) -> None:
         """One message."""
         payload = f"{self.name} {len(self.tried)} ".encode() + self._padding[: self._chance.choice(SIZES)]
         self.tried.add(payload)
-        message = await client.publish(f"from/{self.name}", payload, persistent=self._chance.random() < 0.5)
-        assert message not in self.stored.values(), f"{message} is given twice"
-        self.stored[payload] = message
+        persistent = self._chance.random() < 0.5
+        message = await program.send(f"from.{self.name}", payload, persistent=persistent)
+        assert message not in self._ids, f"{message} is given twice"
+        self._ids.add(message)
+        if persistent:  # Of others it is not promised that they outlive the process.
+            self.stored[payload] = message
 
-    async def work(self, client: Client) -> None:
+    async def work(self, program: Program) -> None:
         """Publish until the node is gone."""
         with contextlib.suppress(NoNodeError):
             while True:
-                await self.publish(client)
+                await self.publish(program)
                 await asyncio.sleep(self._chance.uniform(0, 2 * PACE_S))
 
 
@@ -90,25 +94,25 @@ class Reader:
         self.books = Books()
         self._chance = chance
 
-    async def work(self, client: Client) -> None:
+    async def work(self, program: Program) -> None:
         """Read until the node is gone."""
-        await client.subscribe("from/neighbour")
-        pending: list[Delivery] = []
+        await program.subscribe("from.neighbour", durable=True)
+        pending: list[Received] = []
         with contextlib.suppress(NoNodeError):
             while True:
-                delivery = await client.next_delivery()
-                self.books.take(delivery)
+                message = await program.receive()
+                self.books.take(message)
                 if self._chance.random() < 0.6:
-                    pending.append(delivery)
+                    pending.append(message)
                 if len(pending) > self._chance.randrange(5):
-                    await self.confirm(client, pending)
+                    await self.confirm(program, pending)
                     pending = []
 
-    async def confirm(self, client: Client, deliveries: list[Delivery]) -> None:
+    async def confirm(self, program: Program, messages: list[Received]) -> None:
         """Confirm these together."""
-        keys = {each.payload for each in deliveries}
+        keys = {each.body for each in messages}
         self.books.doubtful |= keys
-        await client.confirm(*deliveries)
+        await program.acknowledge(*messages)
         self.books.doubtful -= keys
         self.books.confirmed |= keys
 
@@ -129,7 +133,7 @@ class Stage:
         """One life of the victim: it starts, keeps its word, works for a while, and is killed."""
         books = self.reader.books
         (victim,) = await self.nodes.start("victim")
-        work = [asyncio.create_task(each(victim.client)) for each in (self.here.work, self.reader.work)]
+        work = [asyncio.create_task(each(victim.program)) for each in (self.here.work, self.reader.work)]
         try:
             await self.audit(victim)
 
@@ -158,32 +162,32 @@ class Stage:
     async def audit(self, victim: Node) -> None:
         """Everything is there that the victim said it had stored; a program that confirms nothing gets all of it."""
         missing = set(self.here.stored)
-        async with await Client.connect(Path(victim.control)) as auditor, asyncio.timeout(PATIENCE_S):
-            await auditor.subscribe("from/victim")
+        async with await Program.connect(victim.control) as auditor, asyncio.timeout(PATIENCE_S):
+            await auditor.subscribe("from.victim")
             while missing:
-                delivery = await auditor.next_delivery()
-                assert delivery.message == self.here.stored.get(delivery.payload, delivery.message)
-                missing.discard(delivery.payload)
+                message = await auditor.receive()
+                assert message.id == self.here.stored.get(message.body, message.id)
+                missing.discard(message.body)
 
     async def collect(self, neighbour: Node) -> None:
         """The neighbour reads what the victim wrote."""
         while True:
-            delivery = await neighbour.client.next_delivery()
-            assert delivery.payload not in self.arrived, f"{delivery.payload[:20]!r} comes twice"
-            assert delivery.payload in self.here.tried
-            self.arrived.add(delivery.payload)
-            await neighbour.client.confirm(delivery)
+            message = await neighbour.program.receive()
+            assert message.body not in self.arrived, f"{message.body[:20]!r} comes twice"
+            assert message.body in self.here.tried
+            self.arrived.add(message.body)
+            await neighbour.program.acknowledge(message)
 
     async def finish(self) -> None:
         """The last life: everything arrives, everything is confirmed, and after that nothing comes again."""
         books = self.reader.books
         (victim,) = await self.nodes.start("victim")
-        await victim.client.subscribe("from/neighbour")
+        await victim.program.subscribe("from.neighbour", durable=True)
         expected = set(self.there.stored)
         while not expected <= books.confirmed | books.doubtful or books.again:
-            delivery = await victim.client.next_delivery(timeout_s=PATIENCE_S)
-            books.take(delivery)
-            await self.reader.confirm(victim.client, [delivery])
+            message = await victim.program.receive(timeout_s=PATIENCE_S)
+            books.take(message)
+            await self.reader.confirm(victim.program, [message])
 
         async def all_arrived() -> bool:
             return set(self.here.stored) <= self.arrived
@@ -192,11 +196,11 @@ class Stage:
         await victim.end(signal.SIGKILL)
         books.died()
         (victim,) = await self.nodes.start("victim")
-        await victim.client.subscribe("from/neighbour")
-        await self.there.publish(self.nodes["neighbour"].client)
-        while (last := await victim.client.next_delivery(timeout_s=PATIENCE_S)).payload in books.doubtful:
+        await victim.program.subscribe("from.neighbour", durable=True)
+        await self.there.publish(self.nodes["neighbour"].program)
+        while (last := await victim.program.receive(timeout_s=PATIENCE_S)).body in books.doubtful:
             books.take(last)
-        assert last.payload not in expected
+        assert last.body not in expected
         books.take(last)
 
 
@@ -217,12 +221,12 @@ async def _kill(node: Node) -> None:
 
 
 async def _killed_often(folder: Path, seed: int, *, times: int) -> None:
-    async with Nodes(folder, udp=apart()) as nodes:
+    async with Nodes(folder, udp=apart(), messaging={"tries": 1_000}) as nodes:
         (neighbour,) = await nodes.start("neighbour")
-        await neighbour.client.subscribe("from/victim")
+        await neighbour.program.subscribe("from.victim", durable=True)
         stage = Stage(nodes, seed)
-        async with await Client.connect(Path(neighbour.control)) as client:
-            writing = asyncio.create_task(stage.there.work(client))
+        async with await Program.connect(neighbour.control) as program:
+            writing = asyncio.create_task(stage.there.work(program))
             reading = asyncio.create_task(stage.collect(neighbour))
             try:
                 for number in range(5 * times):

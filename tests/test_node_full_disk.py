@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 from tests.loopback import apart
-from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+from tests.nodes import PATIENCE_S, Node, Nodes, Program, scene, until
 
-from carrypost.errors import CarrypostError, SendError
-from carrypost.node.control.client import Client
+from carrypost.errors import CarrypostError, ResourceAllocationException
 
 MIB = 1024 * 1024
 DISK_BYTES = 8 * MIB
@@ -52,42 +51,42 @@ def fill(disk: Path) -> Path:
     return file
 
 
-async def refused(client: Client, most: int = 1_000) -> tuple[SendError, dict[str, bytes]]:
+async def refused(program: Program, most: int = 1_000) -> tuple[ResourceAllocationException, dict[str, bytes]]:
     """Send until the node does not take it; why not, and what it took before."""
     sent: dict[str, bytes] = {}
     for _ in range(most):
         payload = noise()
         try:
-            sent[await client.publish("mine", payload)] = payload
-        except SendError as error:
+            sent[await program.send("mine", payload, persistent=True)] = payload
+        except ResourceAllocationException as error:
             return error, sent
     raise AssertionError(f"{most} messages were taken")
 
 
 async def refuses(node: Node) -> None:
     """It does not take a message, and says why."""
-    with pytest.raises(SendError, match="the disk is full"):
-        await node.client.publish("mine", noise())
+    with pytest.raises(ResourceAllocationException, match="the disk is full"):
+        await node.program.send("mine", noise(), persistent=True)
 
 
-async def sent_at_last(client: Client) -> tuple[str, bytes]:
+async def sent_at_last(program: Program) -> tuple[str, bytes]:
     """Send until it is taken; id and payload."""
     payload = noise()
 
     async def taken() -> str | None:
         with contextlib.suppress(CarrypostError):
-            return await client.publish("mine", payload)
+            return await program.send("mine", payload, persistent=True)
         return None
 
     return await until(taken), payload
 
 
-async def held(node: Node, pattern: str, count: int) -> dict[str, bytes]:
-    """So many messages that the node holds: what a program is handed that subscribes, and confirms nothing."""
-    async with await Client.connect(Path(node.control)) as program:
-        await program.subscribe(pattern)
-        found = [await program.next_delivery(timeout_s=PATIENCE_S) for _ in range(count)]
-        return {each.message: each.payload for each in found}
+async def held(node: Node, topic: str, count: int) -> dict[str, bytes]:
+    """So many messages that the node holds: what a program is handed that subscribes, and acknowledges nothing."""
+    async with await Program.connect(node.control) as program:
+        await program.subscribe(topic)
+        found = [await program.receive(timeout_s=PATIENCE_S) for _ in range(count)]
+        return {each.id: each.body for each in found}
 
 
 async def status(node: Node) -> dict[str, dict[str, int]]:
@@ -111,15 +110,15 @@ async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_
 ) -> None:
     async with Nodes(tmp_path, udp=apart()) as nodes:
         (author,) = await nodes.start("author")
-        (carrier,) = await nodes.start("carrier", altruistic=["news"], node={"data": str(disk)})
-        priorities = {await author.client.publish("news", noise(), priority=n % 10): n % 10 for n in range(CARRIED)}
+        (carrier,) = await nodes.start("carrier", altruistic=["topic/news"], node={"data": str(disk)})
+        priorities = {await author.program.send("news", noise(), priority=n % 10): n % 10 for n in range(CARRIED)}
         await holds(carrier, CARRIED)
         await author.end()
 
-        error, sent = await refused(carrier.client)
+        error, sent = await refused(carrier.program)
         assert "the disk is full" in str(error)
         for _ in range(5):  # The next ones find the room of copies that gave way.
-            message, payload = await sent_at_last(carrier.client)
+            message, payload = await sent_at_last(carrier.program)
             sent[message] = payload
 
         left = (await status(carrier))["cache"]["messages"] - len(sent)
@@ -129,46 +128,46 @@ async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_
         assert await held(carrier, "mine", len(sent)) == sent
 
         await nodes.start("author")
-        await carrier.client.subscribe("for/carrier")
-        await nodes["author"].client.publish("for/carrier", b"hello")
-        assert (await carrier.receive()).payload == b"hello"
+        await carrier.program.subscribe("for.carrier", durable=True)
+        await nodes["author"].program.send("for.carrier", b"hello")
+        assert (await carrier.receive()).body == b"hello"
 
         assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize < MIB
         await carrier.end(signal.SIGKILL)
-        (carrier,) = await nodes.start("carrier", altruistic=["news"], node={"data": str(disk)})
+        (carrier,) = await nodes.start("carrier", altruistic=["topic/news"], node={"data": str(disk)})
         assert await held(carrier, "mine", len(sent)) == sent
-        await carrier.client.subscribe("for/carrier")
-        await nodes["author"].client.publish("for/carrier", b"again")
-        assert (await carrier.receive()).payload == b"again"  # not what was confirmed
+        await carrier.program.subscribe("for.carrier", durable=True)
+        await nodes["author"].program.send("for.carrier", b"again")
+        assert (await carrier.receive()).body == b"again"  # not what was confirmed
 
 
 @scene
 async def test_a_disk_that_somebody_else_fills_is_used_again_when_it_has_room(disk: Path, tmp_path: Path) -> None:
     async with Nodes(tmp_path, udp=apart()) as nodes:
         (author,) = await nodes.start("author")
-        (victim,) = await nodes.start("victim", altruistic=["old"], node={"data": str(disk)})
+        (victim,) = await nodes.start("victim", altruistic=["topic/old"], node={"data": str(disk)})
         for _ in range(CARRIED):
-            await author.client.publish("old", noise())
+            await author.program.send("old", noise())
         await holds(victim, CARRIED)
-        await victim.client.subscribe("news")
-        await author.client.publish("news", b"before")
-        before = await victim.client.next_delivery(timeout_s=PATIENCE_S)
-        message, payload = await sent_at_last(victim.client)
+        await victim.program.subscribe("news", durable=True)
+        await author.program.send("news", b"before")
+        before = await victim.program.receive(timeout_s=PATIENCE_S)
+        message, payload = await sent_at_last(victim.program)
 
         file = fill(disk)
-        error, sent = await refused(victim.client)
+        error, sent = await refused(victim.program)
         sent[message] = payload
         assert "the disk is full" in str(error)
-        await author.client.publish("news", noise(), label="meanwhile")
+        await author.program.send("news", noise(), label="meanwhile")
         # Notes of what was delivered and confirmed take little, and have the reserve.
         assert await held(victim, "mine", len(sent)) == sent
-        await asyncio.wait_for(victim.client.confirm(before), PATIENCE_S)
+        await asyncio.wait_for(victim.program.acknowledge(before), PATIENCE_S)
 
         file.unlink()
         assert (await victim.receive()).label == "meanwhile"
-        message, sent[message] = await sent_at_last(victim.client)
-        await author.client.publish("news", b"after")
-        assert (await victim.receive()).payload == b"after"
+        message, sent[message] = await sent_at_last(victim.program)
+        await author.program.send("news", b"after")
+        assert (await victim.receive()).body == b"after"
         await until(lambda: _reserve(victim))
         assert (await status(victim))["store"]["failure"] is None
         assert await held(victim, "mine", len(sent)) == sent
@@ -193,17 +192,19 @@ async def test_a_node_that_is_killed_on_a_full_disk_starts_again_and_has_what_it
 ) -> None:
     async with Nodes(tmp_path, udp=apart()) as nodes:
         author, victim = await nodes.start("author") + await nodes.start("victim", node={"data": str(disk)})
-        await victim.client.subscribe("news")
+        await victim.program.subscribe("news", durable=True)
         for text in (b"confirmed", b"left"):
-            await author.client.publish("news", text)
-        deliveries = [await victim.client.next_delivery(timeout_s=PATIENCE_S) for _ in range(2)]
-        (left,) = [each for each in deliveries if each.payload == b"left"]
-        sent = dict([await sent_at_last(victim.client)])
+            await author.program.send("news", text)
+        deliveries = [await victim.program.receive(timeout_s=PATIENCE_S) for _ in range(2)]
+        (left,) = [each for each in deliveries if each.body == b"left"]
+        sent = dict([await sent_at_last(victim.program)])
 
         file = fill(disk)
         await refuses(victim)
         # That takes little, and has the reserve.
-        await asyncio.wait_for(victim.client.confirm(*(each for each in deliveries if each is not left)), PATIENCE_S)
+        await asyncio.wait_for(
+            victim.program.acknowledge(*(each for each in deliveries if each is not left)), PATIENCE_S
+        )
         for taken in (False, True):
             await refuses(victim)  # What the reserve gave up is not for payloads.
             await victim.end(signal.SIGKILL)
@@ -212,10 +213,10 @@ async def test_a_node_that_is_killed_on_a_full_disk_starts_again_and_has_what_it
             (victim,) = await nodes.start("victim", node={"data": str(disk)})
             assert await held(victim, "mine", len(sent)) == sent
 
-        await victim.client.subscribe("news")
-        again = await victim.client.next_delivery(timeout_s=PATIENCE_S)
-        assert (again.message, again.redelivered) == (left.message, True)
+        await victim.program.subscribe("news", durable=True)
+        again = await victim.program.receive(timeout_s=PATIENCE_S)
+        assert (again.id, again.redelivered) == (left.id, True)
         file.unlink()
-        await sent_at_last(victim.client)
-        await author.client.publish("news", b"after")
-        assert (await victim.receive()).payload == b"after"
+        await sent_at_last(victim.program)
+        await author.program.send("news", b"after")
+        assert (await victim.receive()).body == b"after"

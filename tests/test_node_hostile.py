@@ -54,18 +54,18 @@ class Talk:
             for node in self.nodes:
                 payload = f"{node.name} {number} ".encode() + bytes(LARGE_BYTES if number % 10 == 9 else 0)
                 self.published_s[payload] = time.monotonic()
-                await node.client.publish("news", payload)
+                await node.program.send("news", payload)
             number += 1
             await asyncio.sleep(0.2)
 
     async def receive(self, node: Node, other: Node) -> None:
         """One of them reads. Strangers may publish as well; what they send is nobody's concern here."""
         while True:
-            delivery = await node.client.next_delivery()
-            await node.client.confirm(delivery)
-            if delivery.source == other.id:
-                assert delivery.payload not in self.took_s, "delivered twice"
-                self.took_s[delivery.payload] = time.monotonic() - self.published_s[delivery.payload]
+            message = await node.program.receive()
+            await node.program.acknowledge(message)
+            if message.source == other.id:
+                assert message.body not in self.took_s, "delivered twice"
+                self.took_s[message.body] = time.monotonic() - self.published_s[message.body]
 
     async def done(self) -> bool:
         """Whether all have arrived."""
@@ -76,7 +76,7 @@ class Talk:
         """They talk, and in the end everything has arrived."""
         one, other = self.nodes
         for node in self.nodes:
-            await node.client.subscribe("news")
+            await node.program.subscribe("news")
         readers = [asyncio.create_task(self.receive(*pair)) for pair in ((one, other), (other, one))]
         writer = asyncio.create_task(self.publish())
         try:

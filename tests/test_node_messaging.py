@@ -12,16 +12,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from benchmarks._direct import Direct
 from tests.loopback import apart
 from tests.nodes import scene
 
-from carrypost.events import Delivery, Done, Event, Handed
+from carrypost.events import Delivery, Done, Event, Handed, Stored
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
 from carrypost.mom.overview import MessagingOverview
-from carrypost.node.control.client import Client
-from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 
@@ -34,6 +33,9 @@ class WatchedNode(Node):
     def __init__(self, folder: Path, **keywords: object) -> None:
         super().__init__(parse("", {}, {"udp": apart(), "node.data": str(folder), **keywords}))
         self.told: list[Event] = []
+        self.delivered: list[Delivery] = []
+        self.direct = Direct(self, self.delivered.extend)
+        self.attach(self.direct.handlers)
         self.numbers = count(1)
         self.session = 0
 
@@ -50,6 +52,13 @@ class WatchedNode(Node):
         found = self.host.messaging.overview()
         assert found is not None
         return found
+
+    async def publish(self, destination: str, payload: bytes) -> MessageId:
+        """Send, as a driver of the host does; returns the id once the message is stored."""
+        message = self.host.publish(destination, payload, now=self.driver.now())
+        self.driver.drain()
+        await self.until(lambda: Stored(message) in self.told)
+        return message
 
     async def until(self, condition: Callable[[], object]) -> None:
         deadline_s = time.monotonic() + WITHIN_S
@@ -107,59 +116,22 @@ async def test_a_restart_keeps_durable_subscriptions_and_what_is_owed_to_them(tm
     assert rows(tmp_path) == [b"S"]
 
 
-class Reader:
-    """A consumer at the control socket's level."""
-
-    def __init__(self) -> None:
-        self.got: list[Delivery] = []
-
-    def take(self, delivery: Delivery) -> None:
-        self.got.append(delivery)
-
-
 @scene
-async def test_what_only_messaging_has_a_claim_to_is_no_delivery_to_other_programs(tmp_path: Path) -> None:
+async def test_what_only_messaging_has_a_claim_to_is_no_delivery_to_who_uses_the_host_itself(tmp_path: Path) -> None:
     async with WatchedNode(tmp_path) as node:
-        reader, other = Reader(), Reader()
-        node.subscribe(reader, "both")
-        node.subscribe(other, "other")
+        for topic in ("both", "other"):
+            node.direct.subscribe(topic)
         await node.consume(".*")
-        claimed, both, last = [await node.publish(topic, b"x") for topic in ("claimed", "both", "other")]
-        await node.until(lambda: len(node.handed) == 3 and other.got)
-        assert not node.consumers.waits(claimed)
-        assert [each.message for each in reader.got] == [both]
-        await node.confirm(reader, [both])
+        _, both, last = [await node.publish(topic, b"x") for topic in ("claimed", "both", "other")]
+        await node.until(lambda: len(node.handed) == 3 and len(node.delivered) == 2)
+        assert [each.message for each in node.delivered] == [both, last]
+        await node.direct.confirm(node.delivered[:1])
         await node.acknowledge(*node.handed)
-        assert node.consumers.waits(last)
-        await node.confirm(other, [last])
-        late = Reader()
-        node.subscribe(late, ".*")
+        await node.direct.confirm(node.delivered[1:])
+        node.direct.subscribe(".*")
         await node.publish("other", b"y")
-        await node.until(lambda: late.got)
-        assert {each.descriptor.destination for each in late.got} == {"other"}
-
-
-@scene
-async def test_a_program_at_the_control_socket_gets_what_it_asks_for_beside_messaging(tmp_path: Path) -> None:
-    async with WatchedNode(tmp_path) as node:
-        control = Control(node)
-        await control.open()
-        try:
-            async with await Client.connect(node.settings.control) as client:
-                await client.subscribe("news")
-                await node.consume(".*", credit=0)
-                await client.publish("sport", b"")
-                await client.publish("news", b"hello")
-                delivery = await client.next_delivery(WITHIN_S)
-                assert delivery.payload == b"hello"
-                await client.confirm(delivery)
-                status = await client.status()
-                assert status["messaging"] == {
-                    "subscriptions": 1, "durable": 1, "consumers": 1, "claims": 2, "pinned": 2, "lost": 0,
-                    "queues": 0, "entries": 0, "receiving": 0,
-                }  # fmt: skip
-        finally:
-            await control.close()
+        await node.until(lambda: len(node.delivered) == 3)
+        assert node.delivered[2].descriptor.destination == "other"
 
 
 def test_messages_that_subscriptions_lose_are_told_more_and_more_seldom(

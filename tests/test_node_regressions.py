@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks._direct import Direct
 from tests.loopback import apart
 from tests.nodes import QUICK, scene, until
 
@@ -24,17 +25,11 @@ from carrypost.cli import _launch, app, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
-from carrypost.events import Confirmed, Delivered, Delivery, Dropped
+from carrypost.events import Confirmed, Delivered, Delivery
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.host import Host
 from carrypost.journal import SEEN, Key
 from carrypost.node import driver as drivers
-from carrypost.node.consumers import Consumers
-from carrypost.node.control import control as controls
-from carrypost.node.control.calls import Publish, Subscribe, packed
-from carrypost.node.control.client import Client
-from carrypost.node.control.control import Control
-from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
@@ -49,34 +44,11 @@ S = 1_000_000
 WITHIN_S = 10.0
 
 
-class Reader:
-    """A consumer that keeps what it gets, or fails."""
-
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.got: list[Delivery] = []
-        self._failure = failure
-
-    def take(self, delivery: Delivery) -> None:
-        self.got.append(delivery)
-        if self._failure is not None:
-            raise self._failure
-
-
 @asynccontextmanager
 async def running(folder: Path, **keywords: object) -> AsyncIterator[Node]:
     settings = parse("", {}, {**QUICK, "udp": apart(), **keywords, "node.data": str(folder)})
     async with Node(settings) as node:
         yield node
-
-
-@asynccontextmanager
-async def served(node: Node) -> AsyncIterator[Control]:
-    control = Control(node)
-    await control.open()
-    try:
-        yield control
-    finally:
-        await control.close()
 
 
 async def true(condition: Callable[[], object]) -> None:
@@ -92,7 +64,8 @@ async def true(condition: Callable[[], object]) -> None:
 def test_a_delivery_is_noted_as_confirmed_also_if_its_copy_gave_way_before() -> None:
     settings = Settings(security="off", cache_messages_max=3, limits=Limits(unconfirmed_max=1))
     host = Host(Identity.plain("anna"), settings, random.Random(1))
-    consumers, reader, now = Consumers(host, settings.limits), Reader(), 1_000 * S
+    now = 1_000 * S
+    got: list[Delivery] = []
     kept: set[Key] = set()
     confirmed: list[bytes] = []
 
@@ -104,9 +77,7 @@ def test_a_delivery_is_noted_as_confirmed_also_if_its_copy_gave_way_before() -> 
         for event in host.events():
             match event:
                 case Delivered(deliveries):
-                    consumers.deliver(deliveries)
-                case Dropped(descriptors):
-                    consumers.forget(descriptors)
+                    got.extend(deliveries)
                 case Confirmed(messages):
                     confirmed.extend(messages)
                 case _:
@@ -114,15 +85,15 @@ def test_a_delivery_is_noted_as_confirmed_also_if_its_copy_gave_way_before() -> 
 
     host.start(now)
     write()
-    consumers.subscribe(reader, "news", None, now)
+    host.subscribe("news", now=now)
     for _ in range(6):
         now += S
         host.publish("news", b"", now=now, lifetime_us=1_000 * S)
         write()
-    gone = [each.message for each in reader.got if host.state_of(each.message) is CopyState.DONE]
-    assert len(reader.got) == 6
+    gone = [each.message for each in got if host.state_of(each.message) is CopyState.DONE]
+    assert len(got) == 6
     assert gone
-    assert consumers.confirm(reader, gone, now) == tuple(gone)
+    host.confirm(gone, now)
     write()
     assert confirmed == gone
     assert {(SEEN, each, 0) for each in gone} <= kept
@@ -132,15 +103,21 @@ def test_a_delivery_is_noted_as_confirmed_also_if_its_copy_gave_way_before() -> 
 
 
 @scene
-async def test_a_consumer_that_fails_does_not_cost_others_what_they_are_told(
+async def test_a_program_that_fails_with_an_event_does_not_cost_others_what_they_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as node:
-        node.subscribe(Reader(ValueError("a mistake")), "news")
+
+        def fail(_: object) -> None:
+            raise ValueError("a mistake")
+
+        direct = Direct(node, fail)
+        node.attach(direct.handlers)
+        direct.subscribe("news")
         await true(lambda: not node.store.status()["unanswered"])
         answers, written = node.store.answers, int(str(node.store.status()["batches"]))
         monkeypatch.setattr(node.store, "answers", list)
-        sends = [node.publish("news", b"") for _ in range(3)]
+        sends = [direct.publish("news", b"") for _ in range(3)]
         await true(lambda: int(str(node.store.status()["batches"])) >= written + 3)
         monkeypatch.setattr(node.store, "answers", answers)
         node.driver.answered()  # All of them stored and delivered in one burst.
@@ -195,49 +172,13 @@ async def test_a_chore_that_died_does_not_keep_a_node_from_ending(tmp_path: Path
 
         node.udp._chores.append(asyncio.create_task(die()))  # noqa: SLF001 - whatever it may be that kills one
         await asyncio.sleep(0)
-        future = node.publish("news", b"")
-    assert future.result()
+        direct = Direct(node, lambda _: None)
+        node.attach(direct.handlers)
+        future = direct.publish("news", b"")
+    assert future.done()
+    assert future.exception() is None
     with Home(node.settings).locked():
         pass
-
-
-# --- programs on this machine ----------------------------------------------------------------------------------
-
-
-@scene
-async def test_a_program_that_reads_nothing_does_not_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(controls, "_TIDY_MIN", 16)
-    async with running(tmp_path, compress=False) as node, served(node) as control:
-        _, writer = await asyncio.open_unix_connection(node.settings.control)
-        writer.write(packed(Subscribe(number=1, pattern="news")))
-        await true(lambda: node.consumers.subscriptions)
-        (program,) = control._programs  # noqa: SLF001 - there is nothing else to see of it from outside
-        for _ in range(8):
-            await asyncio.gather(*(node.publish("news", bytes(30_000), lifetime_s=0.2) for _ in range(16)))
-            await true(lambda: not node.host.overview().messages)
-        assert len(program._waiting) + len(program._handed) <= 48  # noqa: SLF001
-        writer.close()
-
-
-@scene
-async def test_a_program_that_sends_faster_than_the_disk_writes_has_to_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(tmp_path) as node, served(node):
-        slow = [True]
-        monkeypatch.setattr(NodeDriver, "overloaded", property(lambda _: slow[0]), raising=False)
-        _, writer = await asyncio.open_unix_connection(node.settings.control)
-        for number in range(1, 101):
-            writer.write(packed(Publish(number=number, destination="news", payload=bytes(100))))
-        async with await Client.connect(node.settings.control) as other:
-            for _ in range(10):
-                assert (await other.status())["cache"]["messages"] == 0  # It is asked, and answers, meanwhile.
-            slow[0] = False
-            node._answered()  # noqa: SLF001 - a disk that was behind answers when it has caught up
-            await true(lambda: node.host.overview().messages == 100)
-        writer.close()
 
 
 @scene
@@ -258,35 +199,6 @@ async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
             node.driver.received([(peer, b"") for peer in ("good 1", "bad 1", "good 2", "bad 2", "good 3")])
         assert given == ["good 1", "bad 1", "good 2", "bad 2", "good 3"]
         assert node.driver.failed == 2
-
-
-@scene
-async def test_handing_out_very_much_leaves_the_node_time_for_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(tmp_path) as node, served(node):
-        await asyncio.gather(*(node.publish("news", b"") for _ in range(200)))
-        payload, run, longest = node.payload, 0, 0
-
-        def counted(descriptor: object) -> bytes | None:
-            nonlocal run
-            run += 1
-            return payload(descriptor)  # type: ignore[arg-type]
-
-        async def others() -> None:
-            nonlocal run, longest
-            while True:
-                longest, run = max(longest, run), 0
-                await asyncio.sleep(0)
-
-        monkeypatch.setattr(node, "payload", counted)
-        turns = asyncio.create_task(others())
-        async with await Client.connect(node.settings.control) as client:
-            await client.subscribe("news")
-            for _ in range(200):
-                await client.next_delivery(WITHIN_S)
-        turns.cancel()
-        assert 0 < longest <= 16
 
 
 # --- static peers ----------------------------------------------------------------------------------------------

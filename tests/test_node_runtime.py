@@ -11,23 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.loopback import apart
+from tests.node_programs import Programs
 from tests.nodes import scene
 
-from carrypost.errors import NodeError, SendError
-from carrypost.events import Delivery, Reason
+from carrypost.errors import IllegalStateException, NodeError
+from carrypost.events import Reason
 from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
-
-
-class Reader:
-    """A consumer that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.got: list[Delivery] = []
-
-    def take(self, delivery: Delivery) -> None:
-        self.got.append(delivery)
 
 
 def settings(folder: Path, **keywords: object) -> NodeSettings:
@@ -35,61 +26,61 @@ def settings(folder: Path, **keywords: object) -> NodeSettings:
 
 
 @scene
-async def test_what_was_published_just_before_the_end_is_there_after_it(tmp_path: Path) -> None:
+async def test_what_was_sent_just_before_the_end_is_there_after_it(tmp_path: Path) -> None:
     node = Node(settings(tmp_path))
     await node.start()
-    futures = [node.publish("news", str(number).encode()) for number in range(3)]
+    programs = Programs(node)
+    ctx = await programs.context()
+    sends = [asyncio.create_task(ctx.send("topic/news", str(number))) for number in range(3)]
+    await asyncio.sleep(0)
     await node.stop()
-    messages = [future.result() for future in futures]
+    messages = [(await send).message_id for send in sends]
     await node.stop()
-    async with Node(settings(tmp_path)) as again:
-        reader = Reader()
-        again.subscribe(reader, "news")
-        deadline_s = time.monotonic() + 10
-        while len(reader.got) < 3:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.005)
-        assert [each.message for each in reader.got] == messages
-        assert [again.payload(each.descriptor) for each in reader.got] == [b"0", b"1", b"2"]
+    programs.provider.end("the node has ended")
+    await ctx.close()
+    async with Node(settings(tmp_path)) as again, Programs(again).context() as ctx:
+        reader = await ctx.create_consumer("topic/news")
+        got = [await reader.receive(timeout=10) for _ in range(3)]
+        assert [each.jms_message_id for each in got if each is not None] == messages
+        assert [each.get_body(str) for each in got if each is not None] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", os.urandom(16_384), os.urandom(16_385)], ids=len)
 @scene
-async def test_payloads_of_every_shape_arrive_as_they_were_published(tmp_path: Path, payload: bytes) -> None:
-    udp = apart()
-    reader = Reader()
-    quick = {"announce_s_min": 0.1, "announce_s_max": 0.3, "udp": udp}
-    async with Node(settings(tmp_path / "a", **quick)) as a, Node(settings(tmp_path / "b", **quick)) as b:
-        b.subscribe(reader, "news")
-        message = await a.publish("news", payload)
-        deadline_s = time.monotonic() + 10
-        while not reader.got:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.005)
-        assert [each.message for each in reader.got] == [message]
-        assert b.payload(reader.got[0].descriptor) == payload
+async def test_payloads_of_every_shape_arrive_as_they_were_sent(tmp_path: Path, payload: bytes) -> None:
+    quick = {"announce_s_min": 0.1, "announce_s_max": 0.3, "udp": apart()}
+    async with (
+        Node(settings(tmp_path / "a", **quick)) as a,
+        Node(settings(tmp_path / "b", **quick)) as b,
+        Programs(a).context() as here,
+        Programs(b).context() as there,
+        there.create_consumer("topic/news") as reader,
+    ):
+        sent = await here.send("topic/news", payload)
+        got = await reader.receive(timeout=10)
+        assert got is not None
+        assert (got.jms_message_id, got.get_body(bytes)) == (sent.message_id, payload)
+        assert await reader.receive(timeout=0) is None
 
 
 @scene
 async def test_what_became_of_a_body_that_is_not_there_is_said_where_it_matters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = Reader()
-    async with Node(settings(tmp_path)) as node:
-        node.subscribe(reader, "news")
-        for body in (b"lost", b"left"):
-            await node.publish("news", body)
-        deadline_s = time.monotonic() + 10
-        while len(reader.got) < 2:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.005)
-        lost, left = (each.descriptor for each in reader.got)
+    async with Node(settings(tmp_path)) as node, Programs(node).context() as ctx:
+        await ctx.create_consumer("topic/news")
+        bodies = [ctx.create_text_message(text) for text in ("lost", "left")]
+        for each in bodies:
+            await ctx.send("topic/news", each)
+        lost, left = (each.descriptor for each in bodies)
+        assert lost is not None
+        assert left is not None
         node.host.discard(left.id, Reason.PURGED, node.driver.now())
         node.driver.drain()
         node.store.read = lambda *_, **__: None  # type: ignore[method-assign]  # the disk gives nothing back
         assert [node.payload(each) for each in (left, lost)] == [None, None]
     told = [each.getMessage() for each in caplog.records if each.name == "carrypost.node" and each.levelno >= WARNING]
-    (one,) = [each for each in told if "message" in each]
+    (one,) = [each for each in told if "body" in each]
     assert one.startswith(f"the body of the message {lost.shown} is missing in the store: the program does not get it")
 
 
@@ -97,11 +88,16 @@ async def test_what_became_of_a_body_that_is_not_there_is_said_where_it_matters(
 async def test_what_the_disk_did_not_answer_before_the_end_is_not_called_sent(tmp_path: Path) -> None:
     node = Node(settings(tmp_path))
     await node.start()
+    programs = Programs(node)
+    ctx = await programs.context()
     node.store.answers = list  # type: ignore[method-assign]
-    future = node.publish("news", b"")
+    send = asyncio.create_task(ctx.send("topic/news", b""))
+    await asyncio.sleep(0)
     await node.stop()
-    with pytest.raises(SendError, match="the node ended before the message was stored"):
-        await future
+    programs.provider.end("the node has ended")
+    with pytest.raises(IllegalStateException, match="the node has ended"):
+        await send
+    await ctx.close()
 
 
 @scene
@@ -115,8 +111,8 @@ async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
             await node.start()
         with Home(node.settings).locked():
             pass
-    async with Node(settings(tmp_path / "n", udp=taken, record=record)) as again:
-        await again.publish("news", b"")
+    async with Node(settings(tmp_path / "n", udp=taken, record=record)) as again, Programs(again).context() as ctx:
+        await ctx.send("topic/news", b"")
     assert [path.suffix for path in (tmp_path / "rows").iterdir()] == [".jsonl"]
 
 
@@ -156,7 +152,8 @@ def test_a_system_clock_that_is_behind_the_store_is_warned_of_and_not_followed(
         os.utime(tmp_path / "store.sqlite", (later_s, later_s))
         async with Node(settings(tmp_path)) as node:
             assert 3_590 < node.clock.ahead_us / 1e6 <= 3_600
-            await node.publish("news", b"")
+            async with Programs(node).context() as ctx:
+                await ctx.send("topic/news", b"")
 
     asyncio.run(scene())
     (record,) = caplog.records

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.loopback import apart
-from tests.nodes import QUICK, scene, until
+from tests.node_programs import Programs
+from tests.nodes import QUICK, scene
 
 from carrypost import testing
 from carrypost.config import Limits, Settings
@@ -28,9 +29,6 @@ from carrypost.host import Host
 from carrypost.local.subscriptions import Subscriptions
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
-from carrypost.node.consumers import Consumers
-from carrypost.node.control.client import Client
-from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.security.identity import Identity
@@ -337,47 +335,23 @@ def test_a_topic_that_equal_neighbours_cannot_evaluate_is_refused_where_a_consum
     testing.run(play)
 
 
-def test_a_program_that_comes_back_finds_each_of_its_messages_at_once() -> None:
-    anna = Anna(beacons=False)
-    consumers = Consumers(anna.host, LIMITS)
-    first, second = Program(), Program()
-    for number in range(500):
-        consumers.subscribe(first, f"room/{number}", None, anna.now)
-        anna.publish(f"room/{number}")
-    consumers.deliver(anna.delivered)
-    assert len(first.got) == 500
-    with counted() as work:
-        consumers.leave(first, anna.now)
-        for number in reversed(range(500)):
-            consumers.subscribe(second, f"room/{number}", None, anna.now)
-    assert [each.descriptor.destination for each in second.got] == [f"room/{n}" for n in reversed(range(500))]
-    assert all(each.redelivered for each in second.got)
-    assert work.looked_at < 10 * 500  # Nor five hundred times five hundred.
-    assert work.compiled < 10 * 500
-
-
 @scene
 async def test_a_node_makes_one_profile_when_a_program_with_many_subscriptions_hangs_up(tmp_path: Path) -> None:
     settings = parse("", {}, {**QUICK, "udp": apart(), "node.data": str(tmp_path)})
     async with Node(settings) as node:
-        control = Control(node)
-        await control.open()
-        async with await Client.connect(settings.control) as other:
-            program = await Client.connect(settings.control)
-            kept = await other.subscribe("kept")
+        programs = Programs(node)
+        async with programs.context() as other, other.create_consumer("topic/kept") as kept:
+            program = await programs.context()
             for number in range(1_000):
-                await program.subscribe(f"room/{number}")
+                await program.create_consumer(f"topic/room.{number}")
             with counted() as work:
                 await program.close()
-
-                async def alone() -> bool:
-                    return bool((await other.status())["subscriptions"] == 1)
-
-                await until(alone)
+            overview = node.host.messaging.overview()
+            assert overview is not None
+            assert overview.subscriptions == 1
             assert work.compiled < 5_000  # A profile that was due meanwhile included; one by one it were a million.
-            await other.publish("kept")
-            assert (await other.next_delivery(10)).subscriptions == (kept,)
-        await control.close()
+            await other.send("topic/kept", "x")
+            assert await kept.receive_body(str, timeout=10) == "x"
 
 
 @pytest.mark.parametrize("ordered", [False, True])

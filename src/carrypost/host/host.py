@@ -104,8 +104,7 @@ class Host:
 
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
-        unconfirmed = len(self._deliveries.unconfirmed)
-        return overview(self._ground, self._neighbours, incarnation=self.incarnation, unconfirmed=unconfirmed)
+        return overview(self._ground, self._neighbours, self.incarnation)
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
@@ -199,10 +198,6 @@ class Host:
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
             self._steps.grant_wishes(now)
-
-    def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The subscriptions that ask for a message, ascending."""
-        return self._deliveries.subscriptions.asking(descriptor)
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""

@@ -46,15 +46,13 @@ class Overview(msgspec.Struct, frozen=True):
     """Copies in the cache."""
     bytes: int
     """Their payload."""
-    unconfirmed: int
-    """Deliveries that the application has not confirmed."""
     dropped: Mapping[str, int]
     """Copies that left or were not let in, by reason."""
     refused: Mapping[str, int]
     """What peers sent and was not taken, by reason."""
 
 
-def overview(ground: Ground, neighbours: Neighbours, *, incarnation: int, unconfirmed: int) -> Overview:
+def overview(ground: Ground, neighbours: Neighbours, incarnation: int) -> Overview:
     """How things stand."""
     places = neighbours.places
     views = tuple(
@@ -77,7 +75,6 @@ def overview(ground: Ground, neighbours: Neighbours, *, incarnation: int, unconf
         waiting=places.waiting(ground.holdings.now_us),
         messages=ground.holdings.cache.messages,
         bytes=ground.holdings.cache.bytes,
-        unconfirmed=unconfirmed,
         dropped=dict(ground.outputs.dropped),
         refused=dict(ground.outputs.refused),
     )

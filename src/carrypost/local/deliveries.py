@@ -19,7 +19,7 @@ from carrypost.gossip.slots import bits
 from carrypost.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
@@ -95,11 +95,6 @@ class Deliveries(Layer):
         self.burst: list[Delivery] = []
         """Delivered, and not handed over yet."""
         self.wishes = Wishes()
-
-    @property
-    def unconfirmed(self) -> Mapping[MessageId, Copy]:
-        """Deliveries that the application has not confirmed, as far as they are pinned."""
-        return self._unconfirmed
 
     @property
     def redelivers(self) -> bool:

@@ -1,8 +1,4 @@
-"""One real node: takes its folder, its disk and its sockets, drives its host, and gives all of it back.
-
-Applications on this machine use a node by `publish`, `subscribe` and `confirm`, in its own process or through the
-control socket.
-"""
+"""One real node: takes its folder, its disk and its sockets, drives its host, and gives all of it back."""
 
 from __future__ import annotations
 
@@ -10,25 +6,22 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
-from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
-from carrypost.events import ClaimLost, Confirmed, Delivered, Dropped, Event, Failed, Stored
+from carrypost.errors import RemoteError, StateError, StoreError
+from carrypost.events import ClaimLost, Event
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
-from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
-from carrypost.model.ids import MessageId
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import fruitless
 from carrypost.node.clock import NodeClock
-from carrypost.node.consumers import Consumer, Consumers, Pattern
 from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
@@ -36,7 +29,6 @@ from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
-T = TypeVar("T")
 Handlers = Mapping[type[Event], Callable[[Any], None]]
 """Functions that handle events, by class of event."""
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
@@ -57,13 +49,6 @@ class Node:
         self._privilege = privilege
         self._driver: NodeDriver | None = None
         self._exits = contextlib.ExitStack()
-        self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
-        self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
-        # The other events are for the record alone; of neighbours and refusals the host keeps count itself.
-        self._handlers: Handlers = {
-            Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed,
-            Dropped: self._dropped, ClaimLost: self._warn_of_loss,
-        }  # fmt: skip
         self._programs: Handlers | None = None
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._claims_lost = 0
@@ -110,7 +95,6 @@ class Node:
         self._exits.callback(self.store.close)
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
-        self.consumers = Consumers(self.host, core.limits)
         driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
@@ -124,7 +108,7 @@ class Node:
         driver.start(state)
 
     async def stop(self) -> None:
-        """End cleanly: what was published is on disk."""
+        """End cleanly: what was sent is on disk."""
         with self._exits:  # The disk and the folder are given back whatever happens.
             await self._stop()
 
@@ -140,13 +124,6 @@ class Node:
             self.chronicle.close()
             self.chronicle = None
         self._let_in()
-        for future in self._sends.values():
-            _fail(future, SendError("the node ended before the message was stored"))
-        self._sends = {}
-        for waiting in self._confirmations.values():
-            for each in waiting:
-                each.cancel()
-        self._confirmations = {}
 
     @property
     def driver(self) -> NodeDriver:
@@ -178,67 +155,8 @@ class Node:
     def _let_in(self) -> None:
         waiting, self._waiting_for_room = self._waiting_for_room, []
         for each in waiting:
-            _fulfil(each, None)
-
-    # --- for applications ----------------------------------------------------------------------------------
-
-    def publish(
-        self,
-        destination: str,
-        payload: bytes,
-        *,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        lifetime_s: float | None = None,
-        label: str = "",
-        persistent: bool = False,
-        priority: int = 4,
-        ordering: Ordering = Ordering.NONE,
-    ) -> asyncio.Future[MessageId]:
-        """Send; the future has the id once the message is stored here, or a `SendError`.
-
-        `ordering`: no host delivers it before the messages of its destination that this node had published, or been
-        given, by then. All who publish or subscribe there have to say so.
-        """
-        driver = self.driver
-        message = self.host.publish(
-            destination, payload, now=driver.now(), attributes=attributes, label=label, persistent=persistent,
-            priority=priority, lifetime_us=None if lifetime_s is None else _lifetime_us(lifetime_s), ordering=ordering,
-        )  # fmt: skip
-        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
-        self._sends[message] = future
-        driver.drain()
-        return future
-
-    def subscribe(
-        self, consumer: Consumer, pattern: Pattern, selector: str | None = None, *, ordered: bool = False
-    ) -> int:
-        """Want what matches, for a consumer; returns the subscription's number. `ordered`: as `Host.subscribe`."""
-        number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now(), ordered=ordered)
-        self.driver.drain()
-        return number
-
-    def unsubscribe(self, consumer: Consumer, number: int) -> None:
-        """End a subscription."""
-        self.consumers.unsubscribe(consumer, number, self.driver.now())
-        self.driver.drain()
-
-    def leave(self, consumer: Consumer) -> None:
-        """A consumer is gone; what it did not confirm is kept for the next."""
-        if self._driver is not None:
-            self.consumers.leave(consumer, self._driver.now())
-            self._driver.drain()
-
-    def confirm(self, consumer: Consumer, messages: Iterable[MessageId]) -> asyncio.Future[None]:
-        """Confirm that the consumer has these messages; the future is done once that is durable."""
-        driver = self.driver
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done = self.consumers.confirm(consumer, messages, driver.now())
-        if done:
-            self._confirmations.setdefault(done[-1], []).append(future)  # They leave the host together.
-        else:
-            future.set_result(None)
-        driver.drain()
-        return future
+            if not each.done():
+                each.set_result(None)
 
     def payload(self, descriptor: Descriptor) -> bytes | None:
         """The bytes of a delivery, expanded; None, and the host is told, if they are gone or do not expand."""
@@ -278,28 +196,10 @@ class Node:
     def _take(self, event: Event) -> None:
         if self.chronicle is not None:
             self.chronicle.observe(event)
-        kind = type(event)  # By a lookup: each question whether an event is of a kind costs as much.
-        if (act := self._handlers.get(kind)) is not None:
+        if isinstance(event, ClaimLost):
+            self._warn_of_loss(event)
+        if self._programs is not None and (act := self._programs.get(type(event))) is not None:
             act(event)
-        if self._programs is not None and (act := self._programs.get(kind)) is not None:
-            act(event)
-
-    def _deliver(self, event: Delivered) -> None:
-        self.consumers.deliver(event.deliveries)
-
-    def _stored(self, event: Stored) -> None:
-        _fulfil(self._sends.pop(event.message, None), event.message)
-
-    def _failed(self, event: Failed) -> None:
-        _fail(self._sends.pop(event.message, None), SendError(event.reason))
-
-    def _confirmed(self, event: Confirmed) -> None:
-        for message in event.messages:
-            for waiting in self._confirmations.pop(message, ()):
-                _fulfil(waiting, None)
-
-    def _dropped(self, event: Dropped) -> None:
-        self.consumers.forget(event.descriptors)
 
     def _warn_of_loss(self, lost: ClaimLost) -> None:
         """Seldom, and more seldom the more there are: a subscription that nobody consumes may lose thousands."""
@@ -309,22 +209,6 @@ class Node:
                 "the subscription %s lost the message %s (%s); %d lost so far: `carrypost doctor` tells what to do",
                 lost.subscription, lost.descriptor.shown, lost.reason.value, self._claims_lost,
             )  # fmt: skip
-
-
-def _fulfil(future: asyncio.Future[T] | None, value: T) -> None:
-    if future is not None and not future.done():
-        future.set_result(value)
-
-
-def _fail(future: asyncio.Future[T] | None, error: Exception) -> None:
-    if future is not None and not future.done():
-        future.set_exception(error)
-
-
-def _lifetime_us(lifetime_s: float) -> int:
-    if not math.isfinite(lifetime_s):
-        raise PayloadError(f"a lifetime is a number of seconds, not {lifetime_s}")
-    return round(lifetime_s * MICROSECONDS)
 
 
 def collect_seldom() -> None:

@@ -1,8 +1,8 @@
 """What goes over a node's control socket: msgpack values, each behind its length in four bytes.
 
-A program on this machine makes calls; each has a number, and the node answers under that number, in any order. Besides
-that it hands out deliveries. The socket belongs to the node's owner alone, so both sides are trusted not to be hostile,
-but a mistake must not bring the node down: lengths are bounded and every error is answered.
+A program on this machine makes calls; each has a number, and the node answers under that number. The socket belongs to
+the node's owner alone, so both sides are trusted not to be hostile, but a mistake must not bring the node down: lengths
+are bounded and every error is answered.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from carrypost.errors import LocalError
 
 T = TypeVar("T")
 LENGTH_BYTES = 4
-_ENVELOPE_BYTES = 1024 * 1024
-"""What may come around a payload."""
+_CALL_BYTES_MAX = 1024 * 1024
 _SKIP_BYTES = 64 * 1024
 UNKNOWN = -1
 """Number of a refusal that answers no call, because there was none: the node hangs up after it."""
-
-AttributeValue = bool | int | float | str
 
 
 class Call(msgspec.Struct, tag_field="do", kw_only=True, frozen=True):
@@ -40,39 +37,6 @@ class Peers(Call, tag="peers", frozen=True):
     """Ask who is in reach."""
 
 
-class Publish(Call, tag="publish", frozen=True):
-    """Store a message; answered with its id once it is stored."""
-
-    destination: str
-    payload: bytes = b""
-    attributes: dict[str, AttributeValue] = {}
-    lifetime_s: float | None = None
-    label: str = ""
-    persistent: bool = False
-    priority: int = 4
-    ordering: str = "none"
-
-
-class Subscribe(Call, tag="subscribe", frozen=True):
-    """Subscribe to what matches; answered with the subscription's number."""
-
-    pattern: str | dict[str, str]
-    selector: str | None = None
-    ordered: bool = False
-
-
-class Unsubscribe(Call, tag="unsubscribe", frozen=True):
-    """End a subscription."""
-
-    subscription: int
-
-
-class Confirm(Call, tag="confirm", frozen=True):
-    """Confirm that the program has these messages; answered once that is durable."""
-
-    messages: list[str]
-
-
 class Gate(Call, tag="gate", frozen=True):
     """Set the gate: the addresses whose datagrams are taken from now on; None: everybody's."""
 
@@ -83,7 +47,7 @@ class Stop(Call, tag="stop", frozen=True):
     """End the node."""
 
 
-AnyCall = Status | Peers | Publish | Subscribe | Unsubscribe | Confirm | Gate | Stop
+AnyCall = Status | Peers | Gate | Stop
 
 
 class _Numbered(msgspec.Struct):
@@ -111,28 +75,7 @@ class RefusalReply(Reply, tag="refusal", frozen=True):
     text: str
 
 
-class DeliveryReply(Reply, tag="delivery", frozen=True):
-    """A message for the program; to be confirmed by its id."""
-
-    message: str
-    """Id as people see it."""
-    destination: str
-    source: str
-    """The author's node id."""
-    payload: bytes
-    attributes: dict[str, AttributeValue]
-    label: str
-    persistent: bool
-    priority: int
-    created_us: int
-    deadline_us: int | None
-    hops: int
-    """0: published here; 1: straight from the author."""
-    redelivered: bool
-    subscriptions: tuple[int, ...]
-
-
-AnyReply = AnswerReply | RefusalReply | DeliveryReply
+AnyReply = AnswerReply | RefusalReply
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_call: Callable[[bytes], AnyCall] = msgspec.msgpack.Decoder(AnyCall).decode
@@ -146,12 +89,12 @@ def packed(value: AnyCall | AnyReply) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall | RefusalReply:
+async def read_call(reader: asyncio.StreamReader) -> AnyCall | RefusalReply:
     """The next call, or the refusal of one that is not understood but has a number.
 
     Raises `EOFError` at the end and `LocalError` for what is no call at all.
     """
-    body = await _read(reader, payload_bytes_max + _ENVELOPE_BYTES)
+    body = await _read(reader, _CALL_BYTES_MAX)
     try:
         return _decoded(_decode_call, body)
     except LocalError as error:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
 from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
-from carrypost.model.descriptor import Ordering
 from carrypost.node.control import calls
 
 _CONNECT_S = 5.0
 """A node that is busy still lets a program in within this."""
-Delivery = calls.DeliveryReply
-"""A message that the node hands to this program."""
 
 
 class Client:
@@ -29,9 +25,6 @@ class Client:
         self._path = path
         self._number = 0
         self._open: dict[int, asyncio.Future[Any]] = {}
-        self._deliveries: deque[Delivery] = deque()
-        self._news = asyncio.Event()
-        """A delivery came, or the connection ended."""
         self._ended: CarrypostError | None = None
         self._listener = asyncio.get_running_loop().create_task(self._listen())
 
@@ -56,7 +49,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up; subscriptions end, and what was not confirmed is kept for the next program."""
+        """Hang up; whoever waits for an answer is told."""
         self._end(StateError("the connection to the node is closed"))
         self._listener.cancel()
         self._writer.close()
@@ -74,58 +67,6 @@ class Client:
     async def peers(self) -> list[dict[str, Any]]:
         """The nodes in reach, as `carrypost peers` shows them."""
         return list(await self._call(calls.Peers(number=self._next())))
-
-    async def publish(
-        self,
-        destination: str,
-        payload: bytes = b"",
-        *,
-        attributes: Mapping[str, calls.AttributeValue] | None = None,
-        lifetime_s: float | None = None,
-        label: str = "",
-        persistent: bool = False,
-        priority: int = 4,
-        ordering: Ordering = Ordering.NONE,
-    ) -> str:
-        """Send; returns the message's id once it is stored, raises `SendError` if it cannot be."""
-        call = calls.Publish(
-            number=self._next(), destination=destination, payload=payload, attributes=dict(attributes or {}),
-            lifetime_s=lifetime_s, label=label, persistent=persistent, priority=priority, ordering=ordering.text,
-        )  # fmt: skip
-        return str(await self._call(call))
-
-    async def subscribe(
-        self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False
-    ) -> int:
-        """Subscribe to what matches, also of what is here and no program has; returns the subscription's number.
-
-        `ordered`: the destination's messages have an order. All of them are taken, and delivered in it.
-        """
-        wanted = pattern if isinstance(pattern, str) else dict(pattern)
-        call = calls.Subscribe(number=self._next(), pattern=wanted, selector=selector, ordered=ordered)
-        return int(await self._call(call))
-
-    async def unsubscribe(self, subscription: int) -> None:
-        """End a subscription."""
-        await self._call(calls.Unsubscribe(number=self._next(), subscription=subscription))
-
-    async def next_delivery(self, timeout_s: float | None = None) -> Delivery:
-        """The next message for this program; raises `TimeoutError`, and `NoNodeError` when the node is gone."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._deliveries:
-                    if self._ended is not None:
-                        raise self._ended
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise TimeoutError(f"no message within {timeout_s:g} s") from None
-        return self._deliveries.popleft()
-
-    async def confirm(self, *deliveries: Delivery | str) -> None:
-        """Confirm that this program has these messages; returns once that is durable."""
-        messages = [each if isinstance(each, str) else each.message for each in deliveries]
-        await self._call(calls.Confirm(number=self._next(), messages=messages))
 
     async def gate(self, hear: Iterable[str] | None) -> None:
         """Set the gate: the addresses whose datagrams the node takes from now on; None: everybody's."""
@@ -181,13 +122,8 @@ class Client:
         for future in self._open.values():
             if not future.done():
                 future.set_exception(self._ended)
-        self._news.set()
 
     def _take(self, reply: calls.AnyReply) -> None:
-        if isinstance(reply, calls.DeliveryReply):
-            self._deliveries.append(reply)
-            self._news.set()
-            return
         if isinstance(reply, calls.RefusalReply) and reply.number == calls.UNKNOWN:
             self._end(_error(reply))
             self._writer.close()

@@ -1,29 +1,20 @@
-"""The node's control socket: programs on this machine ask it things, send and receive through it.
-
-Each connection is one consumer. Deliveries wait as descriptors; a payload is read from the store when it is written to
-the socket, so that a slow program costs no memory.
-"""
+"""The node's control socket: programs on this machine ask the node how things stand, and tell it to end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
-from carrypost.events import Delivery
-from carrypost.gossip.holdings.lives import CopyState
-from carrypost.model.descriptor import Ordering
-from carrypost.model.ids import MessageId, shown
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
 from carrypost.node.control import calls
@@ -33,10 +24,6 @@ from carrypost.version import __version__
 _log = logging.getLogger("carrypost.control")
 _SOCKET_MODE = 0o177
 """Mask that leaves the socket to its owner alone."""
-_TIDY_MIN = 4_096
-"""Deliveries of one program that are kept before it is looked which of them are over."""
-_TURN = 16
-"""Deliveries that are handed out before others have their turn."""
 
 
 class Control:
@@ -128,35 +115,10 @@ class Program:
         self._node = node
         self._writer = writer
         self._stopping = stopping
-        self._waiting: dict[MessageId, Delivery] = {}
-        self._news = asyncio.Event()
-        """Set when a delivery waits to be handed out."""
-        self._handed: dict[str, MessageId] = {}
-        self._tidy_at = _TIDY_MIN
-        self._tasks: set[asyncio.Task[None]] = set()
         # Each call is done by the method that is called as its tag is.
-        self._does: dict[type, Callable[[Any], Awaitable[object]]] = {
+        self._does: dict[type, Callable[[Any], object]] = {
             kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.AnyCall)
         }
-
-    def take(self, delivery: Delivery) -> None:
-        """Queue a message for the program."""
-        self._waiting[delivery.message] = delivery
-        self._news.set()
-        if len(self._waiting) + len(self._handed) > self._tidy_at:
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """A program that neither reads nor confirms is not to fill the memory: forget what is over."""
-        consumers, host = self._node.consumers, self._node.host
-        self._waiting = {message: each for message, each in self._waiting.items() if consumers.waits(message)}
-        # What gave way can still be confirmed, as long as the host remembers it.
-        self._handed = {
-            name: message
-            for name, message in self._handed.items()
-            if consumers.waits(message) or host.state_of(message) is not CopyState.UNKNOWN
-        }
-        self._tidy_at = max(_TIDY_MIN, 2 * (len(self._waiting) + len(self._handed)))
 
     def close(self) -> None:
         """Hang up, also on a program that does not listen."""
@@ -168,17 +130,10 @@ class Program:
 
     async def converse(self, reader: asyncio.StreamReader) -> None:
         """Answer calls until the program hangs up."""
-        bytes_max = self._node.settings.core.limits.message_bytes_max
-        self._begin(self._hand_out())
         try:
             while True:
-                call = await calls.read_call(reader, bytes_max)
-                if isinstance(call, calls.RefusalReply):
-                    self._say(call)
-                else:
-                    if isinstance(call, calls.Publish):
-                        await self._node.room()
-                    self._begin(self._answer(call))
+                call = await calls.read_call(reader)
+                self._say(call if isinstance(call, calls.RefusalReply) else self._answer(call))
                 await self._writer.drain()
         except (EOFError, ConnectionError):
             pass
@@ -188,80 +143,26 @@ class Program:
                 self._writer.write_eof()
                 await calls.skip(reader)  # Who is cut short in the middle of a call does not see why.
         finally:
-            for task in self._tasks:
-                task.cancel()
-            self._node.leave(self)
             self._writer.close()
             with contextlib.suppress(ConnectionError):
                 await self._writer.wait_closed()
-
-    def _begin(self, work: Any) -> None:  # noqa: ANN401 - any coroutine
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _say(self, reply: calls.AnyReply) -> None:
         if not self._writer.is_closing():
             self._writer.write(calls.packed(reply))
 
-    async def _answer(self, call: calls.AnyCall) -> None:
+    def _answer(self, call: calls.AnyCall) -> calls.AnyReply:
         try:
-            value = await self._does[type(call)](call)
+            return calls.AnswerReply(call.number, self._does[type(call)](call))
         except CarrypostError as error:
-            self._say(calls.RefusalReply(call.number, type(error).__name__, str(error)))
+            return calls.RefusalReply(call.number, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - A mistake of ours in one call must not end the others.
             _log.exception("the call %s failed", type(call).__name__)
-            self._say(calls.RefusalReply(call.number, "CarrypostError", f"the node failed: {error!r}"))
-        else:
-            self._say(calls.AnswerReply(call.number, value))
-
-    async def _hand_out(self) -> None:
-        try:
-            await self._hand_out_all()
-        except ConnectionError:
-            pass
-        except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
-            _log.exception("a delivery could not be handed out; hanging up")
-            self.close()
-
-    async def _hand_out_all(self) -> None:
-        for number in itertools.count(1):
-            if not number % _TURN:
-                await asyncio.sleep(0)  # A socket that takes everything at once would keep the loop from all else.
-            while not self._waiting:
-                self._news.clear()
-                await self._news.wait()
-            delivery = self._waiting.pop(next(iter(self._waiting)))
-            descriptor = delivery.descriptor
-            if not self._node.consumers.waits(descriptor.id):
-                continue  # It expired, or gave way, while the program was busy.
-            payload = self._node.payload(descriptor)
-            if payload is None:
-                continue
-            name = shown(descriptor.id)
-            self._handed[name] = descriptor.id
-            self._say(
-                calls.DeliveryReply(
-                    message=name,
-                    destination=descriptor.destination,
-                    source=descriptor.node,
-                    payload=payload,
-                    attributes=dict(descriptor.attributes),
-                    label=descriptor.label,
-                    persistent=descriptor.persistent,
-                    priority=descriptor.priority,
-                    created_us=descriptor.created_us,
-                    deadline_us=descriptor.deadline_us,
-                    hops=delivery.hops,
-                    redelivered=delivery.redelivered,
-                    subscriptions=delivery.subscriptions,
-                )
-            )
-            await self._writer.drain()
+            return calls.RefusalReply(call.number, "CarrypostError", f"the node failed: {error!r}")
 
     # --- calls ---------------------------------------------------------------------------------------------
 
-    async def _status(self, _call: calls.Status) -> object:
+    def _status(self, _call: calls.Status) -> object:
         node = self._node
         seen, messaging = node.host.overview(), node.host.messaging.overview()
         return {
@@ -278,8 +179,7 @@ class Program:
             "heard": len(seen.neighbours),
             "places": seen.places,
             "waiting": seen.waiting,
-            "cache": {"messages": seen.messages, "bytes": seen.bytes, "unconfirmed": seen.unconfirmed},
-            "subscriptions": node.consumers.subscriptions,
+            "cache": {"messages": seen.messages, "bytes": seen.bytes},
             "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),
@@ -293,7 +193,7 @@ class Program:
             "udp": node.udp.status(),
         }
 
-    async def _peers(self, _call: calls.Peers) -> object:
+    def _peers(self, _call: calls.Peers) -> object:
         now = self._node.driver.now()
         try:
             names = self._node.home.pet_names()
@@ -314,28 +214,8 @@ class Program:
             for each in self._node.host.overview().neighbours
         ]
 
-    async def _publish(self, call: calls.Publish) -> object:
-        message = await self._node.publish(
-            call.destination, call.payload, attributes=call.attributes, lifetime_s=call.lifetime_s, label=call.label,
-            persistent=call.persistent, priority=call.priority, ordering=Ordering.named(call.ordering),
-        )  # fmt: skip
-        return shown(message)
-
-    async def _subscribe(self, call: calls.Subscribe) -> object:
-        return self._node.subscribe(self, call.pattern, call.selector, ordered=call.ordered)
-
-    async def _unsubscribe(self, call: calls.Unsubscribe) -> None:
-        self._node.unsubscribe(self, call.subscription)
-
-    async def _confirm(self, call: calls.Confirm) -> None:
-        names = dict.fromkeys(call.messages)
-        unknown = [name for name in names if name not in self._handed]
-        if unknown:
-            raise LocalError(f"{unknown[0]} was not handed to this program, or was confirmed already")
-        await self._node.confirm(self, [self._handed.pop(name) for name in names])
-
-    async def _gate(self, call: calls.Gate) -> None:
+    def _gate(self, call: calls.Gate) -> None:
         self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
 
-    async def _stop(self, _call: calls.Stop) -> None:
+    def _stop(self, _call: calls.Stop) -> None:
         self._stopping.set()

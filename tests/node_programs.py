@@ -1,0 +1,33 @@
+"""Programs of the API on a real node that a test has in its own process."""
+
+from __future__ import annotations
+
+from carrypost import Context, SessionMode
+from carrypost.errors import JMSException
+from carrypost.jms.connection import Connection
+from carrypost.jms.embedded import NodeDrive
+from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider import Provider
+from carrypost.node.runtime import Node
+
+
+class Programs:
+    """The programs on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.provider = LocalProvider(NodeDrive(node))
+        node.attach(self.provider.handlers)
+
+    def context(self, client_id: str = "", mode: SessionMode = SessionMode.INDIVIDUAL_ACKNOWLEDGE) -> Context:
+        """A context as a factory makes one."""
+        return Context(Connection(self, client_id), mode)
+
+    async def acquire(self) -> Provider:
+        """The node runs already."""
+        return self.provider
+
+    async def release(self) -> None:
+        """It runs on."""
+
+    def unheard(self, error: JMSException) -> None:
+        """The test finds out."""
