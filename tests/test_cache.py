@@ -407,6 +407,28 @@ def test_messages_between_nodes_displace_only_each_other_once_they_have_their_sh
     assert evicted(cache) == "q0"
 
 
+def test_an_author_over_its_share_displaces_none_of_its_news_by_messages_between_nodes() -> None:
+    cache = cache_of(8, 8_000, shares=True)
+
+    def letter(name: str, privilege: int) -> Copy | Reason:
+        paper = message(name, author="ann", destination="queue/n/q")
+        return offer(cache, paper, privilege, giver="ann", interesting=False)
+
+    for number in range(6):
+        offer(cache, message(f"n{number}", author="ann"), 1, giver="ann", interesting=False)
+    for name in "st":
+        letter(name, 5)
+    letter("u", 6)
+    assert evicted(cache) == "s"
+    between("A", 7, cache)
+    assert evicted(cache) == "t"
+    letter("v", 9)
+    assert evicted(cache) == "u"
+    between("B", 8, cache)
+    assert evicted(cache) == "A"
+    assert letter("w", 9) is Reason.SHARE  # The first between nodes to give way is somebody else's.
+
+
 def test_others_displace_first_what_is_carried_between_nodes_beyond_its_share() -> None:
     cache = cache_of(20, 20_000, shares=True)
     for number in range(14):

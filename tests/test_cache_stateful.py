@@ -134,12 +134,16 @@ class Model:
     def victims(self, newcomer: Known, messages: int, nbytes: int) -> list[Known] | Reason:
         """Those that give way, or why the newcomer may not come in."""
         copies = self.here()
-        confined = [party for party in newcomer.parties if self.over(copies, party, messages, nbytes)][:1]
+        confined = [party for party in newcomer.parties if self.over(copies, party, messages, nbytes)]
+        if len(confined) > 1:  # An author before a giver, and both with the queues.
+            confined = [confined[0], *(party for party in confined[1:] if party[0] == "queues")]
         leaving: list[Known] = []
         while not self.fits(copies, messages, nbytes):
             lower = [known for known in copies if not known.pinned and known.rank < newcomer.rank]
             if confined:
-                lower = [known for known in lower if confined[0] in known.parties]
+                lower = [known for known in lower if confined[-1] in known.parties]
+                lowest = min(lower, key=lambda known: (known.rank, known.serial), default=None)
+                lower = [lowest] if lowest is not None and confined[0] in lowest.parties else []
             else:
                 over = [known for known in lower if any(self.over(copies, party) for party in known.parties)]
                 lower = over or lower

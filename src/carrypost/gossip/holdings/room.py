@@ -237,35 +237,39 @@ class Room(Usage):
         """Make room for so much more of a copy that does not fit. Returns all who had to leave, or why none did.
 
         What would put its author over its share displaces copies of that author only, else what would put its giver
-        over its share copies of that giver only, else so with what is carried between nodes. Anything else displaces
-        first what is over its share. That there is no room between nodes is no fault of who wrote or gave it.
+        over its share copies of that giver only. What would put everything between nodes over its share displaces the
+        lowest copy between nodes, if that may give way at all. Anything else displaces first what is over its share.
+        That there is no room between nodes is no fault of who wrote or gave it.
         """
         self._start_charging()
         rank, interesting = copy.rank, copy.interesting
         confined = self._confined(copy, messages, nbytes)
         leaving: list[Copy] = []
         while True:
-            lowest = self.lowest(rank) if confined is None else self._heap_of(confined).lowest()
+            lowest = self._heap_of(confined[-1]).lowest() if confined else self.lowest(rank)
+            if lowest is not None and any(party not in self._charges[lowest][1] for party in confined):
+                lowest = None
             # One is mostly enough. Before more are moved, see whether all there are would be.
             hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank, interesting=interesting)
             if lowest is None or lowest.rank >= rank or hopeless:
                 for victim in leaving:
                     victim.here = True
                 self.enter(leaving)
-                at_fault = confined is not None and confined.share is not self._queues
+                at_fault = confined and confined[0].share is not self._queues
                 return Reason.SHARE if at_fault else Reason.NO_ROOM
             self.leave(lowest)
             leaving.append(lowest)
             if self.fits(messages, nbytes, interesting=interesting):
                 return leaving
 
-    def _confined(self, copy: Copy, messages: int, nbytes: int) -> Party | None:
-        """The party at whose cost alone this copy may come in."""
+    def _confined(self, copy: Copy, messages: int, nbytes: int) -> list[Party]:
+        """Return the parties at whose cost alone this copy may come in: its author or its giver, and the queues."""
+        found: list[Party] = []
         for share, name in self._payers(copy):
             party = share.parties.get(name)
-            if party is not None and party.exceeds(messages, nbytes):
-                return party
-        return None
+            if party is not None and party.exceeds(messages, nbytes) and (share is self._queues or not found):
+                found.append(party)
+        return found
 
     def _payers(self, copy: Copy) -> Iterator[tuple[Share, str | bytes]]:
         """Yield the shares that a copy counts in, with the name of its party in each."""
