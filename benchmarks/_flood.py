@@ -39,7 +39,7 @@ class Caller:
     """A stranger and its socket."""
 
     def __init__(self, number: int, victim: NodeId, address: tuple[str, int]) -> None:
-        self.stranger = Stranger(number, victim)
+        self.stranger = Stranger(number, victim, now_us=time.time_ns() // 1_000)
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.socket.setblocking(False)

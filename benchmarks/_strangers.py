@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from carrypost.config import Limits
 from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.wire import codec
@@ -25,6 +27,7 @@ from carrypost.security.identity import Identity
 
 PERIOD_MS: Final = 60_000
 """Announced, so that the link lasts without the stranger having to say much."""
+_LIFETIME_US: Final = 3_600_000_000
 _LIMITS: Final = Limits()
 _EVERYTHING: Final = encode_entries([entry(".*")])
 
@@ -43,6 +46,10 @@ class Stranger:
     serials: tuple[int, int] = (0, 0)
     """The first and the last of what the victim has sent to it and that it has not acknowledged."""
     counter: int = 0
+    now_us: int = 0
+    """The victim's clock, about: what it sends was just made, and lives for an hour."""
+    welcome: bytes = b""
+    """Of a message that the victim takes, the descriptor as it travels."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.number)
@@ -222,9 +229,31 @@ def _descriptor_of(stranger: Stranger, *, body: bytes) -> Descriptor:
 
 
 def _parcel(stranger: Stranger) -> f.Frame:
-    """A message that nobody asked for."""
+    """A message that nobody asked for, nor would take: it lives for ever."""
     wire = _descriptor_of(stranger, body=b"").wire
     return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, wire, b"")
+
+
+def _acceptable(stranger: Stranger) -> Descriptor:
+    """A message that the victim would carry, but for its signature."""
+    made = _descriptor_of(stranger, body=b"")
+    lives = {"created_us": stranger.now_us, "deadline_us": stranger.now_us + _LIFETIME_US}
+    return msgspec.structs.replace(made, **lives)
+
+
+def _forged_parcel(stranger: Stranger) -> f.Frame:
+    """A message that nobody asked for; everything but its signature is right."""
+    wire = _acceptable(stranger).with_signature(bytes(64)).wire
+    return f.Parcel(stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, wire, b"")
+
+
+def _repeated_parcel(stranger: Stranger) -> f.Frame:
+    """A message that was welcome when it came for the first time."""
+    if not stranger.welcome:
+        stranger.welcome = stranger.identity.sign(_acceptable(stranger)).wire
+    return f.Parcel(
+        stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, stranger.welcome, b""
+    )
 
 
 def _descriptor(stranger: Stranger) -> f.Frame:
@@ -295,6 +324,8 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "HashList: unasked": _endless(_hash_list),
     "Data: unasked": _endless(_data),
     "Parcel: unasked": _endless(_parcel),
+    "Parcel: unasked, forged": _endless(_forged_parcel),
+    "Parcel: unasked, the same again": _endless(_repeated_parcel),
     "Ack: of nothing": _endless(_ack),
     "Ack: of nothing, long": _endless(_long_ack),
     "Ack: of nothing in flight": _endless(_ack_around),

@@ -52,7 +52,7 @@ PACE_S: Final = 0.02
 def datagram_row(name: str, held: int, repeats: int) -> Row:
     """What one kind of datagram costs."""
     victim = Victim(held, message_bytes=MESSAGE_BYTES, link_waste_per_s=UNBOUNDED, waste_per_s=UNBOUNDED)
-    stranger = Stranger(1, victim.host.node)
+    stranger = Stranger(1, victim.host.node, now_us=victim.now)
     victim.meet(stranger)
     datagrams = [ATTACKS[name](stranger) for _ in range(repeats)]
     frames = len(codec.decode(datagrams[0], victim.settings.limits).frames)

@@ -41,7 +41,8 @@ class Victim(_victim.Victim):
 def strangers(victim: Victim, count: int) -> list[Stranger]:
     """Neighbours of the victim, at addresses s1, s2 and so on."""
     found = [
-        Stranger(number, victim.host.node, victim.settings.limits.datagram_bytes_max) for number in range(1, count + 1)
+        Stranger(number, victim.host.node, victim.settings.limits.datagram_bytes_max, now_us=victim.now)
+        for number in range(1, count + 1)
     ]
     for each in found:
         victim.meet(each, f"s{each.number}")

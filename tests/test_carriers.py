@@ -184,7 +184,7 @@ def test_a_carrier_forgets_an_interest_when_its_owner_is_gone() -> None:
 
 
 def test_within_the_horizon_messages_are_pulled_and_carried_without_being_delivered() -> None:
-    with testing.network("a", "b", "c", horizon_hops=2) as net:
+    with testing.network("a", "b", "c", horizon_hops=2, push_bytes_max=0) as net:
         net.subscribe("a", "news")
         net.link("a", "b")
         net.link("b", "c")

@@ -26,6 +26,7 @@ from carrypost.gossip.wire.frames import (
     PieceRequest,
     Profile,
     ProfileRequest,
+    Receipt,
     Request,
     WholeDescriptor,
     kind,
@@ -92,6 +93,12 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "announce": (ANNOUNCE,),
     "announce_alone": (Announce(NodeId("alan"), 0, 0, 1, DIGEST),),
     "announce_begins": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, PREFIXES[1]),),
+    "announce_receipts": (
+        msgspec.structs.replace(
+            ANNOUNCE, receipts=(Receipt(PREFIXES[0], 70_000, b"\x05"), Receipt(PREFIXES[1], 0, b"\x01"))
+        ),
+    ),
+    "announce_no_receipts": (ANNOUNCE, DATA),
     "profile": (Profile(DIGEST, 0, 1, b"\x90"),),
     "profile_part": (Profile(DIGEST, 2, 3, b"the last of three"),),
     "profile_request": (ProfileRequest(DIGEST),),
@@ -137,6 +144,10 @@ CASES: dict[str, tuple[Frame, ...]] = {
 }
 
 
+OUTGROWN = {"announce", "announce_alone", "announce_begins", "mixed_meeting", "mixed_parcels"}
+"""Those whose frames have more fields since: they mean what they meant, but are written longer."""
+
+
 def taken(frame: Frame) -> Frame:
     """What the receiver sees of a frame."""
     if isinstance(frame, BlankData):
@@ -160,8 +171,9 @@ def test_golden_datagram_is_decoded_to_its_frames_and_encoded_to_its_bytes(name:
     decoded = codec.decode(datagram, Limits())
     assert decoded.refused == {}
     assert decoded.frames == [taken(frame) for frame in CASES[name]]
-    assert codec.datagrams(decoded.frames, MTU_BYTES) == [datagram]
-    assert codec.datagrams(CASES[name], MTU_BYTES) == [datagram]
+    written = codec.datagrams(decoded.frames, MTU_BYTES)
+    assert written == codec.datagrams(CASES[name], MTU_BYTES)
+    assert (written == [datagram]) is (name not in OUTGROWN)
 
 
 def test_signature_and_encoding_of_a_golden_descriptor_are_kept_verbatim() -> None:

@@ -48,9 +48,10 @@ def test_what_has_expired_is_not_offered() -> None:
         assert net.sent("a").frames["Offer"] == 0
 
 
-@pytest.mark.parametrize("lifetime_s", [0.001, 0.05, 0.11, 0.12])
-def test_nothing_is_delivered_at_or_after_its_deadline(lifetime_s: float) -> None:
-    with testing.network("a", "b", delay_s=0.02, coalesce_s=0.0) as net:
+@pytest.mark.parametrize("lifetime_s", [0.001, 0.02, 0.021, 0.05, 0.11, 0.12])
+@pytest.mark.parametrize(("push_bytes_max", "takes_s"), [(1_000, 0.02), (0, 0.06)])
+def test_nothing_is_delivered_at_or_after_its_deadline(lifetime_s: float, push_bytes_max: int, takes_s: float) -> None:
+    with testing.network("a", "b", delay_s=0.02, coalesce_s=0.0, push_bytes_max=push_bytes_max) as net:
         log = Log(net)
         net.subscribe("b", "news")
         net.link("a", "b")
@@ -59,7 +60,7 @@ def test_nothing_is_delivered_at_or_after_its_deadline(lifetime_s: float) -> Non
         net.advance(30)
         for delivery in net.deliveries("b"):
             assert delivery.time < 30 + lifetime_s
-        assert len(net.deliveries("b")) == (lifetime_s > 0.06)
+        assert len(net.deliveries("b")) == (lifetime_s > takes_s)
         assert [drop[1] for drop in log.drops if drop[1] == "a"] == ["a"]
 
 
@@ -69,7 +70,7 @@ def test_a_message_that_expires_on_the_way_is_refused_on_receipt() -> None:
         net.subscribe("b", "news")
         net.link("a", "b")
         net.advance(30)
-        net.publish("a", "news", b"hello", lifetime_s=0.6, label="m")  # Offered, asked for, and sent at 30.5.
+        net.publish("a", "news", b"hello", lifetime_s=0.1, label="m")
         net.advance(10)
         assert net.sent("a").frames["Parcel"] == 1
         assert (log.received, net.deliveries("b")) == ([], [])

@@ -238,7 +238,7 @@ def test_what_a_node_gains_is_offered_at_once_along_a_chain_of_neighbours() -> N
 
 
 def test_what_is_gained_while_something_is_on_its_way_goes_into_one_offer() -> None:
-    with testing.network("a", "b", coalesce_s=2.0, delay_s=0.2) as net:
+    with testing.network("a", "b", coalesce_s=2.0, delay_s=0.2, push_bytes_max=0) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
         net.advance(30)

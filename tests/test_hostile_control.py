@@ -698,7 +698,7 @@ def test_a_requester_that_does_not_keep_up_holds_up_nobody_who_asked_for_the_sam
         Data(HUGE, HUGE, 2**10, True, b"x"),
         DescriptorPart(HUGE, HUGE, 2**53, 2**53, 0, 2, b"x"),
         HashList(3, HUGE, 0, bytes(32)),
-        Parcel(HUGE, HUGE, 2**53, 2**53, True, message(Identity.derived(1, "a")).descriptor.wire, b"rubbish"),
+        Parcel(HUGE, HUGE, 2**53, 2**53, True, message(Identity.derived(1, "a")).descriptor.wire, b"forgery"),
         Offer(HUGE, ()),
     ],
 )

@@ -81,15 +81,40 @@ def test_a_parcel_that_does_not_fit_the_offer_is_refused() -> None:
         stage.check()
 
 
-def test_a_parcel_that_was_never_offered_is_not_taken_and_not_acknowledged() -> None:
+def test_a_parcel_that_was_never_offered_is_taken_and_acknowledged() -> None:
     with scene() as stage:
         mallory = stage.attacker("b")
         given = message(mallory.identity)
-        mallory.say("b", mallory.parcel(given, last=True))
+        sent = mallory.parcel(given, last=True)
+        mallory.say("b", sent)
         stage.net.advance(5)
-        assert stage.refused() == {"unsolicited": 1}
-        assert acknowledged(mallory) == set()
+        assert stage.refused() == {}
+        assert acknowledged(mallory) == {sent.serial}
+        assert [each.payload for each in stage.net.deliveries("b")] == [b"rubbish"]
+        stage.check(strangers=True)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_message_is_refused_for_the_same_reason_whether_it_was_offered_or_not(name: str) -> None:
+    make, reason = FAULTS[name]
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        given = make(mallory)
+        mallory.say("b", mallory.parcel(given))
+        assert stage.refused() == {reason: 1}
+        mallory.say("b", mallory.parcel(given, 2))
+        assert stage.refused() == {reason: 1, "unsolicited": 1}  # It is not looked at again.
         stage.check()
+
+
+def test_the_same_message_twice_in_one_burst_under_two_handles_comes_once() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        given = message(mallory.identity)
+        mallory.say("b", mallory.parcel(given, 1), mallory.parcel(given, 2), mallory.parcel(given, 3))
+        assert [each.payload for each in stage.net.deliveries("b")] == [b"rubbish"]
+        assert stage.refused() == {}
+        stage.check(strangers=True)
 
 
 def test_a_parcel_that_came_is_acknowledged_and_so_is_its_repetition() -> None:
@@ -126,12 +151,13 @@ def test_of_parcels_that_come_together_only_those_that_came_are_acknowledged() -
         given = [message(mallory.identity) for _ in range(4)]
         for handle, each in enumerate(given):
             mallory.say("b", mallory.offer(each, handle))
+        # The one with the serial 101 goes by another handle than it was offered by.
         for serials in ([(0, 100), (0, 100), (9, 101), (1, 102)], [(2, 110), (3, 105), (3, 112)]):
             sent = [mallory.parcel(given[handle % 4], handle, serial=serial) for handle, serial in serials]
             mallory.say("b", *sent[:-1], msgspec.structs.replace(sent[-1], last=True))
         stage.net.advance(5)
-        assert acknowledged(mallory) == {100, 102, 105, 110, 112}
-        assert stage.refused() == {"unsolicited": 1}
+        assert acknowledged(mallory) == {100, 101, 102, 105, 110, 112}
+        assert stage.refused() == {}
         stage.check(strangers=True)
 
 

@@ -171,7 +171,7 @@ def test_a_quiet_host_is_seldom_woken_for_nothing() -> None:
 
 
 def test_a_host_that_made_its_offers_does_not_ask_to_be_woken_for_them() -> None:
-    with testing.network("a", "b") as net:
+    with testing.network("a", "b", push_bytes_max=0) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
         net.advance(10)

@@ -26,11 +26,12 @@ ME = node_prefix(NodeId("a"))
 
 
 class Scene:
-    """A host with one neighbour, `b`, who wants news and says what it is told to say."""
+    """A host that pushes nothing, with one neighbour, `b`, who wants news and says what it is told to say."""
 
     def __init__(self, **settings: object) -> None:
         self.now = 0
-        self.host = Host(Identity.plain("a"), Settings.emulated(altruistic=True, **settings), random.Random(1))
+        offering = Settings.emulated(altruistic=True, push_bytes_max=0, **settings)
+        self.host = Host(Identity.plain("a"), offering, random.Random(1))
         self.host.start(0)
         self.counter = 0
         self.passes(1)

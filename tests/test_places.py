@@ -14,7 +14,7 @@ from carrypost.config import Limits, Settings
 from carrypost.events import NeighbourDown
 from carrypost.gossip.discovery.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Ack, Announce, Offer, Parcel, Request
+from carrypost.gossip.wire.frames import Ack, Announce, Parcel, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
@@ -159,15 +159,11 @@ def gives(stage: Scene, name: str) -> Attacker:
 
 
 def takes(stage: Scene, name: str) -> Attacker:
-    """A neighbour of `b` that asks for a message and acknowledges it."""
+    """A neighbour of `b` that is sent a message and acknowledges it."""
     made = stage.attacker("b", address=name)
     made.agree("b")
     stage.net.publish("b", "news", b"for whoever takes it")
     stage.net.advance(1)
-    (offer,) = made.sends(Offer)
-    handles = tuple(each.handle for each in offer.entries)
-    made.say("b", Request(node_prefix(stage.net.host("b").node), (offer.serial,), handles))
-    stage.net.advance(0.1)
     (parcel,) = made.sends(Parcel)
     made.say("b", Ack(parcel.serial, b"\x01"))
     return made

@@ -148,7 +148,7 @@ def test_a_neighbour_that_evicted_what_it_offered_is_not_waited_for() -> None:
 
 
 def test_a_full_cache_does_not_ask_again_for_what_it_evicted_until_there_is_room() -> None:
-    with testing.network("a") as net:
+    with testing.network("a", push_bytes_max=0) as net:
         net.add("b", cache_messages_max=10, altruistic=True)
         for number in range(10):
             net.publish("a", "high", b"%d" % number, priority=8, lifetime_s=300)

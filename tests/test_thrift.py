@@ -53,7 +53,7 @@ def test_only_so_many_unconfirmed_deliveries_are_held_against_all_comers(limits:
 
 
 def test_after_a_failed_write_nothing_is_asked_for_until_the_disk_had_time_to_recover() -> None:
-    with testing.network("a", "b") as net:
+    with testing.network("a", "b", push_bytes_max=0) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
         net.advance(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ _CALLED = re.compile(r"`((?:[A-Z]\w*\.)\w+|[a-z_]+_[a-z_]+)`")
 def walks() -> dict[str, list[str]]:
     """The functions that each walk names."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text.partition("## Four walks through the code")[2].partition("\n## ")[0]
+    section = text.partition("## Five walks through the code")[2].partition("\n## ")[0]
     return {
         part.splitlines()[0]: [name for name in _CALLED.findall(part) if name not in ELSEWHERE]
         for part in section.split("\n### ")[1:]
@@ -67,6 +68,10 @@ def trace() -> Trace:
                 with found.walk("One send"):
                     await anna.create_producer().send(news, "hello")
                 with found.walk("One receive"):
+                    assert await reader.receive(timeout=60) is not None
+                    await net.run(1)
+                with found.walk("One offer"):
+                    await anna.create_producer().send(news, random.Random(1).randbytes(5_000))
                     assert await reader.receive(timeout=60) is not None
                     await net.run(1)
                 jobs = await anna.declare_queue("jobs")

@@ -197,8 +197,10 @@ class Settings:
     """How long something new may wait for company before it is offered."""
     offer_s_min: float = number(0.0, 0.0, 3_600.0)
     """Time between two offers of something new to one neighbour, at least: larger saves datagrams, and delays."""
+    push_bytes_max: int = whole(1_200, 0, 65_507)
+    """Longest payload of a fresh message that is sent to neighbours unasked, if it fits into a datagram; 0: none is."""
     digest_every: int = whole(12, 1, 100_000)
-    """Sets are compared again every so many announcements, because beliefs about a neighbour go stale."""
+    """Sets are compared again every so many periods of announcements, because beliefs about a neighbour go stale."""
     shares: bool = flag(True)
     """Keep one author or neighbour from filling a full cache."""
     skew_s_max: float = number(600.0, 0.0, YEAR_S)

@@ -129,7 +129,7 @@ class Steps:
         if self._outputs.gathered:
             self._outputs.report()
         if self._receptions.news:
-            self._strategy.news(now, *self._receptions.take_news())
+            self._pass_on(now)
         if self._layers.finishing or self._journal.answered:
             self._finish_layers(now)
         if cache.changed:
@@ -145,6 +145,13 @@ class Steps:
         self._strategy.flush(now, link)
         if self._schedule.bound_us <= now:
             self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.
+
+    def _pass_on(self, now: int) -> None:
+        """Push and offer what came; what came unasked is to be confirmed soon."""
+        news = self._receptions.take_news()
+        self._strategy.news(now, news)
+        if news.unasked:
+            self._neighbours.beacon.report(now)
 
     def _finish_layers(self, now: int) -> None:
         """Commit what is durable, act upon what layers want, and publish their drafts."""
@@ -204,10 +211,10 @@ class Steps:
 
     def permit(self, now: int) -> bool:
         """Offer what was withheld until it is durable, and is by now. Returns True if there is any."""
-        permitted = bool(self._journal.permitted) and self._publisher.permit()
+        permitted = self._publisher.permit() if self._journal.permitted else []
         if permitted:
-            self._strategy.gained(now, own=True)
-        return permitted
+            self._strategy.published(permitted, now)
+        return bool(permitted)
 
     # --- what is due ---------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class Works:
         publisher.journal(copy, packed, alone=alone)
         if others := [each for each in delivered if each is not copy]:
             self._holdings.keep(others, again=True)
-        self._strategy.gained(now, own=True)
+        self._strategy.published((copy,), now)
         return copy
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:

@@ -153,15 +153,15 @@ class Publisher:
         """The batch with the incarnation was lost: write it once more."""
         self._journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
 
-    def permit(self) -> bool:
-        """Let those messages leave whose batches are durable. Returns True if there are any."""
-        found = False
+    def permit(self) -> list[Copy]:
+        """Let those messages leave whose batches are durable, and return them."""
+        found: list[Copy] = []
         for message in self._journal.take_permitted():
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.permit(copy, PUBLISHING)
                 self._holdings.cache.unpin((copy,), PUBLISHING)
-                found = True
+                found.append(copy)
         return found
 
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:

@@ -20,6 +20,8 @@ _HASTE_US = 100_000
 """A change is announced within so much."""
 _GAP_US = 200_000
 """But never sooner than this after the last announcement."""
+_REPORT_US = 1_000_000
+"""What came unasked is confirmed within so much."""
 _JITTER = 0.1
 
 
@@ -45,6 +47,12 @@ class Beacon:
         if not self._fixed:
             self.period_us = min(self.period_max_us, period_us * 2)
         self.due_us = now + round(period_us * (1 - _JITTER * self._rng.random()))
+
+    def report(self, now: int) -> None:
+        """Something came that the next announcement confirms: make it soon, for the period to stay what it is."""
+        if self._on and not self._fixed:
+            soon = max(now + round(_REPORT_US * (1 - self._rng.random() / 2)), self._last_us + _GAP_US)
+            self.due_us = min(self.due_us, soon)
 
     def hasten(self, now: int) -> None:
         """Something changed: announce soon, and often for a while."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SILENT_PERIODS = 3
 """A neighbour that was not heard for so many of its periods is gone."""
+_EARLY = 3
+"""An announcement may come an eighth of its period too soon, and still end it: periods vary by a tenth."""
 _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
 
@@ -61,8 +63,8 @@ class Neighbour:
     """One neighbour, as its announcements show it."""
 
     __slots__ = (
-        "addressed_us", "announced_us", "contact", "counter", "driver_asserted", "first_us",
-        "heard_us", "incarnation", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile",
+        "addressed_us", "announced_us", "contact", "counted_us", "counter", "driver_asserted", "first_us", "heard_us",
+        "incarnation", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile",
         "profile_asked_us", "state", "view",
     )  # fmt: skip
 
@@ -81,6 +83,8 @@ class Neighbour:
         self.linked_us = now
         """When it became usable."""
         self.announced_us = -NEVER
+        self.counted_us = -NEVER
+        """When its last period began: it may announce itself more often."""
         self.state = SILENT
         self.driver_asserted = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
@@ -112,10 +116,14 @@ class Neighbour:
         """It announced itself, and says how often it does."""
         self.counter = frame.counter
         self.announced_us = now
+        self.link.hears(frame.heard)
+        period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
         self.alive(now)
-        if self.contact is not None:
-            self.contact.count_announcement()
+        if period:
+            self.counted_us = now
+            if self.contact is not None:
+                self.contact.count_period()
 
     def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
         """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
@@ -124,6 +132,7 @@ class Neighbour:
         host's). Anything that is not just like the last one goes the long way.
         """
         contact, period_us, asserted = self.contact, frame.period_ms * 1000, self.driver_asserted
+        period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         if (
             frame.counter <= self.counter
             or frame.incarnation != self.incarnation
@@ -134,9 +143,13 @@ class Neighbour:
             or frame.begins
             or frame.node != self.link.node
             or prefix not in frame.heard
-            or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1))
+            or self.link.unconfirmed.slots
+            or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False
+        self.link.hears(frame.heard)
+        if period:
+            self.counted_us = now
         self.counter = frame.counter
         self.period_us = period_us
         self.heard_us = self.announced_us = now

@@ -25,12 +25,13 @@ from carrypost.gossip.discovery.neighbour import (
     Neighbour,
     Sign,
 )
-from carrypost.gossip.discovery.places import Places
+from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES, Places
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
+from carrypost.gossip.wire.codec import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt, Request
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest
 
@@ -47,6 +48,8 @@ _OVERTAKEN_US = 250_000
 """What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
+_RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
+"""What the receipt for one neighbour takes."""
 _CHANGE_COST = 25
 """What a link costs that begins or ends, beside the frames that made it do so (`gossip.transfers.accounts`)."""
 
@@ -112,7 +115,7 @@ class Neighbours:
         announced = Announce(
             self._node, self._incarnation or 0, self._counter, self.beacon.period_us // 1000,
             self._own.view.digest if self._own.view else b"", heard,
-            to.link.prefix if to is not None and begins else b"",
+            to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
         )  # fmt: skip
         frames: list[Frame] = [announced]
         if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
@@ -126,6 +129,21 @@ class Neighbours:
         else:
             to.link.send(frames)
             to.addressed_us = now
+
+    def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
+        """Which unasked Parcels came lately, for those who sent them and for those who await the same.
+
+        So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
+        """
+        found: list[Receipt] = []
+        room = self._settings.mtu_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
+        for link in self._links.usable:
+            if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
+                report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
+                if report.bitmap:
+                    found.append(Receipt(link.prefix, report.base, report.bitmap))
+                    room -= _RECEIPT_BYTES_MAX - RECEIPT_BITMAP_BYTES_MAX + len(report.bitmap)
+        return tuple(found)
 
     # --- own profile ---------------------------------------------------------------------------------------
 
@@ -241,6 +259,7 @@ class Neighbours:
             return False
         due_us = self._links.schedule.next_due_us()
         neighbour.announced(frame, now)
+        confirmed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
@@ -248,7 +267,7 @@ class Neighbours:
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
             # A shorter period may end before anything else is due; then the driver has to look at its timer.
-            return neighbour.silent_us < due_us or self._strategy.stale(contact, now)
+            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or confirmed
         if neighbour.profile != frame.profile:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile

@@ -118,7 +118,7 @@ class ExchangeContact(Contact):
         self.offering = Offering(link.timers)
         self.agreement = Agreement()
         self._review_after = settings.digest_every - 1
-        """After so many announcements the next one may be the time to compare sets again."""
+        """After so many periods the next one may be the time to compare sets again."""
 
     def learn(self, view: View) -> None:
         """It is known what the neighbour wants."""
@@ -132,16 +132,16 @@ class ExchangeContact(Contact):
         self.agreement.profile_changed()
         self.timers.cancel(REVIEW)
 
-    def announced(self, overdue_us: int) -> bool:
-        """Count an announcement that says nothing new, unless it may be time for a review."""
-        if self.offering.stalled or not self.agreement.count_announcement(self._review_after):
+    def announced(self, overdue_us: int, *, period: bool) -> bool:
+        """Take an announcement that says nothing new, unless it may be time for a review."""
+        if self.offering.stalled or (period and not self.agreement.count_period(self._review_after)):
             return False
         self.overdue_us = overdue_us
         return True
 
-    def count_announcement(self) -> None:
-        """The neighbour announced itself; after so many the sets are compared again."""
-        self.agreement.count_announcement()
+    def count_period(self) -> None:
+        """Another period of the neighbour is over; after so many the sets are compared again."""
+        self.agreement.count_period()
 
     def heard(self, now: int, overdue_us: int) -> None:
         """Anything at all from the neighbour shows that it is still there."""

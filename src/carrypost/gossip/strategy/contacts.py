@@ -37,16 +37,16 @@ class Contact:
         """The neighbour wants something else, and it is not known yet what."""
         self.view = None
 
-    def announced(self, overdue_us: int) -> bool:
-        """Count an announcement that says nothing new, and expect the next one until `overdue_us`.
+    def announced(self, overdue_us: int, *, period: bool) -> bool:  # noqa: ARG002 - others count periods
+        """Take an announcement that says nothing new, and expect the next one until `overdue_us`.
 
-        False: something has to be looked at, and nothing was counted.
+        `period`: it ends a period. False: something has to be looked at, and nothing was counted.
         """
         self.overdue_us = overdue_us
         return True
 
-    def count_announcement(self) -> None:
-        """The neighbour announced itself."""
+    def count_period(self) -> None:
+        """The neighbour announced itself, a period after the last one that was counted."""
 
     def expect(self, overdue_us: int) -> None:
         """From then on the neighbour should have been heard again."""

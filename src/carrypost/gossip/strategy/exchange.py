@@ -2,7 +2,8 @@
 
 The two agree on what each of them lacks (`gossip.strategy.review`), then each offers that (`gossip.strategy.offers`),
 the other requests it, and bursts of descriptors and data come back (`gossip.transfers`). What is gained on the way is
-offered to all neighbours at once. Nothing is believed for longer than until the next review.
+pushed (`gossip.strategy.fresh`), or offered to all neighbours at once. Nothing is believed for longer than until the
+next review.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.strategy.beliefs import ExchangeContact
+from carrypost.gossip.strategy.fresh import Fresh
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.strategy.states import SYNCED
@@ -19,9 +21,12 @@ from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import Arrival
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -34,6 +39,7 @@ class Exchange(Strategy[ExchangeContact]):
         super().__init__(ground, transfers, departures)
         self.review = Review(ground, departures)
         self.offers = Offers(ground, transfers, self.contacts)
+        self.fresh = Fresh(ground, transfers.pushes, self.contacts, self.offers)
         ground.links.handlers[fr.Digest] = self._take_digest
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
@@ -43,6 +49,19 @@ class Exchange(Strategy[ExchangeContact]):
     def stale(self, contact: ExchangeContact, now: int) -> bool:
         """Compare the sets again every so many announcements: beliefs go stale."""
         return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
+
+    def push(self, fresh: Sequence[Arrival], now: int) -> None:
+        """Send it unasked to those who have agreed, and are sent it by nobody else."""
+        if self.fresh.on:
+            self.fresh.push(fresh, now)
+
+    def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
+        """Offer what was pushed and did not come."""
+        changed = super().announced_receipts(link, receipts, now)
+        contact = self.contacts.of(link) if changed else None
+        if contact is not None:
+            self.fresh.offer_lost(contact, now)
+        return changed
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Offer it to the other neighbours soon."""
@@ -87,6 +106,7 @@ class Exchange(Strategy[ExchangeContact]):
         super().take_ack(link, frame, now)
         contact = self.contacts.of(link)
         if contact is not None:
+            self.fresh.offer_lost(contact, now)
             self.offers.acknowledged(contact, now)
 
     def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:

@@ -53,7 +53,9 @@ class Offers:
         self._outputs = ground.outputs
         self._wants, self._serving = transfers.wants, transfers.serving
         self._contacts = contacts
+        self._next_serial = transfers.offer_serial
         self._serial = 0
+        """Of the last offer."""
         self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
         self._gap_us = round(ground.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
@@ -68,6 +70,8 @@ class Offers:
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
         for contact in self._contacts.all:
+            if not partial and contact.agreement.state in SYNCED and not self.new_for(contact):
+                continue  # It was pushed, or the neighbour does not want it.
             offering = contact.offering
             due_us = now if prompt and _idle(contact) else now + delay_us
             if self._gap_us:
@@ -87,7 +91,7 @@ class Offers:
                 offering.stall()
                 continue
             contact.timers.cancel(OFFER)
-            if mask := self._new_for(contact):
+            if mask := self.new_for(contact):
                 groups.setdefault(mask, []).append(contact)
             if partial and (contact.agreement.state in SYNCED or contact.agreement.peer_lacks):
                 self._offer_partials(contact, now)
@@ -109,7 +113,8 @@ class Offers:
         others = (contact for contact in usable if contact not in lacks)
         return not any(mask & ~contact.link.known for contact in others)
 
-    def _new_for(self, contact: ExchangeContact) -> int:
+    def new_for(self, contact: ExchangeContact) -> int:
+        """Return what the neighbour may be offered: it wants it, and is neither known to have it nor about to."""
         view, cache = contact.view, self._cache
         if view is None:
             return 0
@@ -117,6 +122,8 @@ class Offers:
         mask = without(view.matches & cache.whole, contact.link.known)
         if mask and agreement.state not in SYNCED:
             mask &= agreement.peer_lacks
+        if mask and (unconfirmed := contact.link.unconfirmed.slots):
+            mask &= ~unconfirmed
         return without(without(mask, offering.offered), self._holdings.withheld)
 
     def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
@@ -160,7 +167,7 @@ class Offers:
         contact.timers.hasten(OFFER_AGAIN, due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
-        self._serial += 1
+        self._serial = self._next_serial()
         return Offer(self._serial, tuple(entries))
 
     def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
@@ -253,7 +260,7 @@ class Offers:
         for mask in answered:
             link.learn(mask)
         asked = self._serving.serve(link, frame, contact.view, now, answers=bool(answered))
-        if self._new_for(contact) and self._prompt(contact):
+        if self.new_for(contact) and self._prompt(contact):
             contact.timers.arm(OFFER, now)
         if asked:
             self._wait_for_others(contact, asked, now)
@@ -262,7 +269,7 @@ class Offers:
 
     def all_answered(self, contact: ExchangeContact, now: int) -> None:
         """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
-        if contact.timers.due[OFFER] == NEVER and self._new_for(contact):
+        if contact.timers.due[OFFER] == NEVER and self.new_for(contact):
             contact.timers.arm(OFFER, now)
 
     def _wait_for_others(self, contact: ExchangeContact, asked: int, now: int) -> None:
@@ -278,7 +285,7 @@ class Offers:
     def acknowledged(self, contact: ExchangeContact, now: int) -> None:
         """The neighbour has acknowledged something."""
         if not contact.link.outbox.jobs:
-            if self._prompt(contact) and (self._new_for(contact) or (self._cache.partial and self._few_links())):
+            if self._prompt(contact) and (self.new_for(contact) or (self._cache.partial and self._few_links())):
                 contact.timers.arm(OFFER, now)
             self._end_turn(contact, now)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
 
 _REVIEW_GRACE = 2
-"""The larger id leaves it to the other for so many announcements to begin the next one."""
+"""The larger id leaves it to the other for so many periods to begin the next one."""
 _RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 6
 _TURN_US = 4_000_000
@@ -85,10 +85,10 @@ class Review:
     def due(self, contact: ExchangeContact, now: int) -> bool:
         """Whether it is time to begin anew: beliefs go stale.
 
-        A review is repeated every so many announcements, by the smaller id if it can.
+        A review is repeated every so many periods of the neighbour, by the smaller id if it can.
         """
         grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
-        if contact.agreement.announcements < self._settings.digest_every + grace:
+        if contact.agreement.periods < self._settings.digest_every + grace:
             return False
         contact.timers.arm(REVIEW, now)
         return True

@@ -147,7 +147,7 @@ class ReviewRun:
 class Agreement:
     """The state of the exchange with one neighbour, and what was found out on the way (`gossip.strategy.review`)."""
 
-    __slots__ = ("announcements", "answering", "asking", "peer_lacks", "state", "tries")
+    __slots__ = ("answering", "asking", "peer_lacks", "periods", "state", "tries")
 
     def __init__(self) -> None:
         self.state = UNINFORMED
@@ -158,16 +158,16 @@ class Agreement:
         """The last one that the neighbour began, for what this host wants: in any state."""
         self.peer_lacks = 0
         """What that has shown the neighbour to lack: while helping."""
-        self.announcements = 0
-        """Heard since the last review; every `digest_every`-th repeats it."""
+        self.periods = 0
+        """Of the neighbour's announcements since the last review; every `digest_every`-th repeats it."""
         self.tries = 0
         """Runs begun since the last one that was over."""
 
-    def count_announcement(self, most: int = sys.maxsize) -> bool:
-        """Count an announcement of the neighbour, unless so many were counted since the last review."""
-        if self.announcements >= most:
+    def count_period(self, most: int = sys.maxsize) -> bool:
+        """Count a period of the neighbour, unless so many were counted since the last review."""
+        if self.periods >= most:
             return False
-        self.announcements += 1
+        self.periods += 1
         return True
 
     def profile_known(self) -> None:
@@ -184,7 +184,7 @@ class Agreement:
         """Begin a run, for the first time or again."""
         self._move(Move.BEGIN)
         self.asking = run
-        self.peer_lacks = self.announcements = 0
+        self.peer_lacks = self.periods = 0
         self.tries += 1
 
     def answer(self, run: ReviewRun) -> None:
@@ -206,7 +206,7 @@ class Agreement:
         """Believe that it is known what the neighbour lacks."""
         self._move(Move.AGREE)
         self.asking = None
-        self.peer_lacks = self.announcements = self.tries = 0
+        self.peer_lacks = self.periods = self.tries = 0
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""

@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, ClassVar, Generic
 
 from carrypost.gossip.strategy.contacts import C, Contacts
 from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
+from carrypost.gossip.transfers.receptions import Arrival
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import News
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -67,6 +72,13 @@ class Strategy(Generic[C]):
         """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
         return False
 
+    def push(self, fresh: Sequence[Arrival], now: int) -> None:
+        """A few messages are new here: send them on unasked, to whom that seems right. `gained` follows."""
+
+    def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
+        """The other side announces which unasked Parcels came. Returns True if anything came of it."""
+        return self.transfers.pushes.announced(link, receipts, now)
+
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Something new is here: published (`own`), received, or only a piece of something (`partial`)."""
 
@@ -96,12 +108,19 @@ class Strategy(Generic[C]):
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def news(self, now: int, whole: bool, grown: bool) -> None:
+    def news(self, now: int, news: News) -> None:
         """Messages became whole, or others got another piece."""
-        if whole:
+        if news.fresh:
+            self.push(news.fresh, now)
+        if news.whole:
             self.gained(now)
-        if grown:
+        if news.grown:
             self.gained(now, partial=True)
+
+    def published(self, copies: Sequence[Copy], now: int) -> None:
+        """Messages of this node may leave from now on."""
+        self.push([Arrival(copy, None, None) for copy in copies], now)
+        self.gained(now, own=True)
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""

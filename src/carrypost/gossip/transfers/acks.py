@@ -17,11 +17,12 @@ _NOWHERE = -(2**62)
 
 
 class Receipts:
-    """The serials heard from one neighbour lately."""
+    """The serials heard from one neighbour lately, as far as they are less than `window` apart."""
 
-    __slots__ = ("_base", "_bits", "_marks", "count")
+    __slots__ = ("_base", "_bits", "_marks", "_slack", "_window", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = _WINDOW, slack: int = _SLACK) -> None:
+        self._window, self._slack = window, slack
         self._base = _NOWHERE
         self._bits = 0
         self._marks = (0, 0)
@@ -33,24 +34,33 @@ class Receipts:
         """Note frames that arrived, mostly with serials in a row. Returns acknowledgements that are due at once."""
         first, count = serials[0], len(serials)
         offset = first - self._base
-        if offset >= 0 and offset + count <= _WINDOW and serials == list(range(first, first + count)):
+        if offset >= 0 and offset + count <= self._window and serials == list(range(first, first + count)):
             self._bits |= ((1 << count) - 1) << offset
             self.count += count
             return []
         acks: list[Ack] = []
         for serial in serials:
-            if not 0 <= serial - self._base < _WINDOW:
+            if not 0 <= serial - self._base < self._window:
                 if self.count:
                     acks.append(self.report())
-                self._base, self._bits, self._marks = serial - _SLACK, 0, (0, 0)
+                self._base, self._bits, self._marks = serial - self._slack, 0, (0, 0)
             self._bits |= 1 << serial - self._base
             self.count += 1
         return acks
 
+    @property
+    def told(self) -> bool:
+        """Whether nothing is left that the next report would say."""
+        return not self._bits
+
+    def peek(self) -> Ack:
+        """The acknowledgement of everything noted, for one of several who have to hear it: the next one repeats it."""
+        return Ack(max(0, self._base), to_bitmap(self._bits >> max(0, -self._base)))
+
     def report(self) -> Ack:
         """The acknowledgement of everything noted."""
         self.count = 0
-        ack = Ack(max(0, self._base), to_bitmap(self._bits >> max(0, -self._base)))
+        ack = self.peek()
         shift = max(0, self._marks[0] - self._base)
         self._bits >>= shift
         self._base += shift

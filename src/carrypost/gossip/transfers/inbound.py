@@ -180,11 +180,16 @@ class Inbound:
             self._buffer(link, want, (piece, number), body, now)
         return True
 
-    def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> None:
-        """Take a small message that came whole and passed all checks, though others may have to give way to it."""
+    def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> bool:
+        """Take a small message that came whole and passed all checks, though others may have to give way to it.
+
+        False: it found no room.
+        """
         want.interesting = wanted
         self._accept(want, frame.descriptor, frame)
         self._store(link, want, 0, b"" if frame.body is None else frame.body, now)
+        copy = self._cache.get(frame.descriptor.id)
+        return copy is not None and (copy.whole or copy.finished)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
         """Keep a fragment until its piece is whole; `at`: the piece, and the fragment's number in it."""
@@ -236,7 +241,8 @@ class Inbound:
         self._holdings.keep_piece(descriptor, piece, body)
         if copy.whole:
             self._wants.fulfil((copy,))
-            self._receptions.whole((copy,), (Reception(copy.descriptor, want.hops, want.age_ms),), link)
+            serials = None if want.unasked is None else (want.unasked,)
+            self._receptions.whole((copy,), (Reception(copy.descriptor, want.hops, want.age_ms),), link, serials)
         else:
             self._receptions.piece(copy)
             if not want.requested:

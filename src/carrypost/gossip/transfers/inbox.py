@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.transfers.acks import Receipts
+from carrypost.gossip.wire.codec import RECEIPT_BITMAP_BYTES_MAX
 
 if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor
+
+
+_UNASKED_SLACK = 16
+"""Room for unasked Parcels that were overtaken by the first one that came."""
 
 
 class Want(msgspec.Struct, eq=False):
@@ -28,6 +33,8 @@ class Want(msgspec.Struct, eq=False):
     asked_us: int = 0
     """When they were asked for, or when something of them last came."""
     tries: int = 0
+    unasked: int | None = None
+    """Serial of the Parcel that came unasked, and is looked at."""
     unsure: bool = False
     """It was offered a while ago: the neighbour may have it no more, and who has not is silent about it."""
     descriptor: Descriptor | None = None
@@ -54,7 +61,7 @@ class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
     __slots__ = (
-        "answers", "closed", "declined", "fresh", "progress_us", "receipts", "wants",
+        "answers", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "wants",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -71,3 +78,6 @@ class Inbox:
         self.progress_us = 0
         """When the neighbour last sent something that it was asked for."""
         self.receipts = Receipts()
+        """Of all transfer frames, for acknowledgements."""
+        self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
+        """Of unasked Parcels, for announcements."""

@@ -25,6 +25,7 @@ from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
 from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
+from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, Profile, ProfileRequest, Request
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
@@ -66,8 +67,8 @@ class Link:
 
     __slots__ = (
         "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "beliefs", "body_bytes_max", "broadcast",
-        "budgets", "datagram_bytes_max", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
-        "served_pieces", "standing", "timers", "usable",
+        "budgets", "datagram_bytes_max", "heard", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
+        "served_pieces", "standing", "timers", "unconfirmed", "usable",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +94,8 @@ class Link:
         """Whom the other side claims to be."""
         self.prefix = b""
         """The name by which requests call it."""
+        self.heard: tuple[bytes, ...] = ()
+        """Whom the other side hears, as it says: their prefixes."""
         self.usable = False
         """Whether messages may be exchanged over it: changed by `Links`."""
         self.standing = STRANGER
@@ -137,8 +140,7 @@ class Link:
         if parcels:
             cost += PARCEL * len(parcels)
             if self.usable:
-                self._handlers[OpenParcel](self, parcels, now)
-                new = True
+                new = self._handlers[OpenParcel](self, parcels, now) is not False or new
             else:  # An announcement among the frames ended the contact: nobody would send acknowledgements.
                 self._outputs.refuse("not-linked", self.peer, count=len(parcels))
         worth, common = self.budgets.take_tally()
@@ -185,6 +187,7 @@ class Link:
         self.timers.cancel_all()
         self.inbox = Inbox()
         self.outbox.clear()
+        self.unconfirmed = Unconfirmed()
         self.begun_us = NEVER
         self.known = 0
         """Slots of messages that the other side is known to have, or not to want."""
@@ -204,6 +207,10 @@ class Link:
             self.standing = STRANGER  # Who has the address now has not earned what its predecessor had.
         self.node = node
         self.prefix = node_prefix(node)
+
+    def hears(self, prefixes: tuple[bytes, ...]) -> None:
+        """Note whom the other side says that it hears."""
+        self.heard = prefixes
 
     def gave(self) -> None:
         """Note that it brought at least a piece of a message."""
@@ -237,6 +244,8 @@ class Link:
         """Forget what is known of slots that are freed for other messages."""
         self.known &= ~mask
         self.served &= ~mask
+        if self.unconfirmed.slots & mask:
+            self.unconfirmed.forget_slots(mask)
         for slot in bits(mask) if self.served_pieces else ():
             self.served_pieces.pop(slot, None)
         if self.beliefs is not None:

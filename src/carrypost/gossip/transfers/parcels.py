@@ -1,9 +1,10 @@
 """Small messages, which come whole and in bursts: nearly all that an exchange moves.
 
-Each is inspected in its turn (`gossip.transfers.inspection`), and its payload is held against the descriptor. Those of
-a burst that pass, are not known here and find room are admitted and delivered together, in runs of such as are wanted
-here and of such as are carried for others. Where room has to be made, or something is remembered of a message, it goes
-the way that larger ones go (`Inbound.store_small`), in its place among the others.
+What was not asked for is an offer and the answer to its request in one (`Requests.take_unasked`), with all checks of
+both. Each is inspected in its turn (`gossip.transfers.inspection`), and its payload is held against the descriptor.
+Those of a burst that pass, are not known here and find room are admitted and delivered together, in runs of such as are
+wanted here and of such as are carried for others. Where room has to be made, or something is remembered of a message,
+it goes the way that larger ones go (`Inbound.store_small`), in its place among the others.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.gossip.transfers.requests import Requests
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OpenParcel
+    from carrypost.model.ids import MessageId
 
 _BLANK = PayloadCodec.BLANK
 _LENGTH = attrgetter("descriptor.length")
@@ -38,44 +41,71 @@ _LENGTH = attrgetter("descriptor.length")
 class Parcels:
     """Takes bursts of small messages in."""
 
-    def __init__(self, ground: Ground, wants: Wants, inbound: Inbound, receptions: Receptions) -> None:
+    def __init__(
+        self, ground: Ground, wants: Wants, requests: Requests, inbound: Inbound, receptions: Receptions
+    ) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._wants = wants
+        self._wants, self._requests = wants, requests
         self._inbound = inbound
         self._inspect = inbound.inspection.inspect
         self._receptions = receptions
 
-    def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
-        """Take a burst. Returns the serials to acknowledge."""
+    def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
+        """Take a burst. Returns the serials to acknowledge, of what was asked for and of what was not.
+
+        Of what was not asked for, only that which came in or is here already: its giver may believe that there is a
+        copy here. The last value is False if none says anything but that the neighbour has what is here as well.
+        """
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
         roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
         taken: list[int] = []
-        run: dict[int, OpenParcel] = {}
+        unasked: dict[int, bool] = {}
+        run: dict[MessageId, OpenParcel] = {}
         run_wanted = True
         for frame in frames:
-            handle = frame.handle
+            handle, message = frame.handle, frame.descriptor.id
             want = wants.get(handle)
-            if want is None and handle not in closed:
-                self._outputs.refuse("unsolicited", link.peer)
-                continue
-            taken.append(frame.serial)
-            if want is None or handle in run:
+            if want is not None or handle in closed:
+                taken.append(frame.serial)
+            else:
+                want = self._unasked(link, frame, unasked, now, roomy=roomy)
+            if want is None or message in run:
                 continue
             wanted = self._checked(link, want, frame, now)
             if wanted is None:
                 continue
-            if roomy and known(frame.descriptor.id) is None:
+            if roomy and known(message) is None:
                 if wanted != run_wanted:
-                    self._enter(link, run, now, wanted=run_wanted)
+                    self._enter(link, run, unasked, now, wanted=run_wanted)
                     run, run_wanted = {}, wanted
-                run[handle] = frame
+                run[message] = frame
             else:
-                self._enter(link, run, now, wanted=run_wanted)
+                self._enter(link, run, unasked, now, wanted=run_wanted)
                 run = {}
-                self._inbound.store_small(link, want, frame, now, wanted=wanted)
-        self._enter(link, run, now, wanted=run_wanted)
-        return taken
+                if not self._inbound.store_small(link, want, frame, now, wanted=wanted):
+                    continue
+            if want.unasked is not None:
+                unasked[frame.serial] = True
+        self._enter(link, run, unasked, now, wanted=run_wanted)
+        return taken, list(unasked), len(unasked) < len(frames) or any(unasked.values())
+
+    def _unasked(
+        self, link: Link, frame: OpenParcel, unasked: dict[int, bool], now: int, *, roomy: bool
+    ) -> Want | None:
+        """Take a Parcel that was not asked for as its offer. None: it does not come in.
+
+        `unasked`: serials of such that are here, and whether they say anything new.
+        """
+        message = frame.descriptor.id
+        if self._wants.blocked(link, message, now):
+            self._outputs.refuse("unsolicited", link.peer)
+            return None
+        copy = self._holdings.cache.get(message)
+        if copy is not None and copy.whole:
+            unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
+            return None
+        return self._requests.take_unasked(link, frame, now, roomy=roomy)
 
     def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
         """Return True if a message is wanted here, False if it is carried for others, None if it is refused."""
@@ -94,7 +124,9 @@ class Parcels:
             return None
         return wanted
 
-    def _enter(self, link: Link, run: dict[int, OpenParcel], now: int, *, wanted: bool) -> None:
+    def _enter(
+        self, link: Link, run: dict[MessageId, OpenParcel], unasked: dict[int, bool], now: int, *, wanted: bool
+    ) -> None:
         """Admit messages that passed and find room, all wanted here or all carried for others."""
         if not run:
             return
@@ -113,4 +145,5 @@ class Parcels:
         self._wants.fulfil(copies)
         link.gave()
         receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
-        self._receptions.whole(copies, receptions, link)
+        serials = [each if (each := frame.serial) in unasked else None for frame in run.values()] if unasked else None
+        self._receptions.whole(copies, receptions, link, serials)

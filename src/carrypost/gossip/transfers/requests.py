@@ -15,7 +15,7 @@ from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import ENTRY, FRAME
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.wants import PATIENCE_US
-from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request
+from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, OpenParcel, PieceRequest, Request
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import NEVER
@@ -43,6 +43,8 @@ _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
+_ACK_UNASKED = 16
+"""So many Parcels that nobody asked for, and nothing was said of, call for an acknowledgement."""
 
 
 class Requests:
@@ -98,6 +100,39 @@ class Requests:
             link.budgets.credit(FRAME + ENTRY * news)
         self._learn(link, mask)
         return mask
+
+    def take_unasked(self, link: Link, frame: OpenParcel, now: int, *, roomy: bool) -> Want | None:
+        """Take a Parcel of what is not here, and was not asked for, as its offer. None: it does not come in.
+
+        `roomy`: there is room that nobody uses.
+        """
+        descriptor, cache = frame.descriptor, self._cache
+        copy, privilege = cache.get(descriptor.id), self._holdings.privilege(descriptor)
+        entry = OfferEntry(descriptor.id, frame.handle, descriptor.length, privilege)
+        if copy is not None and not copy.here:
+            self.has(link, 1 << copy.slot)
+            if not copy.finished:
+                self._declined.offered_again(link, entry, now)
+            return None
+        storing, interesting = now >= self._holdings.paused_until_us, self._own.wants_something
+        if storing and (roomy or cache.admits(entry.length, privilege, interesting=interesting)):
+            want = self._wants.add(link, entry, now)
+            if want is None:
+                self._offered_before(link, None, entry, now)
+            else:
+                want.unasked = frame.serial
+            return want
+        self._outputs.refuse("no-room", link.peer)
+        self._declined.declined(link, entry, now)
+        return None
+
+    def has(self, link: Link, mask: int) -> bool:
+        """Learn from a Parcel that the neighbour has these. Returns True if somebody is to be told of it."""
+        watched = bool(mask & self._holdings.watched)
+        if mask & ~link.known:
+            link.budgets.credit(FRAME + ENTRY)
+            self._learn(link, mask)
+        return watched
 
     def _learn(self, link: Link, mask: int) -> None:
         """The neighbour offers all of these: it has them."""
@@ -191,6 +226,15 @@ class Requests:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
+
+    def came_unasked(self, link: Link, serials: list[int], now: int) -> None:
+        """Note Parcels that nobody asked for: the next announcement names them, and so does an acknowledgement."""
+        inbox = link.inbox
+        inbox.unasked.note(serials)
+        if earlier := inbox.receipts.note(serials):
+            link.send(earlier)
+        if inbox.receipts.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:
+            link.timers.arm(ACKNOWLEDGE, now)
 
     def flush(self, link: Link, now: int) -> None:
         """Answer what was offered and acknowledge what came, at the end of a step."""

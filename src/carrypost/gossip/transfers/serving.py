@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.pushes import Pushes
     from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.wire.frames import Ack, Request
 
@@ -28,9 +29,10 @@ _WANTED = 256
 class Serving:
     """The giving half of one host's links."""
 
-    def __init__(self, ground: Ground, transfer: Transfer) -> None:
+    def __init__(self, ground: Ground, transfer: Transfer, pushes: Pushes) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._transfer = transfer
+        self._pushes = pushes
 
     def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
         """Queue what is asked for, unless it is queued already, and credit the request by it. Returns the queued slots.
@@ -80,9 +82,10 @@ class Serving:
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
         """Take an acknowledgement: the neighbour has these frames in memory."""
-        outbox = link.outbox
+        outbox, bitmap = link.outbox, from_bitmap(frame.bitmap)
         unacknowledged = outbox.recovery.unacknowledged
-        through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        through = outbox.acknowledge(frame.base, bitmap, now)
+        pushed = bool(link.unconfirmed.nbytes) and self._pushes.acknowledged(link, frame.base, bitmap)
         link.learn(through)
         if through:
             link.took()
@@ -90,6 +93,7 @@ class Serving:
                 self._holdings.mark_carried(through)
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
-        link.budgets.credit(price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at)
+        useful = pushed or outbox.recovery.unacknowledged < unacknowledged
+        link.budgets.credit(price(frame) if useful else -looked_at)
         for job in outbox.take_unfinished():
             outbox.add(self._transfer.job(link, job.copy, job.more, job.level, skip_preamble=True))

@@ -157,17 +157,24 @@ class Transfer:
         self._serial = serial
         return units
 
+    def parcel(self, copy: Copy, now: int) -> OpenParcel:
+        """Return a message, which has a handle, as one frame with a serial of its own."""
+        self._serial += 1
+        hops, age_ms = _passed_on(copy, now)
+        return OpenParcel(copy.handle, self._serial, hops, age_ms, False, copy.descriptor)
+
     def _send(self, link: Link, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
-        self._serial = serial = self._serial + 1
         kind, index = item
         body_bytes_max = link.body_bytes_max
         copy, descriptor = job.copy, job.copy.descriptor
         frames: Unit
         nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
         if kind == ob.PARCEL:
-            hops, age_ms = _passed_on(copy, now)
-            frames = (OpenParcel(copy.handle, serial, hops, age_ms, False, descriptor),)
-        elif kind == ob.SMALL:
+            frames = (self.parcel(copy, now),)
+            link.outbox.sent(self._serial, (job, item), nbytes, now, shared=shared)
+            return frames
+        self._serial = serial = self._serial + 1
+        if kind == ob.SMALL:
             frames = (self._descriptor(copy, 0, serial, now, body_bytes_max), self._fragment(copy, 0, serial))
         elif kind == ob.FRAGMENT:
             frames = (self._fragment(copy, index, serial),)

@@ -14,6 +14,7 @@ from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.parcels import Parcels
+from carrypost.gossip.transfers.pushes import Pushes
 from carrypost.gossip.transfers.requests import Requests
 from carrypost.gossip.transfers.serving import Serving
 from carrypost.gossip.transfers.transfer import Transfer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
@@ -36,11 +38,14 @@ class Transfers:
         self._links = ground.links
         self.wants = Wants(ground)
         self.inbound = Inbound(ground, self.wants, receptions)
-        self._parcels = Parcels(ground, self.wants, self.inbound, receptions)
         self._transfer = Transfer(ground, rng)
-        self.serving = Serving(ground, self._transfer)
+        self.pushes = Pushes(ground, self._transfer)
+        self.serving = Serving(ground, self._transfer, self.pushes)
         self.declined = Declined(ground, self.wants)
         self.requests = Requests(ground, self.wants, self.declined)
+        self._parcels = Parcels(ground, self.wants, self.requests, self.inbound, receptions)
+        self._holdings = ground.holdings
+        self._offers = 0
         self._links.handlers.update(
             {
                 fr.WholeDescriptor: self._take_preamble,
@@ -65,20 +70,35 @@ class Transfers:
         if link.timers.due[REQUEST_AGAIN] <= now:
             self.requests.repeat(link, now)
 
+    def push(self, link: Link, copies: Sequence[Copy], now: int) -> None:
+        """Send messages over a link unasked: as Parcels, and what does not go as one in an offer."""
+        self.pushes.push({link: copies}, now)
+        entries = [self._holdings.entry_of(copy) for copy in copies if not link.unconfirmed.slots >> copy.slot & 1]
+        if entries:
+            link.send((fr.Offer(self.offer_serial(), tuple(entries)),))
+
+    def offer_serial(self) -> int:
+        """Return the number of another offer."""
+        self._offers += 1
+        return self._offers
+
     def flush(self, now: int) -> None:
         """Send what the windows of all links allow."""
         self._transfer.flush(self._links.usable, now)
 
-    def _take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
-        """Take small messages, each of which came whole."""
-        serials = self._parcels.take(link, frames, now)
+    def _take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> bool:
+        """Take small messages, each of which came whole. Returns False if they said nothing new."""
+        serials, unasked, new = self._parcels.take(link, frames, now)
         # Several bursts may come together, or the end of one first.
         last = frames[-1].last or any(frame.last for frame in frames)
+        if unasked:
+            self.requests.came_unasked(link, unasked, now)
         if serials:
             self.requests.arrived(link, serials, now, last=last)
             link.inbox.progress_us = now
         elif last:
             link.timers.arm(ACKNOWLEDGE, now)
+        return new or link.timers.due[ACKNOWLEDGE] <= now
 
     def _take_preamble(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int) -> None:
         if isinstance(frame, fr.HashList):

@@ -71,7 +71,7 @@ class Wants:
         if entry.length > limits.message_bytes_max:
             self._outputs.refuse("message-size", link.peer)
             return None
-        if self._blocked and self._blocked.get((link, entry.message), 0) > now:
+        if self.blocked(link, entry.message, now + 1):
             return None
         inbox, handle = link.inbox, entry.handle
         want = inbox.wants.get(handle)
@@ -213,9 +213,9 @@ class Wants:
         if len(self._blocked) > self._limits.offers_open_max:
             del self._blocked[next(iter(self._blocked))]
 
-    def blocked(self, link: Link, message: MessageId) -> bool:
-        """Whether it was not to be taken from this neighbour for a while."""
-        return (link, message) in self._blocked
+    def blocked(self, link: Link, message: MessageId, now: int = 0) -> bool:
+        """Whether it is not to be taken from this neighbour, now or (0) at any time since the contact began."""
+        return bool(self._blocked) and self._blocked.get((link, message), -1) >= now
 
     def forgive(self, link: Link, message: MessageId) -> None:
         """Let a message be taken from this neighbour again."""

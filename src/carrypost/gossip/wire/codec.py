@@ -33,6 +33,8 @@ MAGIC = b"CP"
 VERSION = 1
 FRAMES_MAX = 512
 """Frames that are packed into one datagram; what `Limits.frames_max` allows unless it is changed."""
+RECEIPT_BITMAP_BYTES_MAX = 32
+"""Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
 ACK_BITMAP_BYTES_MAX = 8_192
 """One acknowledgement speaks of at most 65,536 serials."""
 NAME_BYTES_MAX = 64
@@ -300,7 +302,8 @@ def _sound_name(name: str) -> bool:
 
 
 def _check_announce(frame: f.Announce, limits: Limits) -> None:
-    _allow(len(frame.heard), limits.heard_max)
+    _allow(max(len(frame.heard), len(frame.receipts)), limits.heard_max)
+    _allow(max((len(receipt.bitmap) for receipt in frame.receipts), default=0), RECEIPT_BITMAP_BYTES_MAX)
     _require(sound=_sound_name(frame.node))
 
 

@@ -50,6 +50,17 @@ MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_
 """Id of the message."""
 
 
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """Which unasked Parcels of one neighbour came."""
+
+    node: NodePrefix
+    """Prefix of the neighbour that sent them."""
+    base: Serial
+    """Its serial that the first bit stands for."""
+    bitmap: bytes
+    """Little-endian; bit i stands for serial base + i."""
+
+
 class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """I am here, I want this, I hear these. Broadcast."""
 
@@ -66,6 +77,8 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Prefixes of the nodes heard lately; a link is usable when each lists the other."""
     begins: Annotated[bytes, msgspec.Meta(max_length=4)] = b""
     """To one neighbour alone: its prefix, if a contact with it begins for the sender; else empty."""
+    receipts: tuple[Receipt, ...] = ()
+    """Unasked Parcels that came lately, by the neighbour that sent them."""
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):

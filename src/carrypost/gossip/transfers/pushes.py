@@ -1,0 +1,100 @@
+"""Messages that are sent unasked: as Parcels, within the window of each link, and what neighbours confirm of them.
+
+What is pushed and what is not confirmed yet is kept with the link (`gossip.transfers.unconfirmed`), so any link can be
+used, be there a contact or not. Who is pushed what is chosen by `gossip.strategy`. The same message goes to all under
+one serial, whether by broadcast or to each of them, so that those who hear each other know what the others were sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.transfers.outbox import PARCEL_GAIN, SMALL_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.transfer import Transfer
+    from carrypost.gossip.wire.frames import OpenParcel, Receipt
+
+_WINDOW_BYTES_MAX = 32 * 1024
+"""So much may be on its way to a neighbour, asked for or not, for anything to be pushed to it."""
+_ON_ITS_WAY_US = 100_000
+"""An announcement that was made sooner after a push may have crossed it."""
+
+
+class Pushes:
+    """What one host sends unasked."""
+
+    def __init__(self, ground: Ground, transfer: Transfer) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._prefix = ground.prefix
+        self._transfer = transfer
+        settings = ground.settings
+        # Without announcements nobody would say what came.
+        self.bytes_max = settings.push_bytes_max if settings.beacons else 0
+        """Longest payload that is pushed; 0: none is."""
+
+    def push(self, chosen: Mapping[Link, Sequence[Copy]], now: int, *, broadcast: bool = False) -> None:
+        """Send messages to neighbours, as far as they fit; `broadcast`: all in reach may hear what is for all of these.
+
+        What does not fit, into a Parcel or into the window of a link, is not sent.
+        """
+        parcels: dict[int, OpenParcel] = {}
+        sent: dict[Link, list[OpenParcel]] = {}
+        for link, copies in chosen.items():
+            frames: list[OpenParcel] = []
+            for copy in copies:
+                nbytes = len(copy.descriptor.wire) + copy.descriptor.length + SMALL_HEADER_BYTES
+                if not self._fits(link, copy, nbytes):
+                    continue
+                parcel = parcels.get(copy.slot)
+                if parcel is None:
+                    self._holdings.handle_of(copy)
+                    parcel = parcels[copy.slot] = self._transfer.parcel(copy, now)
+                link.unconfirmed.add(self._prefix, parcel.serial, copy.slot, now, nbytes=nbytes)
+                frames.append(parcel)
+            if frames:
+                sent[link] = frames
+        if broadcast and len(sent) == len(chosen) and all(len(each) == len(parcels) for each in sent.values()):
+            self._outputs.broadcast(list(parcels.values()))
+            return
+        for link, frames in sent.items():
+            link.send(frames)
+
+    def _fits(self, link: Link, copy: Copy, nbytes: int) -> bool:
+        recovery = link.outbox.recovery
+        return (
+            copy.descriptor.small
+            and copy.descriptor.length <= self.bytes_max
+            and nbytes <= link.body_bytes_max + PARCEL_GAIN
+            and recovery.bytes_in_flight + link.unconfirmed.nbytes + nbytes
+            <= min(recovery.window.nbytes, _WINDOW_BYTES_MAX)
+        )
+
+    def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> bool:
+        """Take what a neighbour's announcement says of unasked Parcels. Returns True if anything came of it."""
+        unconfirmed = link.unconfirmed
+        before = unconfirmed.slots
+        if not before:
+            return False
+        wait_us = max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us)
+        self._arrived(link, unconfirmed.announced(receipts, now - wait_us))
+        return unconfirmed.slots != before
+
+    def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
+        """Take an acknowledgement of serials (base + i for each bit i). Returns True if it names any push."""
+        found = link.unconfirmed.confirm(self._prefix, base, bitmap)
+        self._arrived(link, found)
+        return bool(found)
+
+    def _arrived(self, link: Link, slots: int) -> None:
+        """The neighbour has these."""
+        if slots:
+            link.learn(slots)
+            link.took()
+            if slots & self._holdings.watched:
+                self._holdings.mark_carried(slots)

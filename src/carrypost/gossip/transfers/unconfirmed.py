@@ -1,0 +1,112 @@
+"""What went to one neighbour unasked, from this host or another, and is not known to have arrived.
+
+A *push* of this host is known by its serial. One is *awaited* if another neighbour brought a message unasked and lists
+this one as heard: then it went here, too, under the serial that the giver gave it. Either is confirmed by the
+neighbour's announcements, which name what came from whom, and an own push also by its acknowledgements.
+
+There are no timers. A push is lost if an announcement that was made long enough after it does not name it, or if three
+that were sent later are confirmed. Whoever chose it looks at `take_lost`, and decides what follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.gossip.slots import bits
+from carrypost.gossip.transfers.loss import PACKET_THRESHOLD
+from carrypost.gossip.wire.pieces import from_bitmap
+
+if TYPE_CHECKING:
+    from carrypost.gossip.wire.frames import Receipt
+
+
+class Push(msgspec.Struct, eq=False):
+    """One message that went to the neighbour unasked."""
+
+    slot: int
+    nbytes: int
+    """On their way from this host; 0 if somebody else sent it."""
+    since_us: int
+    overtaken: int = 0
+    """How many that were sent later are confirmed."""
+
+
+class Unconfirmed:
+    """What went to one neighbour unasked, by the prefix of who sent it and by its serial."""
+
+    __slots__ = ("_by_giver", "_lost", "_lost_elsewhere", "nbytes", "slots")
+
+    def __init__(self) -> None:
+        self._by_giver: dict[bytes, dict[int, Push]] = {}
+        """Serials rise."""
+        self._lost = self._lost_elsewhere = 0
+        """Slots of what was lost since the last `take_lost`: of own pushes, and of others'."""
+        self.nbytes = 0
+        """Of own pushes."""
+        self.slots = 0
+        """Of all: what is in here is neither offered nor pushed."""
+
+    def add(self, giver: bytes, serial: int, slot: int, now: int, *, nbytes: int = 0) -> None:
+        """Note a message that was sent to the neighbour; `nbytes`: by this host."""
+        self._by_giver.setdefault(giver, {})[serial] = Push(slot, nbytes, now)
+        self.slots |= 1 << slot
+        self.nbytes += nbytes
+
+    def confirm(self, giver: bytes, base: int, bitmap: int) -> int:
+        """Learn that of a giver the serials base + i came, for each bit i. Returns the slots that they held."""
+        pushes = self._by_giver.get(giver)
+        if not pushes:
+            return 0
+        named = [serial for serial in pushes if serial >= base and bitmap >> serial - base & 1]
+        if not named:
+            return 0
+        found = [self._take(giver, serial) for serial in named]
+        for serial, push in list(pushes.items()):
+            push.overtaken += sum(serial < other for other in named)
+            if push.overtaken >= PACKET_THRESHOLD:
+                self._lose(giver, serial)
+        return sum(1 << push.slot for push in found)
+
+    def announced(self, receipts: tuple[Receipt, ...], before_us: int) -> int:
+        """Take the receipts of an announcement. Returns the slots that it names; others up to `before_us` are lost."""
+        confirmed = 0
+        for receipt in receipts:
+            if receipt.node in self._by_giver:
+                confirmed |= self.confirm(receipt.node, receipt.base, from_bitmap(receipt.bitmap))
+        for giver, pushes in list(self._by_giver.items()):
+            for serial in [serial for serial, push in pushes.items() if push.since_us <= before_us]:
+                self._lose(giver, serial)
+        return confirmed
+
+    def take_lost(self) -> tuple[int, int]:
+        """The slots of what was lost since the last call: of own pushes, and of those that others sent."""
+        lost = self._lost, self._lost_elsewhere
+        self._lost = self._lost_elsewhere = 0
+        return lost
+
+    def forget_slots(self, mask: int) -> None:
+        """Forget what is known of slots that are freed for other messages."""
+        gone = set(bits(mask & self.slots))
+        for giver, pushes in list(self._by_giver.items()):
+            for serial in [serial for serial, push in pushes.items() if push.slot in gone]:
+                self._take(giver, serial)
+        self._lost &= ~mask
+        self._lost_elsewhere &= ~mask
+
+    def _lose(self, giver: bytes, serial: int) -> None:
+        push = self._take(giver, serial)
+        if push.nbytes:
+            self._lost |= 1 << push.slot
+        else:
+            self._lost_elsewhere |= 1 << push.slot
+
+    def _take(self, giver: bytes, serial: int) -> Push:
+        pushes = self._by_giver[giver]
+        push = pushes.pop(serial)
+        if not pushes:
+            del self._by_giver[giver]
+        self.nbytes -= push.nbytes
+        self.slots &= ~(1 << push.slot)
+        return push
