@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from carrypost.emu import runs
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.soak import SeedOutcome, attempt, draw, main, soak
+from carrypost.emu.verify.draws import draw
+from carrypost.emu.verify.soak import SeedOutcome, attempt, main, soak
 
 SEEDS = (1, 2, 4, 5, 6, 7, 9, 11, 16, 30)
 """Tried in every run of the tests; `carrypost emu soak --seeds 5000` tries more."""
@@ -54,7 +56,7 @@ def test_several_processes_find_the_same() -> None:
     assert list(soak(seeds, jobs=2)) == [attempt(seed) for seed in seeds]
 
 
-def broken(seed: int) -> SeedOutcome:
+def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
     """As if every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
@@ -102,7 +104,7 @@ def test_a_run_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_missing_a_reception_that_a_flood_brings_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = next(seed for seed in range(1, 100) if draw(seed).exact and attempt(seed).received)
-    real = search.run
+    real = runs.run
 
     class Less:
         def __init__(self, *given: object, **more: object) -> None:

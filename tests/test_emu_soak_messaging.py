@@ -13,8 +13,11 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.verify import programs
 from carrypost.emu.verify import soak as search
 from carrypost.emu.verify.account import Account
+from carrypost.emu.verify.drawing import MESSAGING
+from carrypost.emu.verify.draws import draw
+from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.programs import Programs
-from carrypost.emu.verify.soak import SeedOutcome, attempt_messaging, draw, draw_messaging, draw_ordered, main, soak
+from carrypost.emu.verify.soak import SeedOutcome, attempt, draw_messaging, main, soak
 from carrypost.events import Done, Event, Handed, Undone
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.mom.claims import Claims
@@ -55,13 +58,13 @@ def searched() -> Search:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Programs, "take", watched)
         patched.setattr(programs, "_ACTIONS", tuple(map(counted, programs._ACTIONS)))  # noqa: SLF001 - to count them
-        found.outcomes = list(soak(SEEDS, messaging=True))
+        found.outcomes = list(soak(SEEDS, family=MESSAGING))
     return found
 
 
 def test_random_scenarios_with_messaging_break_no_rule(searched: Search) -> None:
     failed = [outcome for outcome in searched.outcomes if outcome.problems]
-    assert not failed, "\n".join(f"{search.replay(each.seed, messaging=True)}: {each.problems[0]}" for each in failed)
+    assert not failed, "\n".join(f"{search.replay(each.seed, family=MESSAGING)}: {each.problems[0]}" for each in failed)
 
 
 def test_programs_do_everything_that_there_is(searched: Search) -> None:
@@ -74,24 +77,24 @@ def test_programs_do_everything_that_there_is(searched: Search) -> None:
     "seed", [54, 66, pytest.param(100, marks=pytest.mark.soak), pytest.param(819, marks=pytest.mark.soak)]
 )
 def test_seeds_that_failed_once_pass(seed: int) -> None:
-    assert attempt_messaging(seed).problems == ()
+    assert attempt(seed, MESSAGING).problems == ()
 
 
 @pytest.mark.soak
 def test_many_random_scenarios_with_messaging_break_no_rule() -> None:
-    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, messaging=True) if outcome.problems]
-    assert not failed, "\n".join(f"{search.replay(each.seed, messaging=True)}: {each.problems[0]}" for each in failed)
+    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, family=MESSAGING) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, family=MESSAGING)}: {each.problems[0]}" for each in failed)
 
 
 def test_the_scenarios_are_those_of_the_other_searches() -> None:
     assert draw_messaging(5).files == draw(5).files
     assert draw_messaging(6).files == draw_ordered(6).files
-    assert attempt_messaging(4) == attempt_messaging(4)
+    assert attempt(4, MESSAGING) == attempt(4, MESSAGING)
 
 
 @pytest.mark.soak
 def test_several_processes_find_the_same() -> None:
-    assert list(soak(range(1, 6), jobs=2, messaging=True)) == [attempt_messaging(seed) for seed in range(1, 6)]
+    assert list(soak(range(1, 6), jobs=2, family=MESSAGING)) == [attempt(seed, MESSAGING) for seed in range(1, 6)]
 
 
 def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,12 +103,12 @@ def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(MessagingCommands, "open", refuse)
     assert all(not outcome.problems for outcome in soak(range(1, 4)))
-    assert any("messaging is awake" in problem for problem in attempt_messaging(1).problems)
+    assert any("messaging is awake" in problem for problem in attempt(1, MESSAGING).problems)
 
 
 def finds(problem: str, seeds: Iterable[int]) -> bool:
     """Whether one of these seeds has the problem; the rest are not tried."""
-    return any(problem in each for outcome in soak(seeds, messaging=True) for each in outcome.problems)
+    return any(problem in each for outcome in soak(seeds, family=MESSAGING) for each in outcome.problems)
 
 
 def test_acknowledgements_that_are_not_kept_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +136,7 @@ def test_a_subscription_that_may_not_be_there_after_a_crash_is_owed_nothing() ->
     assert account.overdue(10) == ["n1:1:2 was delivered, is alive, and was not handed over"]
 
 
-def broken(seed: int) -> SeedOutcome:
+def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
     """As if every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("n1 at 3 s: something (programs)",) if seed % 3 == 0 else ())
 
@@ -141,8 +144,8 @@ def broken(seed: int) -> SeedOutcome:
 def test_a_failure_is_told_with_the_line_that_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(search, "attempt_messaging", broken)
-    assert main(4, 1, out=tmp_path, messaging=True) == 1
+    monkeypatch.setattr(search, "attempt", broken)
+    assert main(4, 1, out=tmp_path, family=MESSAGING) == 1
     said = capsys.readouterr().out
     assert "  again: carrypost emu soak --first 3 --seeds 1 --messaging\n" in said
     assert "emu run" not in said

@@ -10,7 +10,9 @@ import pytest
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.soak import SeedOutcome, attempt_ordered, draw_ordered, main, soak
+from carrypost.emu.verify.drawing import ORDER
+from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.verify.soak import SeedOutcome, attempt, main, soak
 from carrypost.order.causal import Group
 
 SEEDS = (1, 3, 4, 7, 8, 9, 12, 40)
@@ -19,19 +21,19 @@ DAY_S = 86_400
 
 
 def test_random_scenarios_of_ordered_topics_break_no_rule() -> None:
-    failed = [outcome for outcome in soak(SEEDS, order=True) if outcome.problems]
-    assert not failed, "\n".join(f"{search.replay(each.seed, order=True)}: {each.problems[0]}" for each in failed)
+    failed = [outcome for outcome in soak(SEEDS, family=ORDER) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, family=ORDER)}: {each.problems[0]}" for each in failed)
 
 
 @pytest.mark.parametrize("seed", [270, 350, 417, 653, 846, 1_237, 1_419])
 def test_seeds_that_failed_once_pass(seed: int) -> None:
-    assert attempt_ordered(seed).problems == ()
+    assert attempt(seed, ORDER).problems == ()
 
 
 @pytest.mark.soak
 def test_many_random_scenarios_of_ordered_topics_break_no_rule() -> None:
-    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, order=True) if outcome.problems]
-    assert not failed, "\n".join(f"{search.replay(each.seed, order=True)}: {each.problems[0]}" for each in failed)
+    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, family=ORDER) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, family=ORDER)}: {each.problems[0]}" for each in failed)
 
 
 def test_a_seed_draws_the_same_scenario_every_time() -> None:
@@ -67,7 +69,7 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
     assert 12 < sum(each.exact for each in drawn) < 50
 
 
-def broken(seed: int) -> SeedOutcome:
+def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
     """As if every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
@@ -75,8 +77,8 @@ def broken(seed: int) -> SeedOutcome:
 def test_a_failure_is_told_with_the_line_that_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(search, "attempt_ordered", broken)
-    assert main(3, 1, out=tmp_path, order=True) == 1
+    monkeypatch.setattr(search, "attempt", broken)
+    assert main(3, 1, out=tmp_path, family=ORDER) == 1
     said = capsys.readouterr().out
     assert "  again: carrypost emu soak --first 3 --seeds 1 --order\n" in said
     scenario = tmp_path / "order-3" / "scenario.toml"
@@ -86,7 +88,7 @@ def test_a_failure_is_told_with_the_line_that_repeats_it(
 
 def rules(seeds: Iterable[int]) -> set[str]:
     """Which rules the runs of these seeds break."""
-    problems = [problem for outcome in soak(seeds, order=True) for problem in outcome.problems]
+    problems = [problem for outcome in soak(seeds, family=ORDER) for problem in outcome.problems]
     return {problem.rpartition("(")[2].rstrip(")") for problem in problems}
 
 
@@ -103,4 +105,4 @@ def test_messages_that_wait_for_the_dead_are_found_out(monkeypatch: pytest.Monke
 
 @pytest.mark.soak
 def test_several_processes_find_the_same() -> None:
-    assert list(soak(range(1, 6), jobs=2, order=True)) == [attempt_ordered(seed) for seed in range(1, 6)]
+    assert list(soak(range(1, 6), jobs=2, family=ORDER)) == [attempt(seed, ORDER) for seed in range(1, 6)]

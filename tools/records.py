@@ -35,8 +35,9 @@ import pyarrow.parquet as pq
 
 from carrypost.emu import run
 from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.verify.drawing import MESSAGING, ORDER, PLAIN
 from carrypost.emu.verify.programs import Programs
-from carrypost.emu.verify.soak import Watched, draw, draw_messaging, draw_ordered
+from carrypost.emu.verify.soak import DRAWS, Watched
 from carrypost.events import Event
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "scenarios"
@@ -117,7 +118,7 @@ CASES: Final[dict[str, Case]] = {
     "faults-causal": Case(_WALK, _FAULTS | _order("causal")),
     "faults-delta": Case(_WALK, _FAULTS | {"workload.0.lifetime_s": 60} | _order("delta-causal")),
 }  # fmt: skip
-DRAWS: Final = {"drawn": draw, "drawn-ordered": draw_ordered, "messaging": draw_messaging}
+FAMILIES: Final = {"drawn": PLAIN, "drawn-ordered": ORDER, "messaging": MESSAGING}
 
 
 def hashed(table: pa.Table) -> str:
@@ -134,7 +135,7 @@ def one(name: str, seed: int, keep: Path | None) -> tuple[str, str, int, float]:
     """Run a case: its name, hash, rows and CPU seconds."""
     began_s = time.process_time()
     with tempfile.TemporaryDirectory(prefix="carrypost-records-") as folder:
-        if name in DRAWS:
+        if name in FAMILIES:
             first = 1 + DRAWN * (seed - 1)
             runs = [_drawn(name, each, Path(folder)) for each in range(first, first + DRAWN)]
         else:
@@ -158,9 +159,9 @@ def _emulated(case: Case, seed: int, folder: Path) -> pa.Table:
 
 def _drawn(name: str, seed: int, folder: Path) -> tuple[pa.Table, str]:
     """Run a drawn scenario: its record, and the hash of what its programs were told, if there are any."""
-    drawn = DRAWS[name](seed)
+    drawn = DRAWS[FAMILIES[name]](seed)
     scenario = drawn.write(folder / str(seed))
-    if not drawn.messaging:
+    if drawn.family != MESSAGING:
         return run(scenario, seed).table, ""
     watched, digest = Watched(drawn, scenario), hashlib.sha256()
 
@@ -188,9 +189,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     given = parser.parse_args(argv)
     before = _read(given.against) if given.against else {}
-    names = [name for name in (*CASES, *DRAWS) if any(text in name for text in given.only)]
+    names = [name for name in (*CASES, *FAMILIES) if any(text in name for text in given.only)]
     if not names:
-        parser.error(f"no case has {' or '.join(given.only)} in its name; there are: {', '.join((*CASES, *DRAWS))}")
+        parser.error(f"no case has {' or '.join(given.only)} in its name; there are: {', '.join((*CASES, *FAMILIES))}")
     if given.keep:
         given.keep.mkdir(parents=True, exist_ok=True)
     work = [(name, seed) for seed in SEEDS for name in names]

@@ -165,13 +165,14 @@ def soak(
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
     needs_emulator()
-    from carrypost.emu.verify import soak as search  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.verify import drawing  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.verify import soak as search  # noqa: PLC0415
 
     if order and messaging:
         raise LocalError("choose --order or --messaging: the latter has topics with order, too")
+    family = drawing.MESSAGING if messaging else drawing.ORDER if order else drawing.PLAIN
     with orderly():
-        code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order, messaging=messaging)
-    raise typer.Exit(code)
+        raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=wants_json(json), out=out))
 
 
 # --- how far it is -------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.tables import FAULTS
 
 SCENARIO = "scenario.toml"
+PLAIN, ORDER, MESSAGING = "soak", "order", "messaging"
+"""Families of drawn scenarios. Nodes of the last have programs that use messaging (`carrypost.emu.verify.programs`)."""
 LIKELY, RARE = 0.3, 0.15
 Span = tuple[float, float]
 Meeting = tuple[str, str, float, float]
@@ -35,10 +37,8 @@ class Drawn:
     """Texts by name; `SCENARIO` is the scenario itself."""
     exact: bool
     """Nothing goes wrong and links are ideal: the flood bound must be reached."""
-    family: str = "soak"
+    family: str = PLAIN
     """Which kind of search it belongs to."""
-    messaging: bool = False
-    """Programs on the nodes use messaging (`carrypost.emu.verify.programs`)."""
 
     def write(self, folder: Path) -> Path:
         """Write the files; returns the path of the scenario."""
@@ -93,7 +93,7 @@ def event_of(
     }
 
 
-def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, family: str = "soak") -> Table:
+def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, family: str = PLAIN) -> Table:
     """Some keys of a table, each with a stream of its own: one more kind of hazard leaves the others alone."""
     found: Table = {}
     for key, value in choices.items():

@@ -18,7 +18,6 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.verify import drawing
 from carrypost.emu.verify.drawing import Draw, Drawn, Meeting, Scripted, Span, Table, event_of, of, some, time_of
 
-FAMILY = "order"
 _KINDS = (
     "exact", "calm ideal", "calm ideal", "calm faithful", "rough ideal", "rough ideal", "rough faithful",
     "rough faithful",
@@ -33,11 +32,11 @@ _STEPS = 60
 
 def draw_ordered(seed: int) -> Drawn:
     """The scenario that belongs to a seed."""
-    kind = stream(seed, FAMILY, "kind").choice(_KINDS)
-    chance = stream(seed, FAMILY, "plot")
+    kind = stream(seed, drawing.ORDER, "kind").choice(_KINDS)
+    chance = stream(seed, drawing.ORDER, "plot")
     # Two kinds of faults are found only where much happens within minutes: clocks that differ by as much as messages
     # live, and crashes before a disk has taken what left already.
-    tight = kind.startswith("rough") and stream(seed, FAMILY, "tight").choice(("", "", "skewed", "crashing"))
+    tight = kind.startswith("rough") and stream(seed, drawing.ORDER, "tight").choice(("", "", "skewed", "crashing"))
     end_s = chance.choice((0.5, 2.0, 6.0, 26.0)) * _HOUR_S if not tight else _HOUR_S / 2
     grid_s = end_s / _STEPS if chance.random() < 0.5 else 1.0  # noqa: PLR2004 - times that meet, and such that do not
     names = [f"n{number}" for number in range(chance.randrange(2, 13))]
@@ -45,9 +44,9 @@ def draw_ordered(seed: int) -> Drawn:
     contacts = _contacts(chance, names, grid_s, end_s)
     script = _script(chance, presences, contacts, end_s)
     if tight == "skewed":
-        lifetimes = stream(seed, FAMILY, "lifetimes")
+        lifetimes = stream(seed, drawing.ORDER, "lifetimes")
         script = [(*each[:-1], _minutes(lifetimes)) for each in script]
-    content: Table = {"name": f"{FAMILY}-{seed}", "duration_s": end_s, "sample_s": end_s / 5}
+    content: Table = {"name": f"{drawing.ORDER}-{seed}", "duration_s": end_s, "sample_s": end_s / 5}
     content["mode"] = "faithful" if kind.endswith("faithful") else "ideal"
     content["nodes"] = {"file": "nodes.csv"}
     content["contacts"] = {"file": "contacts.csv"}
@@ -61,16 +60,16 @@ def draw_ordered(seed: int) -> Drawn:
         content |= _faults(seed, names, end_s)
     if tight == "skewed":
         content["workload"][0]["ordering"] = "delta-causal"
-        content.setdefault("faults", {})["clock_skew_s"] = stream(seed, FAMILY, "skew").choice((60.0, 300.0))
+        content.setdefault("faults", {})["clock_skew_s"] = stream(seed, drawing.ORDER, "skew").choice((60.0, 300.0))
     elif tight == "crashing":
         content["disk_delay_s"] = 60.0
-        content.setdefault("faults", {})["event"] = _after_words(stream(seed, FAMILY, "words"), script)
+        content.setdefault("faults", {})["event"] = _after_words(stream(seed, drawing.ORDER, "words"), script)
     if kind.endswith("faithful"):
         # A beacon costs as much as a reception, and there is an hour to fill.
         settings = content.setdefault("settings", {})
         settings |= {"announce_s_min": end_s / 400, "announce_s_max": end_s / 120}
     files[drawing.SCENARIO] = toml(content)
-    return Drawn(seed, files, kind == "exact", FAMILY)
+    return Drawn(seed, files, kind == "exact", drawing.ORDER)
 
 
 def _contacts(chance: random.Random, names: list[str], grid_s: float, end_s: float) -> list[Meeting]:
@@ -141,30 +140,30 @@ def _workloads(chance: random.Random, end_s: float) -> list[Table]:
 
 def _hazards(seed: int) -> Table:
     """What is lost or late on the way, and what is scarce: that is what makes messages wait."""
-    limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, FAMILY)
-    settings = some(seed, "settings", drawing.SETTINGS, _RARE, FAMILY) | ({"limits": limits} if limits else {})
-    radio = some(seed, "radio", _RADIO, drawing.LIKELY, FAMILY)
+    limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, drawing.ORDER)
+    settings = some(seed, "settings", drawing.SETTINGS, _RARE, drawing.ORDER) | ({"limits": limits} if limits else {})
+    radio = some(seed, "radio", _RADIO, drawing.LIKELY, drawing.ORDER)
     return {name: table for name, table in (("radio", radio), ("settings", settings)) if table}
 
 
 def _faults(seed: int, names: list[str], end_s: float) -> Table:
     """What goes wrong with nodes."""
     once_per_h = _HOUR_S / end_s
-    faults = some(seed, "faults", _FAULTS, _RARE, FAMILY)
+    faults = some(seed, "faults", _FAULTS, _RARE, drawing.ORDER)
     for key in faults:
         if key.endswith("_per_h"):
             faults[key] = round(faults[key] * once_per_h, 6)
         elif key in _SHARES:
             faults[key] = round(faults[key] * end_s, 6)
     found: Table = {}
-    chance = stream(seed, FAMILY, "disk")
+    chance = stream(seed, drawing.ORDER, "disk")
     if chance.random() < drawing.LIKELY:
         found["disk_delay_s"] = chance.choice((0.001, 0.3, 5.0, 60.0))
-    if stream(seed, FAMILY, "crashes").random() < _RARE:
+    if stream(seed, drawing.ORDER, "crashes").random() < _RARE:
         # What a crash may take is seldom on its way to the disk, unless that is arranged.
         found["disk_delay_s"] = chance.choice((5.0, 60.0))
         faults |= {"crash_per_h": round(8 * once_per_h, 6), "restart_s": 5.0, "store_lost": 0.0}
-    if events := _events(stream(seed, FAMILY, "events"), names, end_s):
+    if events := _events(stream(seed, drawing.ORDER, "events"), names, end_s):
         faults["event"] = events
     return found | ({"faults": faults} if faults else {})
 

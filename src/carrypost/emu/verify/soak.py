@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,9 +27,9 @@ from carrypost.emu.engine.world import MakeApplication
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.verify.drawing import SCENARIO, Drawn
+from carrypost.emu.verify.drawing import MESSAGING, ORDER, PLAIN, Drawn
 from carrypost.emu.verify.draws import draw
-from carrypost.emu.verify.draws_order import FAMILY, draw_ordered
+from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.invariants import check
 from carrypost.emu.verify.programs import Programs
@@ -39,7 +39,6 @@ from carrypost.record import Kind
 
 ENCODED_EVERY = 10
 """So many seeds per one that is run a second time, with every frame going through its bytes."""
-MESSAGING = "messaging"
 _FAILED, _DONE, _INTERRUPTED = 1, 0, 130
 _SEEN_MIN = 1_000
 """Hosts that may remember fewer ids than this forget some that were acknowledged."""
@@ -56,12 +55,9 @@ class SeedOutcome:
     """Empty: all is well."""
 
 
-def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False, messaging: bool = False) -> Iterator[SeedOutcome]:
-    """Try these seeds, one after the other; with several jobs in as many processes.
-
-    `order`: with ordered topics. `messaging`: with programs that use messaging, on topics of both kinds.
-    """
-    one = attempt_messaging if messaging else attempt_ordered if order else attempt
+def soak(seeds: Iterable[int], family: str = PLAIN, *, jobs: int = 1) -> Iterator[SeedOutcome]:
+    """Try these seeds of a family, one after the other; with several jobs in as many processes."""
+    one = partial(attempt, family=family)
     if jobs <= 1:
         yield from map(one, seeds)
         return
@@ -87,25 +83,13 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def attempt(seed: int) -> SeedOutcome:
-    """Draw, run and check one scenario."""
-    return _attempt(draw(seed))
-
-
-def attempt_ordered(seed: int) -> SeedOutcome:
-    """Draw, run and check one scenario whose topics have an order."""
-    return _attempt(draw_ordered(seed))
-
-
-def attempt_messaging(seed: int) -> SeedOutcome:
-    """Draw, run and check one scenario whose nodes have programs that use messaging."""
-    return _attempt(draw_messaging(seed))
-
-
 def draw_messaging(seed: int) -> Drawn:
     """The scenario of a seed, of every second one with ordered topics, in which programs use messaging."""
-    drawn = draw(seed) if seed % 2 else draw_ordered(seed)
-    return replace(drawn, family=MESSAGING, messaging=True)
+    return replace(draw(seed) if seed % 2 else draw_ordered(seed), family=MESSAGING)
+
+
+DRAWS: Mapping[str, Callable[[int], Drawn]] = {PLAIN: draw, ORDER: draw_ordered, MESSAGING: draw_messaging}
+"""What draws the scenario of a seed, by family."""
 
 
 class Watched:
@@ -123,6 +107,7 @@ class Watched:
         self._made: list[Programs] = []
 
     def __call__(self, topics: Sequence[str], observe: Callable[[EmulatedDriver, Event], None]) -> Programs:
+        """Make the programs of another run."""
         self._made.append(self._make(topics, observe))
         return self._made[-1]
 
@@ -133,11 +118,12 @@ class Watched:
         return programs.problems
 
 
-def _attempt(drawn: Drawn) -> SeedOutcome:
-    seed = drawn.seed
+def attempt(seed: int, family: str = PLAIN) -> SeedOutcome:
+    """Draw, run and check one scenario."""
+    drawn = DRAWS[family](seed)
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
-        watched = Watched(drawn, scenario) if drawn.messaging else None
+        watched = Watched(drawn, scenario) if family == MESSAGING else None
         application: MakeApplication = watched or WorkloadApplication
         try:
             table = run(scenario, seed, application=application).table
@@ -166,28 +152,25 @@ def _missed(log: Log) -> list[str]:
     return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
 
 
-def replay(seed: int, *, order: bool = False, messaging: bool = False) -> str:
+def replay(seed: int, family: str = PLAIN) -> str:
     """The command that runs one seed again."""
-    kind = " --messaging" if messaging else " --order" if order else ""
-    return f"carrypost emu soak --first {seed} --seeds 1{kind}"
+    return f"carrypost emu soak --first {seed} --seeds 1{'' if family == PLAIN else f' --{family}'}"
 
 
 def main(
-    seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None, order: bool = False,
-    messaging: bool = False,
-) -> int:  # fmt: skip
+    seeds: int, first: int = 1, family: str = PLAIN, *, jobs: int = 1, json: bool = False, out: Path | None = None
+) -> int:
     """The command: tries seeds, tells of those that fail, keeps their scenarios below `out`; an exit code."""
-    made = draw_messaging if messaging else draw_ordered if order else draw
     failed: list[int] = []
     tried = rows = received = 0
     with contextlib.suppress(KeyboardInterrupt):
-        for outcome in soak(range(first, first + seeds), jobs=jobs, order=order, messaging=messaging):
+        for outcome in soak(range(first, first + seeds), family, jobs=jobs):
             tried += 1
             rows += outcome.rows
             received += outcome.received
             if outcome.problems:
                 failed.append(outcome.seed)
-                _tell(outcome, made(outcome.seed), out or Path(), json=json)
+                _tell(outcome, DRAWS[family](outcome.seed), out or Path(), json=json)
             _progress(tried, seeds, len(failed))
     figures = {"tried": tried, "failed": failed, "rows": rows, "received": received}
     if json:
@@ -204,17 +187,17 @@ def main(
 def _tell(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
     """What is wrong, and how to see it again; the scenario is kept."""
     scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
-    repeat = replay(drawn.seed, order=drawn.family == FAMILY, messaging=drawn.messaging)
-    again = f"carrypost emu run {scenario} --seed {outcome.seed} --out {scenario.with_name('records.parquet')}"
+    ways = {"replay": replay(drawn.seed, drawn.family)}
+    if drawn.family != MESSAGING:  # The emulator's nodes have no programs but in a search.
+        record = scenario.with_name("records.parquet")
+        ways["run"] = f"carrypost emu run {scenario} --seed {outcome.seed} --out {record}"
     if json:
-        ways = {"replay": repeat} if drawn.messaging else {"replay": repeat, "run": again}
         _say(jsons.dumps(asdict(outcome) | ways, ensure_ascii=False))
         return
     _say(f"seed {outcome.seed} FAILED")
     for problem in outcome.problems:
         _say("  " + problem.replace("\n", "\n  "))
-    # The emulator's nodes have no programs but in a search.
-    _say(f"  again: {repeat}" + ("" if drawn.messaging else f"\n     or: {again}"))
+    _say("  again: " + "\n     or: ".join(ways.values()))
 
 
 def _say(text: str) -> None:
@@ -225,9 +208,3 @@ def _progress(tried: int, seeds: int, failed: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if tried == seeds else ""
         print(f"\r{tried:,} of {seeds:,} seeds, {failed} failed", end=end, file=sys.stderr, flush=True)  # noqa: T201
-
-
-__all__ = [
-    "ENCODED_EVERY", "SCENARIO", "Drawn", "SeedOutcome", "attempt", "attempt_messaging", "attempt_ordered", "draw",
-    "draw_messaging", "draw_ordered", "main", "replay", "run", "soak",
-]  # fmt: skip
