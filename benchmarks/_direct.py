@@ -28,14 +28,14 @@ class Direct:
     def publish(self, destination: str, payload: bytes, *, label: str = "") -> asyncio.Future[None]:
         """Send; the future is done once the message is stored."""
         driver, future = self._node.driver, asyncio.get_running_loop().create_future()
-        self._sends[self._node.host.publish(destination, payload, now=driver.now(), label=label)] = future
+        self._sends[self._node.host.publish(destination, payload, now=driver.now, label=label)] = future
         driver.drain()
         return future
 
     def subscribe(self, pattern: str) -> None:
         """Want what matches."""
         driver = self._node.driver
-        self._node.host.subscribe(pattern, now=driver.now())
+        self._node.host.subscribe(pattern, now=driver.now)
         driver.drain()
 
     def confirm(self, deliveries: Sequence[Delivery]) -> asyncio.Future[None]:
@@ -43,7 +43,7 @@ class Direct:
         driver, future = self._node.driver, asyncio.get_running_loop().create_future()
         messages = [delivery.message for delivery in deliveries]
         self._confirmations[messages[-1]] = future  # They leave the host together.
-        self._node.host.confirm(messages, driver.now())
+        self._node.host.confirm(messages, driver.now)
         driver.drain()
         return future
 

@@ -170,7 +170,7 @@ async def delivering(made: ConnectionFactory, messages: int) -> Cost:
 
         def take(deliveries: Sequence[Delivery]) -> None:
             for delivery in deliveries:
-                assert node.payload(delivery.descriptor) is not None
+                assert node.driver.payload(delivery.descriptor) is not None
                 confirmed.append(direct.confirm((delivery,)))
             if len(confirmed) == messages:
                 all_came.set()

@@ -72,7 +72,7 @@ class Reader:
         taken, self._taken = self._taken, []
         now_s = time.monotonic()
         for delivery in taken:
-            payload = self._node.payload(delivery.descriptor)
+            payload = self._node.driver.payload(delivery.descriptor)
             assert payload is not None
             self.arrivals.append((now_s, len(payload)))
         self.confirmed = self.direct.confirm(taken)

@@ -12,7 +12,6 @@ from carrypost import Consumer, Context, Destination, JMSException, Topic
 from carrypost.events import Event
 from carrypost.jms.connection import Connection
 from carrypost.jms.destinations import Queue
-from carrypost.jms.embedded import NodeDrive
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
@@ -47,7 +46,7 @@ class Programs:
     """One context on a node, and what its orders are."""
 
     def __init__(self, node: Node, arrived: Callable[[int], None]) -> None:
-        self._provider = LocalProvider(NodeDrive(node))
+        self._provider = LocalProvider(node.driver)
         self._arrived = arrived
         self._context: Context | None = None
         self._receiving: asyncio.Task[None] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from carrypost import Context, SessionMode
 from carrypost.errors import JMSException
 from carrypost.jms.connection import Connection
-from carrypost.jms.embedded import NodeDrive
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Provider
 from carrypost.node.runtime import Node
@@ -15,7 +14,7 @@ class Programs:
     """The programs on one node."""
 
     def __init__(self, node: Node) -> None:
-        self.provider = LocalProvider(NodeDrive(node))
+        self.provider = LocalProvider(node.driver)
         node.attach(self.provider.handlers)
 
     def context(self, client_id: str = "", mode: SessionMode = SessionMode.INDIVIDUAL_ACKNOWLEDGE) -> Context:

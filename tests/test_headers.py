@@ -309,12 +309,12 @@ def test_headers_are_carried_over_hosts_that_do_not_know_what_they_mean(options:
 async def test_headers_are_there_after_a_restart_of_a_real_node(tmp_path: Path) -> None:
     settings = parse("", {}, {"udp": apart(), "node.data": str(tmp_path)})
     async with Node(settings) as node:
-        node.host.publish("news", b"x", now=node.driver.now(), headers=FULL, attributes=ATTRIBUTES)
+        node.host.publish("news", b"x", now=node.driver.now, headers=FULL, attributes=ATTRIBUTES)
         node.driver.drain()
     async with Node(settings) as again:
         came: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         again.attach({Delivered: lambda event: came.set_result(event.deliveries[0])})
-        again.host.subscribe("news", now=again.driver.now())
+        again.host.subscribe("news", now=again.driver.now)
         again.driver.drain()
         found = await asyncio.wait_for(came, 10)
     assert found.descriptor.headers == FULL

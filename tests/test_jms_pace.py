@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.one_node import OneNode
 
-from carrypost.config import Settings
 from carrypost.errors import JMSException, ResourceAllocationException
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
+from carrypost.host.driving import ProgramDriver
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.works import SessionWorks
 from carrypost.journal import Durability
@@ -21,24 +21,21 @@ from carrypost.testing import run
 DRAFT = Draft("topic/news", b"")
 
 
-class CountingDrive:
+class CountingDrive(ProgramDriver):
     """Drives one host and counts how often it is drained. Its disk answers then, unless it is `slow`."""
 
     def __init__(self) -> None:
         self.node = OneNode()
+        super().__init__(self.node.settings)
         self.drains = 0
         self.slow = False
         self.provider = LocalProvider(self)
 
-    @property
-    def host(self) -> Host:
+    def command(self) -> Host:
         return self.node.host
 
     @property
-    def settings(self) -> Settings:
-        return self.node.settings
-
-    def now_us(self) -> int:
+    def now(self) -> int:
         return self.node.now
 
     def drain(self) -> None:
@@ -49,11 +46,16 @@ class CountingDrive:
             self.provider.take(event)
         self.node.events = []
 
-    def payload(self, _descriptor: Descriptor) -> bytes | None:
-        return b""
+    def stored(self, descriptor: Descriptor) -> bytes:
+        return bytes(descriptor.size)
 
     async def room(self) -> None:
         pass
+
+    def _never(self, *_: object, **__: object) -> None:
+        raise AssertionError("the node drains itself")
+
+    _write = _transmit = _report = _arm = _never
 
 
 async def turns(count: int) -> None:

@@ -411,8 +411,8 @@ async def test_what_cannot_be_told_to_a_node_is_refused_before_it_is_sent(tmp_pa
 async def test_a_node_that_does_not_run_is_not_used(tmp_path: Path) -> None:
     node = Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path)}))
     with pytest.raises(StateError, match="the node is not running"):
-        node.driver.now()
+        node.driver.drain()
     await node.start()
     await node.stop()
     with pytest.raises(StateError, match="the node is not running"):
-        node.driver.now()
+        node.driver.drain()

@@ -55,7 +55,7 @@ class WatchedNode(Node):
 
     async def publish(self, destination: str, payload: bytes) -> MessageId:
         """Send, as a driver of the host does; returns the id once the message is stored."""
-        message = self.host.publish(destination, payload, now=self.driver.now())
+        message = self.host.publish(destination, payload, now=self.driver.now)
         self.driver.drain()
         await self.until(lambda: Stored(message) in self.told)
         return message
@@ -68,7 +68,7 @@ class WatchedNode(Node):
 
     async def consume(self, topic: str, *, credit: int = 1_000, **asked: object) -> int:
         """A consumer of a durable subscription, once that is durable."""
-        messaging, now, number = self.host.messaging, self.driver.now(), next(self.numbers)
+        messaging, now, number = self.host.messaging, self.driver.now, next(self.numbers)
         self.session = messaging.open_session(messaging.connect(now, client="me"), now)
         wish = Subscribe(entry(topic), **({"name": "mail", "durable": True} | asked))  # type: ignore[arg-type]
         consumer = messaging.consume(number, self.session, wish, now)
@@ -80,7 +80,7 @@ class WatchedNode(Node):
     async def acknowledge(self, *handed: Handed) -> None:
         number = next(self.numbers)
         acks = (Ack(self.session, tuple(each.number for each in handed)),)
-        self.host.perform(Work(number, acks=acks), self.driver.now())
+        self.host.perform(Work(number, acks=acks), self.driver.now)
         self.driver.drain()
         await self.until(lambda: Done(number) in self.told)
 
@@ -111,7 +111,7 @@ async def test_a_restart_keeps_durable_subscriptions_and_what_is_owed_to_them(tm
             await again.until(partial(lambda least: len(again.handed) > least, number))
             await again.acknowledge(again.handed[number])
         assert [(each.message, each.count) for each in again.handed] == [(sent[0], 2), (sent[2], 2), (sent[3], 1)]
-        assert again.payload(again.handed[2].descriptor) == b"3"
+        assert again.driver.payload(again.handed[2].descriptor) == b"3"
         assert again.overview.claims == 0
     assert rows(tmp_path) == [b"S"]
 

@@ -206,8 +206,8 @@ async def test_a_program_that_does_not_read_holds_nobody_up(tmp_path: Path) -> N
         slow.create_consumer("topic/film") as unread,
         good.create_consumer("topic/film") as inbox,
     ):
-        payload = Mock(side_effect=node.payload)
-        node.payload = payload  # type: ignore[method-assign]
+        payload = Mock(side_effect=node.driver.payload)
+        node.driver.payload = payload  # type: ignore[method-assign]
         for number in range(count):
             await good.send("topic/film", number.to_bytes(4, "big") + body)
             await (await received(inbox)).acknowledge()
@@ -263,7 +263,7 @@ async def test_receiving_very_much_leaves_the_node_time_for_the_rest(
 ) -> None:
     async with running(tmp_path) as (node, programs), programs.context() as ctx:
         await asyncio.gather(*(ctx.send("topic/news", b"") for _ in range(200)))
-        payload, run, longest = node.payload, 0, 0
+        payload, run, longest = node.driver.payload, 0, 0
 
         def counted(descriptor: object) -> bytes | None:
             nonlocal run
@@ -276,7 +276,7 @@ async def test_receiving_very_much_leaves_the_node_time_for_the_rest(
                 longest, run = max(longest, run), 0
                 await asyncio.sleep(0)
 
-        monkeypatch.setattr(node, "payload", counted)
+        monkeypatch.setattr(node.driver, "payload", counted)
         turns = asyncio.create_task(others())
         inbox = await ctx.create_consumer("topic/news")
         for _ in range(200):

@@ -75,10 +75,10 @@ async def test_what_became_of_a_body_that_is_not_there_is_said_where_it_matters(
         lost, left = (each.descriptor for each in bodies)
         assert lost is not None
         assert left is not None
-        node.host.discard(left.id, Reason.PURGED, node.driver.now())
+        node.host.discard(left.id, Reason.PURGED, node.driver.now)
         node.driver.drain()
         node.store.read = lambda *_, **__: None  # type: ignore[method-assign]  # the disk gives nothing back
-        assert [node.payload(each) for each in (left, lost)] == [None, None]
+        assert [node.driver.payload(each) for each in (left, lost)] == [None, None]
     told = [each.getMessage() for each in caplog.records if each.name == "carrypost.node" and each.levelno >= WARNING]
     (one,) = [each for each in told if "body" in each]
     assert one.startswith(f"the body of the message {lost.shown} is missing in the store: the program does not get it")

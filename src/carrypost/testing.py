@@ -33,7 +33,6 @@ from pathlib import Path
 from carrypost.config import Settings
 from carrypost.emu.engine import network as engine
 from carrypost.emu.engine.application import DeliveredMessage as Delivery
-from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, VirtualLoop, run
 from carrypost.emu.engine.network import NetworkOptions, Watcher
 from carrypost.emu.engine.playback import RecordFile
@@ -47,7 +46,7 @@ from carrypost.emu.scenario.checks import (
     microseconds,
 )
 from carrypost.emu.traces.contacts import read_contacts
-from carrypost.errors import JMSException, ListenerException, RemoteError, RunawayError, StateError, StoreError
+from carrypost.errors import JMSException, ListenerException, RunawayError, StateError
 from carrypost.events import (
     ClaimLost,
     Delivered,
@@ -61,14 +60,12 @@ from carrypost.events import (
     Undone,
 )
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.host import Host
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record
@@ -96,45 +93,6 @@ __all__ = [
     "network",
     "run",
 ]
-
-
-class EmulatedDrive:
-    """An emulated node, as a provider drives it."""
-
-    def __init__(self, network: Network, name: str, driver: EmulatedDriver) -> None:
-        self._network, self._name, self._driver = network, name, driver
-
-    @property
-    def host(self) -> Host:
-        """Its host; raises `StateError` if it is down or suspended."""
-        return self._driver.command()
-
-    @property
-    def settings(self) -> Settings:
-        """Its settings."""
-        return self._driver.settings
-
-    def now_us(self) -> int:
-        """Its time."""
-        return self._driver.now
-
-    def drain(self) -> None:
-        """Do what its host has to do."""
-        self._driver.drain()
-
-    def payload(self, descriptor: Descriptor) -> bytes | None:
-        """A payload out of its store; None, and the host is told, if it is gone or does not expand."""
-        try:
-            return self._network.payload(self._name, descriptor)
-        except RemoteError as error:
-            self._driver.host.unreadable(descriptor.id, error.reason, self._driver.now)
-        except StoreError:
-            self._driver.host.payload_gone(descriptor.id, self._driver.now)
-        self._driver.drain()
-        return None
-
-    async def room(self) -> None:
-        """There is room in memory."""
 
 
 class Network(engine.Network):
@@ -172,8 +130,7 @@ class Network(engine.Network):
             self.watch(self._route)
         found = self._providers.get(node)
         if found is None:
-            drive = EmulatedDrive(self, node, self._checked(node))
-            found = self._providers[node] = LocalProvider(drive)
+            found = self._providers[node] = LocalProvider(self._checked(node))
         return found
 
     def unheard(self, error: JMSException) -> None:

@@ -4,7 +4,8 @@ To drain it is to take changes, then what is to be sent, then events, and to go 
 done about one of them may give the host more. Changes come first, so that the store has what is sent and told of.
 A driver derives from `HostDriver` and says how a batch is written, a transmission sent, an event reported and a timer
 set. It calls `drain` after every call to the host, and `_wake` when the timer comes. Disks that are slow or full,
-payloads that are gone, applications that fail and nodes that stop are its own affair.
+payloads that are gone, applications that fail and nodes that stop are its own affair. Where programs use messaging, it
+derives from `ProgramDriver`, which is what programs see of it.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from carrypost.errors import RunawayError
+from carrypost.errors import RemoteError, RunawayError, StoreError
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.wire.frames import Transmission
     from carrypost.host.host import Host
     from carrypost.journal import Batch
+    from carrypost.model.descriptor import Descriptor
 
 ROUNDS_MAX = 100_000
 """How often a host may have something new without anything else happening."""
@@ -107,3 +110,45 @@ class HostDriver(ABC):
     @abstractmethod
     def _arm(self, deadline_us: int) -> None:
         """Call `_wake` at that time by the host's clock, or soon if it has passed, and not at the time set before."""
+
+
+class ProgramDriver(HostDriver):
+    """The driver of a host that has programs with messaging."""
+
+    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+        super().__init__(host)
+        self.settings = settings
+        """How the host behaves."""
+
+    @abstractmethod
+    def command(self) -> Host:
+        """Return the host, for a command of a program, which drains it afterwards; raises `StateError` if it rests."""
+
+    @property
+    @abstractmethod
+    def now(self) -> int:
+        """The time by the host's clock, in microseconds."""
+
+    def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return a payload out of the store, expanded; None, and the host is told, if it is gone or does not expand."""
+        host = self.command()
+        try:
+            return self.stored(descriptor)
+        except RemoteError as error:
+            host.unreadable(descriptor.id, error.reason, self.now)
+        except StoreError:
+            self._tell_gone(descriptor, host)
+        self.drain()
+        return None
+
+    def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
+        """Tell the host that a payload, which a program was to have, is not in the store."""
+        host.payload_gone(descriptor.id, self.now)
+
+    @abstractmethod
+    def stored(self, descriptor: Descriptor) -> bytes:
+        """Read a payload from the store; raises `StoreError` if it is gone, `RemoteError` if it does not expand."""
+
+    @abstractmethod
+    async def room(self) -> None:
+        """Wait while too much waits for the disk."""

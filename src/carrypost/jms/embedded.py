@@ -14,47 +14,11 @@ from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.runtime import Node
 
 if TYPE_CHECKING:
-    from carrypost.config import Settings
-    from carrypost.host import Host
     from carrypost.jms.provider import Provider
-    from carrypost.model.descriptor import Descriptor
     from carrypost.node.settings import NodeSettings
 
 
 _ENDED = "the node has ended"
-
-
-class NodeDrive:
-    """A real node, as a provider drives it."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    @property
-    def host(self) -> Host:
-        """Its host."""
-        return self._node.driver.host
-
-    @property
-    def settings(self) -> Settings:
-        """Its settings."""
-        return self._node.settings.core
-
-    def now_us(self) -> int:
-        """Its time."""
-        return self._node.driver.now()
-
-    def drain(self) -> None:
-        """Do what its host has to do."""
-        self._node.driver.drain()
-
-    def payload(self, descriptor: Descriptor) -> bytes | None:
-        """A payload out of its store."""
-        return self._node.payload(descriptor)
-
-    async def room(self) -> None:
-        """Wait while too much waits for its disk."""
-        await self._node.room()
 
 
 @dataclass(slots=True)
@@ -133,5 +97,5 @@ async def _start(found: _Running) -> None:
     if not found.settings.core.messaging.enabled:
         await node.stop()
         raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
-    found.node, found.provider = node, LocalProvider(NodeDrive(node))
+    found.node, found.provider = node, LocalProvider(node.driver)
     node.attach(found.provider.handlers)

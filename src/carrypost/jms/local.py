@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from carrypost.config import Settings
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -24,6 +23,7 @@ from carrypost.errors import (
 from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenUp, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
+from carrypost.host.driving import ProgramDriver
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
@@ -41,35 +41,11 @@ _FOLLOWED_MAX = 131_072
 """Messages whose receipts are awaited. That is twice what messaging itself follows; the rest wait for a carrier."""
 
 
-class Drive(Protocol):
-    """What drives the host."""
-
-    @property
-    def host(self) -> Host:
-        """The host; raises `StateError` if the node does not run."""
-
-    @property
-    def settings(self) -> Settings:
-        """How the host behaves."""
-
-    def now_us(self) -> int:
-        """The time."""
-
-    def drain(self) -> None:
-        """Do what the host has to do after commands."""
-
-    def payload(self, descriptor: Descriptor) -> bytes | None:
-        """A payload out of the store; None if it is gone."""
-
-    async def room(self) -> None:
-        """Wait while too much waits for the disk."""
-
-
 class LocalProvider(Provider):
     """The messaging of a host in this process. Whoever drives the host gives it the host's events (`take`)."""
 
-    def __init__(self, drive: Drive) -> None:
-        self._drive = drive
+    def __init__(self, driver: ProgramDriver) -> None:
+        self._driver = driver
         self._loop = asyncio.get_running_loop()
         self._programs: dict[int, Program] = {}
         """By connection."""
@@ -100,12 +76,12 @@ class LocalProvider(Provider):
     @cached_property
     def place(self) -> Place:
         """Which node it is, and what holds there."""
-        settings = self._drive.settings
+        settings = self._driver.settings
         return Place(self._host().node, settings.limits, settings.messaging)
 
     def now_us(self) -> int:
         """The time on the node."""
-        return self._drive.now_us()
+        return self._driver.now
 
     # --- what the host tells -------------------------------------------------------------------------------
 
@@ -280,7 +256,7 @@ class LocalProvider(Provider):
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message."""
         self._host()
-        return self._drive.payload(descriptor)
+        return self._driver.payload(descriptor)
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """Make dead letters of messages."""
@@ -336,7 +312,7 @@ class LocalProvider(Provider):
 
     def room(self) -> Coroutine[Any, Any, None]:
         """Wait while too much waits for the disk."""
-        return self._drive.room()
+        return self._driver.room()
 
     async def followed(self, session: int, message: MessageId) -> Followed | None:
         """A message of this node that is followed."""
@@ -428,7 +404,7 @@ class LocalProvider(Provider):
     def _host(self) -> Host:
         if self._ended:
             raise IllegalStateException(self._ended)
-        return self._drive.host
+        return self._driver.command()
 
     @property
     def _messaging(self) -> MessagingCommands:
@@ -455,7 +431,7 @@ class LocalProvider(Provider):
             return
         self._drains, self._patient = False, True
         if not self._ended:
-            self._drive.drain()
+            self._driver.drain()
 
 
 class _Translating:

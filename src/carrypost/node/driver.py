@@ -14,14 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from carrypost.config import Settings
+from carrypost.errors import StateError
 from carrypost.events import Event
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
-from carrypost.host.driving import HostDriver
+from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch, Key, Value
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import NodeClock
 from carrypost.node.store.disk_watch import DiskWatch
@@ -40,6 +43,8 @@ sends what leads to nothing than its account allows."""
 _UNREAD_MAX = 128
 """After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
+_LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
+"""What a host has no copy of."""
 _TELLING = (Announce, Profile)
 """Frames that tell others of this node, and so go out by every means."""
 _log = logging.getLogger("carrypost.node")
@@ -56,13 +61,13 @@ class _Heard:
         self.price = 0
 
 
-class NodeDriver(HostDriver):
+class NodeDriver(ProgramDriver):
     """Joins one host with one machine, on one event loop."""
 
     def __init__(
         self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: NodeClock, store: Store, udp: Udp
     ) -> None:
-        super().__init__(host)
+        super().__init__(settings, host)
         self.host = host
         self.gone = 0
         """Frames that were not sent because their payload was no longer in the store."""
@@ -74,7 +79,6 @@ class NodeDriver(HostDriver):
         """Times that the host raised with what one peer had sent in one batch: each is a bug."""
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
-        self._settings = settings
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._failures: list[Exception] = []
@@ -87,13 +91,14 @@ class NodeDriver(HostDriver):
         self._loop = asyncio.get_running_loop()
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting_for_room: list[asyncio.Future[None]] = []
 
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Begin, from what the store holds, with messaging awake unless the settings have it switched off."""
         self._running = True
-        now = self.now()
+        now = self.now
         self.host.restore(state, now)
-        if self._settings.messaging.enabled:
+        if self.settings.messaging.enabled:
             self.host.messaging.open(now)
         self.drain()
 
@@ -106,12 +111,33 @@ class NodeDriver(HostDriver):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._let_in()
+
+    def command(self) -> Host:
+        """Return the host, for a command of a program; raises `StateError` once the node was stopped."""
+        if not self._running:
+            raise StateError("the node is not running")
+        return self.host
+
+    async def room(self) -> None:
+        """Wait while too much waits for the disk."""
+        while self._running and self.overloaded:
+            waiting = self._loop.create_future()
+            self._waiting_for_room.append(waiting)
+            await waiting
+
+    def _let_in(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     @property
     def overloaded(self) -> bool:
         """Whether so much waits for the disk that nothing more should be taken."""
         return self._store.unanswered_bytes > _BACKLOG_BYTES_MAX
 
+    @property
     def now(self) -> int:
         """The time in microseconds. If the clock stepped, the host learns of it first."""
         now = self._clock.now()
@@ -132,8 +158,8 @@ class NodeDriver(HostDriver):
             # The network is faster than the disk: as if the air had swallowed them, so that senders slow down.
             self.overrun += len(batch)
             return
-        now = self.now()
-        host, limits = self.host, self._settings.limits
+        now = self.now
+        host, limits = self.host, self.settings.limits
         heard: dict[str, _Heard] = {}
         unread = 0
         for peer, datagram in batch:
@@ -184,7 +210,7 @@ class NodeDriver(HostDriver):
 
     def answered(self) -> None:
         """Pass on the store's answers: which batches are durable, and which are lost."""
-        now = self.now()
+        now = self.now
         answers = self._store.answers()
         self._disk.take(answers)
         for serial, reason in answers:
@@ -193,6 +219,7 @@ class NodeDriver(HostDriver):
             else:
                 self.host.lost(serial, reason, now)
         self.drain()
+        self._let_in()
 
     # --- what the host wants -------------------------------------------------------------------------------
 
@@ -213,7 +240,7 @@ class NodeDriver(HostDriver):
         sent, gone = filled(transmission.frames, self._store.read)
         for message in gone:
             self.gone += 1
-            self.host.payload_gone(message, self.now())
+            self.host.payload_gone(message, self.now)
         if transmission.to is None:
             # What tells of this node goes out by every means; the rest only where somebody is known to listen.
             for announcing in (True, False):
@@ -228,13 +255,31 @@ class NodeDriver(HostDriver):
 
     def _send(self, sent: Sequence[Frame], to: str | None, *, announcing: bool) -> None:
         if sent:
-            self._udp.send(codec.datagrams(sent, self._settings.mtu_bytes), to, announcing=announcing)
+            self._udp.send(codec.datagrams(sent, self.settings.mtu_bytes), to, announcing=announcing)
+
+    def stored(self, descriptor: Descriptor) -> bytes:
+        """Read a payload from the store."""
+        return self._store.payload(descriptor, self.settings.limits)
+
+    def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
+        if host.state_of(descriptor.id) in _LEFT:
+            _log.debug(
+                "the message %s left before its program took it: it expired, or was consumed elsewhere",
+                descriptor.shown,
+            )
+        else:
+            _log.warning(
+                "the body of the message %s is missing in the store: the program does not get it, and it comes again "
+                "if a neighbour still has it",
+                descriptor.shown,
+            )
+        super()._tell_gone(descriptor, host)
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def _arm(self, deadline_us: int) -> None:
         if self._running:
-            self._wake_in(min((deadline_us - self.now()) / MICROSECONDS, _WAIT_S_MAX))
+            self._wake_in(min((deadline_us - self.now) / MICROSECONDS, _WAIT_S_MAX))
 
     def _wake_in(self, delay_s: float) -> None:
         if self._timer is not None:
@@ -244,7 +289,7 @@ class NodeDriver(HostDriver):
     def _timer_fired(self) -> None:
         self._timer = None
         try:
-            self._wake(self.now())
+            self._wake(self.now)
         except Exception:
             self._wake_in(_AGAIN_S)
             self._armed_us = 0  # What is overdue, because it failed, is no reason to come sooner.

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from carrypost.errors import RemoteError, StateError, StoreError
+from carrypost.errors import StateError
 from carrypost.events import ClaimLost, Event
-from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import fruitless
@@ -31,8 +29,6 @@ from carrypost.node.udp.udp import Udp
 
 Handlers = Mapping[type[Event], Callable[[Any], None]]
 """Functions that handle events, by class of event."""
-_LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
-"""What a host has no copy of."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _log = logging.getLogger("carrypost.node")
 
@@ -50,7 +46,6 @@ class Node:
         self._driver: NodeDriver | None = None
         self._exits = contextlib.ExitStack()
         self._programs: Handlers | None = None
-        self._waiting_for_room: list[asyncio.Future[None]] = []
         self._claims_lost = 0
         self._begun_s = 0.0
 
@@ -102,7 +97,7 @@ class Node:
         if not state and (known_key or not identity.signed):
             # The key, or a node of that name, may have had an earlier life whose store is gone: no number of that life
             # may come again. A node does not start a thousand times in a second.
-            state = [(INCARNATION, driver.now() // 1_000)]
+            state = [(INCARNATION, driver.now // 1_000)]
         self._begun_s = time.monotonic()
         self._driver = driver
         driver.start(state)
@@ -123,7 +118,6 @@ class Node:
         if self.chronicle is not None:
             self.chronicle.close()
             self.chronicle = None
-        self._let_in()
 
     @property
     def driver(self) -> NodeDriver:
@@ -145,42 +139,6 @@ class Node:
             raise StateError("this node has its programs already: they share one provider")
         self._programs = programs
 
-    async def room(self) -> None:
-        """Wait while too much waits for the disk."""
-        while self._driver is not None and self._driver.overloaded:
-            waiting = asyncio.get_running_loop().create_future()
-            self._waiting_for_room.append(waiting)
-            await waiting
-
-    def _let_in(self) -> None:
-        waiting, self._waiting_for_room = self._waiting_for_room, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
-
-    def payload(self, descriptor: Descriptor) -> bytes | None:
-        """The bytes of a delivery, expanded; None, and the host is told, if they are gone or do not expand."""
-        try:
-            return self.store.payload(descriptor, self.settings.core.limits)
-        except RemoteError as error:
-            self.host.unreadable(descriptor.id, error.reason, self.driver.now())
-        except StoreError:
-            left = self.host.state_of(descriptor.id) in _LEFT
-            self.host.payload_gone(descriptor.id, self.driver.now())
-            if not left:
-                _log.warning(
-                    "the body of the message %s is missing in the store: the program does not get it, and it comes "
-                    "again if a neighbour still has it",
-                    descriptor.shown,
-                )
-            else:
-                _log.debug(
-                    "the message %s left before its program took it: it expired, or was consumed elsewhere",
-                    descriptor.shown,
-                )
-        self.driver.drain()
-        return None
-
     # --- joints --------------------------------------------------------------------------------------------
 
     def _received(self, batch: list[tuple[str, bytes]]) -> None:
@@ -190,8 +148,6 @@ class Node:
     def _answered(self) -> None:
         if self._driver is not None:
             self._driver.answered()
-            if self._waiting_for_room:
-                self._let_in()
 
     def _take(self, event: Event) -> None:
         if self.chronicle is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from carrypost import events
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
-from carrypost.errors import LocalError, RemoteError, StoreError
+from carrypost.errors import LocalError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, shown
@@ -117,24 +117,11 @@ class InboxApplication:
         descriptor = delivery.descriptor
         if not delivery.subscriptions:
             return True  # Messaging hands it over by itself.
-        try:
-            payload = stored_payload(driver, descriptor)
-        except RemoteError as error:
-            driver.host.unreadable(delivery.message, error.reason, driver.now)
-            return False
-        except StoreError:
-            # The batch with one of its pieces was lost, and the host fell before it could say so.
-            driver.host.payload_gone(delivery.message, driver.now)
+        payload = None
+        if descriptor.codec != PayloadCodec.BLANK and (payload := driver.payload(descriptor)) is None:
             return False
         self.deliveries.append(DeliveredMessage(descriptor, delivery.redelivered, driver.now / MICROSECONDS, payload))
         return True
-
-
-def stored_payload(driver: EmulatedDriver, descriptor: Descriptor) -> bytes | None:
-    """A payload as published, out of a node's store; None for a blank one. Raises as `MemoryStore.payload` does."""
-    if descriptor.codec == PayloadCodec.BLANK:
-        return None
-    return driver.store.payload(descriptor, driver.settings.limits)
 
 
 def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[MessageId]:

@@ -23,8 +23,9 @@ from carrypost.events import Event, Published
 from carrypost.gossip.wire.frames import Frame, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
-from carrypost.host.driving import HostDriver
+from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
@@ -78,7 +79,7 @@ class Disk:
     store: MemoryStore = field(default_factory=MemoryStore)
 
 
-class EmulatedDriver(HostDriver):
+class EmulatedDriver(ProgramDriver):
     """The driver of one emulated node: joins its host with store, radio and virtual time."""
 
     def __init__(
@@ -91,12 +92,11 @@ class EmulatedDriver(HostDriver):
         privilege: Privilege = privilege,
         clock: EmulatedClock | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(settings)
         self.name = name
         signed = settings.security == "signed"
         self.identity = Identity.derived(environment.seed, name) if signed else Identity.plain(name)
         environment.names[self.identity.node] = name
-        self.settings = settings
         self.disk = Disk()
         self.state = _DOWN
         self.gone = 0
@@ -199,7 +199,7 @@ class EmulatedDriver(HostDriver):
         self._wake(now)
 
     def command(self) -> Host:
-        """The host, for a command of the application; the caller has to `drain` afterwards."""
+        """Return the host, for a command of the application; raises `StateError` if the node is down or suspended."""
         if self.state is _SUSPENDED:
             raise StateError(f"node {self.name!r} is suspended: resume it first")
         return self.host
@@ -252,6 +252,15 @@ class EmulatedDriver(HostDriver):
             self._application.take(self, event)
             if self._host is not host:
                 return  # The application crashed its node, and the rest of what it was to be told with it.
+
+    async def room(self) -> None:
+        """There is room in memory."""
+
+    def stored(self, descriptor: Descriptor) -> bytes:
+        """Read a payload from the store; blank ones are made."""
+        if descriptor.codec == PayloadCodec.BLANK:
+            return bytes(descriptor.size)
+        return self.store.payload(descriptor, self.settings.limits)
 
     def _write(self, batch: Batch) -> None:
         disk, scheduler = self.disk, self._scheduler

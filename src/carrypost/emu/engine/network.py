@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids, stored_payload
+from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.playback import RecordFile, play
@@ -303,9 +303,7 @@ class Network:
 
     def payload(self, node: str, descriptor: Descriptor) -> bytes:
         """The payload, as published, of a message that `node` has: what was handed over is read from the store."""
-        self._check(node)
-        stored = stored_payload(self._driver(node), descriptor)
-        return bytes(descriptor.size) if stored is None else stored
+        return self._checked(node).stored(descriptor)
 
     # ---------------------------------------------------------------------------------------- what happened
 

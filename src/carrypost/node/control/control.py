@@ -194,7 +194,7 @@ class Program:
         }
 
     def _peers(self, _call: calls.Peers) -> object:
-        now = self._node.driver.now()
+        now = self._node.driver.now
         try:
             names = self._node.home.pet_names()
         except NodeError as error:
