@@ -16,6 +16,8 @@ import pytest
 from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, JMSException, Message, SessionMode, Topic, testing
+from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.model.descriptor import Descriptor
 
 T = TypeVar("T")
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
@@ -213,14 +215,14 @@ async def test_a_consumer_that_does_not_read_costs_ids_and_slows_nobody(
     net: testing.Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = 0
-    payload = testing.Network.payload
+    payload = EmulatedDriver.payload
 
-    def counted(self: testing.Network, node: str, descriptor: object) -> bytes:
+    def counted(self: EmulatedDriver, descriptor: Descriptor) -> bytes | None:
         nonlocal read
-        read += node == "b"
-        return payload(self, node, descriptor)  # type: ignore[arg-type]
+        read += self.name == "b"
+        return payload(self, descriptor)
 
-    monkeypatch.setattr(testing.Network, "payload", counted)
+    monkeypatch.setattr(EmulatedDriver, "payload", counted)
     async with net.context("a") as here, net.context("b") as there:
         lazy = await there.create_consumer(NEWS)
         busy = await there.create_consumer(NEWS)

@@ -377,8 +377,11 @@ async def test_whatever_bytes_come_the_node_lives(tmp_path: Path) -> None:
 
 @scene
 async def test_a_client_that_is_closed_ends_what_it_waits_for(tmp_path: Path) -> None:
-    silent = await asyncio.start_unix_server(lambda _reader, _writer: None, path=tmp_path / "control.sock")
-    async with silent:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(say_nothing, path=tmp_path / "control.sock"):
         client = await Client.connect(tmp_path / "control.sock")
         calls: list[asyncio.Task[object]] = [
             asyncio.create_task(client.status()),
