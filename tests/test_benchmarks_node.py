@@ -107,6 +107,15 @@ def test_programs_are_weighed_against_the_host_and_the_bare_commit(tmp_path: Pat
         assert all(row["met"] is (row["times"] <= row["goal"]) for row in rows)
 
 
+@pytest.mark.soak
+def test_blocking_programs_are_weighed_against_awaited_ones(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "attached", "--quick", "--json")
+    assert [row["what"] for row in shown["Sync"]] == ["PERSISTENT", "NON_PERSISTENT", "iteration"]
+    for row in shown["Sync"]:
+        assert row["times"] == pytest.approx(row["µs"] / row["embedded µs"])
+        assert row["met"] is (row["times"] <= row["goal"])
+
+
 @needs_namespaces
 def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
     shown = tables(tmp_path, "idle", "--quick", "--json")
@@ -120,7 +129,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms"])
+@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = Bench(name).here("--help")
     assert outcome.returncode == 0
@@ -133,6 +142,7 @@ def test_help_gives_an_example(name: str) -> None:
         ("chain", "--rounds", "0"),
         ("node", "--messages", "0"),
         ("jms", "--messages", "0"),
+        ("attached", "--messages", "0"),
         ("idle", "--seconds", "0"),
         ("hostile", "--seconds", "0"),
     ],

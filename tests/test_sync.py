@@ -27,7 +27,7 @@ from carrypost import (
     testing,
 )
 from carrypost.jms import calling, durations
-from carrypost.sync.calls import reworded
+from carrypost.sync.methods import reworded
 
 __all__ = ["context", "factory"]
 Make = Callable[..., sync.Context]

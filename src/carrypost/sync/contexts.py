@@ -17,8 +17,8 @@ from carrypost.jms import browsing, consumer, context, factory, producer, reques
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.modes import SessionMode
-from carrypost.sync.calls import blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
+from carrypost.sync.methods import blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.process import loop, running
 from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
 
@@ -75,7 +75,7 @@ class Request:
         return repr(self._inner)
 
 
-_send = blocking(producer.Producer.send, Sent)
+_send = blocking(producer.Producer.send, Sent, eager=True)
 
 
 @documented(producer.Producer)
@@ -264,7 +264,7 @@ class Context:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    send = blocking(context.Context.send, Sent)
+    send = blocking(context.Context.send, Sent, eager=True)
     create_producer = hopping(context.Context.create_producer, lambda made: Producer(made._session))
     sent = blocking(context.Context.sent, Sent)
 

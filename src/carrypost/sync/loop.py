@@ -10,45 +10,19 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from carrypost.errors import IllegalStateException
 from carrypost.jms.batches import Batch
 from carrypost.jms.context_sessions import ContextSessions
+from carrypost.sync.call import Call, resumed
 
 T = TypeVar("T")
 _CLOSE_S, _CUT_OFF_S, _JOIN_S = 4.0, 0.5, 0.5
 """At exit: how long listeners may take to finish, closing without them, and the thread to end."""
-
-
-class _Call(Generic[T]):
-    """One call that a thread waits for."""
-
-    __slots__ = ("abandoned", "begin", "ended", "error", "result", "task")
-
-    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
-        self.begin = begin
-        self.ended = threading.Lock()
-        """Held until the call has ended."""
-        self.ended.acquire()
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.abandoned = False
-
-    async def perform(self) -> None:
-        """Do the work, and wake the thread."""
-        try:
-            self.result = await self.begin()
-        except asyncio.CancelledError:
-            self.error = IllegalStateException("the call was cancelled: the program ends")
-        except BaseException as error:  # noqa: BLE001 - the thread raises it
-            self.error = error
-        finally:
-            self.ended.release()
 
 
 class Loop:
@@ -73,13 +47,15 @@ class Loop:
 
     # --- calls ---------------------------------------------------------------------------------------------
 
-    def run(self, begin: Callable[[], Awaitable[T]], undo: Callable[[T], object] | None = None) -> T:
+    def run(
+        self, begin: Callable[[], Awaitable[T]], undo: Callable[[T], object] | None = None, *, eager: bool = False
+    ) -> T:
         """Do something in the thread of the loop, and wait for the outcome; raises what that raises.
 
         If a signal handler raises meanwhile, as Ctrl-C does, the work is cancelled. What it achieved all the same is
-        given to `undo`.
+        given to `undo`. Eager work needs no task until it waits for something: that spares a turn of the loop.
         """
-        call = _Call(begin)
+        call = Call(begin, eager=eager)
         try:
             self.post(self._begin, call)
             call.ended.acquire()
@@ -100,15 +76,22 @@ class Loop:
                 raise IllegalStateException("the program ends: its contexts are closed") from None
             raise
 
-    def _begin(self, call: _Call[Any]) -> None:
+    def _begin(self, call: Call[Any]) -> None:
         if self.batches:
             for batch in self.batches:
                 batch.tell()
             self.batches = [each for each in self.batches if not each.is_over]
-        if not call.abandoned:
-            call.task = self._loop.create_task(call.perform())
+        if call.abandoned:
+            return
+        work: Coroutine[Any, Any, None] = call.perform()
+        if call.eager:
+            try:
+                work = resumed(work, work.send(None))
+            except StopIteration:
+                return
+        call.task = self._loop.create_task(work)
 
-    async def _abandon(self, call: _Call[T], undo: Callable[[T], object] | None) -> None:
+    async def _abandon(self, call: Call[T], undo: Callable[[T], object] | None) -> None:
         call.abandoned = True
         if call.task is not None:
             call.task.cancel()

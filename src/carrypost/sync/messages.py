@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from carrypost.errors import ListenerException
 from carrypost.jms import messages, temporary
-from carrypost.sync.calls import blocking, documented, entered
+from carrypost.sync.methods import blocking, documented, entered
 
 T = TypeVar("T")
 _acknowledge = blocking(messages.Message.acknowledge)

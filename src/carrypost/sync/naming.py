@@ -7,8 +7,8 @@ from typing import NamedTuple
 from carrypost import naming
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms.destinations import Destination
-from carrypost.sync.calls import blocking, documented, reading
 from carrypost.sync.contexts import Context
+from carrypost.sync.methods import blocking, documented, reading
 
 
 class Binding(NamedTuple):

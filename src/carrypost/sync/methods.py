@@ -49,13 +49,20 @@ def blocking(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
     convert: Callable[[T], R],
     undo: Callable[[R], object] | None = None,
+    *,
+    eager: bool = False,
 ) -> Callable[Concatenate[Any, P], R]: ...
 def blocking(
     method: Callable[..., Awaitable[Any]],
     convert: Callable[[Any], Any] | None = None,
     undo: Callable[[Any], object] | None = None,
+    *,
+    eager: bool = False,
 ) -> Callable[..., Any]:
-    """Return a method that waits for one that is awaited, and converts what that returns."""
+    """Return a method that waits for one that is awaited, and converts what that returns.
+
+    `eager` is for a method that often waits for nothing, and needs no task before it does.
+    """
 
     @documented(method)
     @wraps(method)
@@ -64,7 +71,7 @@ def blocking(
             result = await method(self._inner, *given, **named)
             return result if convert is None else convert(result)
 
-        return loop().run(begin, undo)
+        return loop().run(begin, undo, eager=eager)
 
     return waiting
 

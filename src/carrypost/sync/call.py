@@ -1,0 +1,55 @@
+"""One blocking call: what a thread asks for, and waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from carrypost.errors import IllegalStateException
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """One call that a thread waits for."""
+
+    __slots__ = ("abandoned", "begin", "eager", "ended", "error", "result", "task")
+
+    def __init__(self, begin: Callable[[], Awaitable[T]], *, eager: bool) -> None:
+        self.begin, self.eager = begin, eager
+        self.ended = threading.Lock()
+        """Held until the call has ended."""
+        self.ended.acquire()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.abandoned = False
+
+    async def perform(self) -> None:
+        """Do the work, and wake the thread."""
+        try:
+            self.result = await self.begin()
+        except asyncio.CancelledError:
+            self.error = IllegalStateException("the call was cancelled: the program ends")
+        except BaseException as error:  # noqa: BLE001 - the thread raises it
+            self.error = error
+        finally:
+            self.ended.release()
+
+
+@types.coroutine
+def resumed(coroutine: Coroutine[Any, Any, T], awaited: object) -> Generator[Any, Any, T]:
+    """Go on with a coroutine that has begun, and waits for something."""
+    try:
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - the coroutine has it
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
