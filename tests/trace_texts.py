@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from carrypost.emu.traces.contacts import Contact, parse_meetings
-from carrypost.emu.traces.formats import FORMATS, Options, assemble_whole, read_whole
+from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.rules import Parsed
 
@@ -23,8 +23,7 @@ def parsed(name: str, text: str | bytes, **options: object) -> Parsed:
 def assembled(name: str, text: str, **options: object) -> list[tuple[object, ...]]:
     """Rows of what comes of a text, times in seconds."""
     asked = Options(**options)  # type: ignore[arg-type]
-    _, found = read_whole(FORMATS[name], text, "trace", asked)
-    table = assemble_whole(FORMATS[name], found.rows, "trace", asked)
+    _, table = read_whole(FORMATS[name], text, "trace", asked)
     rows = table.to_pylist()
     return [tuple(value / 1e6 if key.endswith("_us") else value for key, value in row.items()) for row in rows]
 

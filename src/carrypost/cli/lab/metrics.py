@@ -58,10 +58,10 @@ def metrics(
     options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
     needs_emulator()
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.metrics import making  # noqa: PLC0415
+    from carrypost.lab.metrics import chosen, making  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-    tables, source = making.chosen(family), Source.find(folder)
+    tables, source = chosen(family), Source.find(folder)
     suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
     wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs)
     with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:

@@ -22,7 +22,7 @@ from carrypost.config.rules import choice, number_or_none, table, text
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
-from carrypost.emu.traces.formats import FORMATS, Options, assemble_whole, read_whole
+from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.events import is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
 from carrypost.emu.traces.formats.orders import standing
@@ -77,10 +77,7 @@ class Trace:
             next(rows(content, self.file, _COLUMNS), None)
         form = FORMATS[_FORMATS[kind]]
         options = Options(unsorted=kind in _UNSORTED, metres=True, returns=False)
-        rule, parsed = read_whole(form, content, self.file, options)
-        if not parsed.rows.num_rows:
-            raise LocalError(f"{self.file}, line 1: the file says nothing about any node")
-        placed = assemble_whole(form, parsed.rows, self.file, options)
+        rule, placed = read_whole(form, content, self.file, options)
         start_s = rule.begin_s if isinstance(rule, OneMovement) else 0.0
         start_us = round((start_s if self.start_s is None else self.start_s) * MICROSECONDS)
         tracks = _tracks(placed, start_us, duration_us, stays=stays)

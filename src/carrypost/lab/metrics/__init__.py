@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from carrypost.errors import LocalError
 from carrypost.lab.metrics import causal, dissemination, presence, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from carrypost.lab.schemas import Table
 
-__all__ = ["FAMILIES", "WINDOW_S", "finished", "joined", "parts", "tables"]
+__all__ = ["FAMILIES", "WINDOW_S", "chosen", "finished", "joined", "parts", "tables"]
 
 WINDOW_S = 60.0
 
@@ -59,6 +60,14 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
     }
 )
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""
+
+
+def chosen(names: Sequence[str]) -> list[Table]:
+    """The families of these names; all of them if there is none."""
+    known = {table.name: table for table in FAMILIES}
+    if unknown := [name for name in names if name not in known]:
+        raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
+    return [known[name] for name in names] if names else list(FAMILIES)
 
 
 def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> list[Part]:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 import carrypost
-from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, finished, joined, kept, lines, records, slices, tables
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, chosen, finished, joined, kept, lines, records, slices, tables
 from carrypost.lab.metrics.records import RunFiles, Source
 
 if TYPE_CHECKING:
@@ -31,14 +30,6 @@ METRICS = "metrics"
 SMALL_BYTES = 64 << 20
 """Records of at most so many bytes are done in one process before Spark has started."""
 _PARTS = ".parts"
-
-
-def chosen(names: Sequence[str]) -> list[Table]:
-    """The families of these names; all of them if there is none."""
-    known = {table.name: table for table in FAMILIES}
-    if unknown := [name for name in names if name not in known]:
-        raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] if names else list(FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)

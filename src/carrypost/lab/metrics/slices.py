@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.lab.folders import told_of
-from carrypost.lab.metrics import FAMILIES, kept, parts
+from carrypost.lab.metrics import chosen, kept, parts
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.records import RowGroup, RunFiles
@@ -77,8 +77,7 @@ def cut(order: Cutting) -> list[SliceOrder]:
 def measured(order: SliceOrder) -> list[Part]:
     """The parts of a slice."""
     rows = _chosen(order) if order.groups else _spilled(order)
-    known = {table.name: table for table in FAMILIES}
-    return parts(rows, [known[name] for name in order.families], window_s=order.window_s)
+    return parts(rows, chosen(order.families), window_s=order.window_s)
 
 
 # --- which message is in which slice --------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What CAUSAL §VI prints: Tables I to VI, and the figures that its text quotes, to stand beside ours.
 
 Cells are kept as they are printed, so that they can be held against the paper by eye; `Quad` makes numbers of them.
-Two cells of Table III have a wrong unit in print, and stand here as they must be meant (`TYPOS`). Figures are pictures
-that are not part of the paper's text: of those, what the text says of them is here, and nothing else.
+Two cells of Table III have a wrong unit in print, and stand here as they must be meant (`prose.TYPOS`). Figures are
+pictures that are not part of the paper's text: of those, what the text says of them is here, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from carrypost.lab.report.prose import NOT_ALL, ROUNDED
-from carrypost.lab.report.prose import TYPOS as TYPO_NOTE
+from carrypost.lab.report.prose import NOT_ALL, ROUNDED, TYPOS
 from carrypost.lab.report.times import seconds
-
-TYPOS = {"1h22'": '1h22"', "11h47'": '11h47"'}
-"""As it must be meant, and as Table III prints it once, in the line of messages without a lifetime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,7 @@ BUS = Experiment(
         Point(None, 7.6, 0.90), Point(None, 50, 0.95), Point(1_200, 1.2, 0.99), Point(2_400, 3.4, 0.99),
     ),
     ltcy_cut_s=60,
-    notes=(TYPO_NOTE, ROUNDED),
+    notes=(TYPOS, ROUNDED),
 )  # fmt: skip
 
 OSTERMALM = Experiment(

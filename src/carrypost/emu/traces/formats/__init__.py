@@ -18,7 +18,7 @@ from carrypost.emu.traces.formats import meetings, orders, places, tables
 from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
 from carrypost.emu.traces.formats.keys import Assembled
 from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.rules import LineRule, Options, Parsed, first
+from carrypost.emu.traces.formats.rules import LineRule, Options, first
 from carrypost.emu.traces.formats.words import no_name
 from carrypost.errors import LocalError
 
@@ -87,8 +87,8 @@ FORMATS = {
 ALIASES = {"csv": "gps-csv"}
 
 
-def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[LineRule, Parsed]:
-    """The rows of a text of which every line must be right; what is wrong is told with file and line."""
+def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[LineRule, pa.Table]:
+    """Places or contacts of a text of which every line must be right; what is wrong is told with file and line."""
     data = content.encode()
     rule = format_.begin(data, name, options)
     parsed = rule.parse(cut(data), 0)
@@ -99,15 +99,12 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
         raise LocalError(f"{name}, line {line}: {why}")
     if (fault := first(parsed.faults)) is not None and not (format_.log and options.unsorted):
         raise fault.told([name])
-    return rule, parsed
-
-
-def assemble_whole(format_: Format, rows: pa.Table, name: str, options: Options) -> pa.Table:
-    """Places or contacts out of all rows of a text."""
-    found = format_.assemble(rows, options)
+    if not parsed.made:
+        raise LocalError(f"{name}, line 1: the file says nothing about any node")
+    found = format_.assemble(parsed.rows, options)
     if (fault := first(found.faults)) is not None:
         raise fault.told([name])
-    return found.rows
+    return rule, found.rows
 
 
-__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "Parsed", "assemble_whole", "read_whole"]
+__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "read_whole"]
