@@ -20,7 +20,8 @@ from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.run import IngestRequest, Report, ingest
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 PAIRS = "".join(f"{20 * number}\tn{number % 7}\tm{number * number % 11}\n" for number in range(1, 900))

@@ -12,7 +12,8 @@ import pytest
 
 from carrypost.emu.traces.formats import Options
 from carrypost.lab import folders
-from carrypost.lab.ingest.run import IngestRequest, ingest
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS
 
 DATA = os.environ.get("CARRYPOST_DATA", "")

@@ -14,7 +14,8 @@ import pytest
 from carrypost.emu.traces.formats import FORMATS
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.run import IngestRequest, ingest
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from carrypost.emu.traces.formats import Options
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
-from carrypost.lab.ingest.run import IngestRequest, Report, ingest
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import POSITIONS
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def test_contacts_of_a_gps_trace_are_those_of_brute_force(
         assert mine[2:] == pytest.approx([float(each) / 1e6 for each in exact[2:]], abs=1e-5)
 
 
-def test_files_of_nodes_are_read_alike_by_spark_several_in_a_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_nodes_are_read_alike_by_spark_several_in_a_task(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = cabspotting(tmp_path, 3)
     packed = made.paths[0].with_suffix(".txt.gz")
     packed.write_bytes(gzip.compress(made.paths[0].read_bytes()))
@@ -78,6 +81,7 @@ def test_files_of_nodes_are_read_alike_by_spark_several_in_a_task(spark: SparkSe
     here, expected = _ingested(made.paths, tmp_path / "here", CABS)
     tracker = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("cabs", "files of nodes")
+    monkeypatch.setattr(spark.sparkContext, "setJobGroup", lambda *_, **__: None)  # All jobs inherit this one.
     there, found = _ingested(made.paths, tmp_path / "there", CABS, engine="spark")
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("cabs")]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]

@@ -13,7 +13,8 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.run import IngestRequest, Report, ingest
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:

@@ -113,21 +113,21 @@ def ingest(
     """
     needs_emulator()
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.ingest import run  # noqa: PLC0415
+    from carrypost.lab.ingest import request, run  # noqa: PLC0415
 
     options = Options(
         interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time,
         columns=_words(columns), node_from_name=node_from_name, time_unit=time_unit, date=date, overlaps=overlaps,
         both_ways=both_ways,
     )  # fmt: skip
-    request = run.IngestRequest(
+    asked = request.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
         route_types=_words(route_type), lenient=lenient, engine=engine,
         spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
-    suggest_local(request.spark if engine == "spark" else None, small=request.small)
+    suggest_local(asked.spark if engine == "spark" else None, small=asked.small)
     with orderly(), bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
-        report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
+        report = run.ingest(asked, None if update is None else partial(_moved, update, scenario))
     _show(report, json=wants_json(json))
 
 

@@ -18,13 +18,13 @@ from typing import Self
 import numpy as np
 
 from carrypost.emu.arrays import Floats
+from carrypost.emu.traces.formats.places import EARTH_M
 
 Place = tuple[float, float]
 
 STOP_FROM_SHAPE_M_MAX = 150.0
 """A stop that is further from a shape is not on it; planners of journeys look as far."""
-_EARTH_M = 6_371_000.0
-_DEGREE_M = math.radians(1.0) * _EARTH_M
+_DEGREE_M = math.radians(1.0) * EARTH_M
 _TIME_M = 10.0
 """What it costs to be at the other end of the shape than the time says; less than the width of a road where it counts,
 so that it only decides between places that are as near."""

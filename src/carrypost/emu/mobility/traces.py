@@ -23,7 +23,7 @@ from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole
-from carrypost.emu.traces.formats.events import is_walkers
+from carrypost.emu.traces.formats.events import NS2_NODE, is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
 from carrypost.emu.traces.formats.orders import standing
 from carrypost.emu.traces.formats.tables import OneMovement
@@ -118,11 +118,10 @@ def _presences(tracks: Tracks, duration_us: int) -> list[Presence]:
 
 
 # --------------------------------------------------------------------------------------------------- formats
-_NS2_NODE = re.compile(r"\$node_?\(")
 
 
 def _recognised(content: str, name: str) -> str:
-    if _NS2_NODE.search(content):
+    if re.search(NS2_NODE, content):
         return "ns-2"
     for number, line in enumerate(content.splitlines(), 1):
         if not says(line):

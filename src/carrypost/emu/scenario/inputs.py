@@ -13,7 +13,7 @@ from pathlib import Path
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.emu.scenario.tables import FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
 from carrypost.errors import ConfigError
@@ -143,13 +143,9 @@ def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:
 
 def _files(scenario: Scenario) -> dict[str, str]:
     """Hashes, and texts of short files, by what the scenario calls them."""
-    named = {name: scenario.path(name) for name in (scenario.nodes.file, scenario.contacts.file) if name}
-    named |= {each.file: scenario.path(each.file) for each in scenario.workloads if each.file}
-    if movement := getattr(scenario.mobility, "file", ""):
-        named[Path(movement).name] = Path(movement)
     found: dict[str, str] = {}
-    for name, path in named.items():
-        content = _content(path)
+    for key, called, path in scenario.files():
+        name, content = path.name if key == MOBILITY else called, _content(path)
         found[f"sha256:{name}"] = hashlib.sha256(content).hexdigest()
         if len(content) <= TEXT_BYTES_MAX and path.is_file():
             found[f"text:{name}"] = content.decode("utf-8", "replace")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
@@ -36,6 +36,8 @@ MODELS = {
     "trace": ("traces", "Trace"),
 }
 """Mobility models: module in `carrypost.emu.mobility`, class. Loaded when a scenario names them: they need numpy."""
+MOBILITY = "mobility.file"
+"""The key whose file is named by its whole path once a scenario is read."""
 _DELAY_S = 0.001
 _TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "workload", "faults")
 _UNBOUNDED = (
@@ -139,6 +141,14 @@ class Scenario:
     def path(self, file: str) -> Path:
         """Where a file is that the scenario names."""
         return self.folder / file
+
+    def files(self) -> Iterator[tuple[str, str, Path]]:
+        """Return the keys that name files, what they name, and where that is."""
+        named = [("nodes.file", self.nodes.file), ("contacts.file", self.contacts.file)]
+        named += [(f"workload.{index}.file", each.file) for index, each in enumerate(self.workloads)]
+        yield from ((key, name, self.path(name)) for key, name in named if name)
+        if movement := getattr(self.mobility, "file", ""):
+            yield MOBILITY, movement, Path(movement)
 
 
 class _ScenarioReader:

@@ -22,11 +22,11 @@ from carrypost.errors import LocalError
 
 FOREVER_US = 2**53
 """End of a contact of which a connection file tells no end."""
-_CONN_WORDS = (5, 6)
+CONN_WORDS = (5, 6)
 """The sixth is the name of an interface, of which there is one here."""
 _ONE_HOST = re.compile(r"[^0-9\s]*([0-9]{1,9})")
 _ONE_NAMED = re.compile(r"# host ([0-9]+) is (\S.*)")
-_ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
+ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 """Events of The ONE that are about messages, not about contacts."""
 
 
@@ -230,7 +230,7 @@ def _parse_csv(text: str, name: str) -> Iterator[Found]:
 def _is_one(text: str) -> bool:
     """Whether the first line that says something is an event of The ONE."""
     words = next((line.split() for line in text.splitlines() if says(line)), [])
-    return len(words) > 1 and (words[1] == "CONN" or words[1] in _ONE_OTHERS)
+    return len(words) > 1 and (words[1] == "CONN" or words[1] in ONE_OTHERS)
 
 
 def _parse_one(text: str, name: str) -> Iterator[Found]:
@@ -241,9 +241,9 @@ def _parse_one(text: str, name: str) -> Iterator[Found]:
         if not says(content):
             continue
         line, words = Line(name, number), content.split()
-        if len(words) > 1 and words[1] in _ONE_OTHERS:
+        if len(words) > 1 and words[1] in ONE_OTHERS:
             continue
-        if len(words) not in _CONN_WORDS or words[1] != "CONN" or words[4].lower() not in {"up", "down"}:
+        if len(words) not in CONN_WORDS or words[1] != "CONN" or words[4].lower() not in {"up", "down"}:
             raise line.error(f"must read TIME CONN NODE NODE up|down, not {content.strip()!r}")
         t_us = line.time_us(words[0], "the time")
         if t_us < now_us:

@@ -22,13 +22,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.errors import LocalError
 from carrypost.files import digest, refused, refusing
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""
-MOBILITY = "mobility.file"
 _FOLDER = "carrypost"
 
 
@@ -61,19 +60,7 @@ class Named(NamedTuple):
 
 def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
     """What a scenario names, read once to hash it; `digests` remembers between scenarios."""
-    return tuple(_named(key, name, path, digests) for key, name, path in _keys(scenario))
-
-
-def _keys(scenario: Scenario) -> Iterator[tuple[str, str, Path]]:
-    if scenario.nodes.file:
-        yield "nodes.file", scenario.nodes.file, scenario.path(scenario.nodes.file)
-    if scenario.contacts.file:
-        yield "contacts.file", scenario.contacts.file, scenario.path(scenario.contacts.file)
-    for index, each in enumerate(scenario.workloads):
-        if each.file:
-            yield f"workload.{index}.file", each.file, scenario.path(each.file)
-    if movement := getattr(scenario.mobility, "file", ""):
-        yield MOBILITY, movement, Path(movement)
+    return tuple(_named(key, name, path, digests) for key, name, path in scenario.files())
 
 
 def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:

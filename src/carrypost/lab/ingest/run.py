@@ -6,42 +6,31 @@ is wrong is found before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import date
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
+from carrypost.emu.traces.formats import Options
 from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
 from carrypost.emu.traces.formats.rules import Sum
-from carrypost.emu.traces.formats.tables import node_of
-from carrypost.emu.traces.formats.words import UNITS, plain_name
+from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.engines import EngineName
 from carrypost.lab.ingest import local, sources
 from carrypost.lab.ingest.local import Ingested, Tell, Work
+from carrypost.lab.ingest.request import GTFS, OPTIONS, IngestRequest, check_file_names
 from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-from carrypost.lab.spark.session import SparkOptions, session
+from carrypost.lab.spark.session import session
 from carrypost.model.times import MICROSECONDS
-from carrypost.security.identity import Identity
 
-GTFS = "gtfs"
-NAMES = (*FORMATS, *ALIASES, GTFS)
-SMALL_BYTES = 256 << 20
-"""Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
-_OPTIONS = (
-    "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
-    "same_time",
-)  # fmt: skip
 _COUNTED = {
     "joined_rows": "rows that overlap another of their pair, and are one contact with it: {count:,}",
     "open_contacts": "{contacts} whose end the log does not tell: until its last event",
@@ -50,101 +39,6 @@ _COUNTED = {
     "empty_contacts": "left out: {contacts} without any length",
 }
 """What is said of counts that are not 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestRequest:
-    """What is asked for."""
-
-    paths: Sequence[Path]
-    format: str
-    scenario: str
-    out: Path
-    options: Options = field(default_factory=Options)
-    day: str | None = None
-    shapes: bool = True
-    """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
-    route_types: tuple[str, ...] = ()
-    """Of a timetable: only routes of these types."""
-    lenient: bool = False
-    engine: EngineName = "spark"
-    spark: SparkOptions = field(default_factory=SparkOptions)
-    block_bytes: int = sources.BLOCK_BYTES
-
-    @property
-    def small(self) -> bool:
-        """Whether one process has read it before Spark has started; of a timetable nothing is done on Spark."""
-        if self.name == GTFS or not all(path.is_file() for path in self.paths):
-            return False
-        return sum(path.stat().st_size for path in self.paths) <= SMALL_BYTES
-
-    def __post_init__(self) -> None:
-        if self.name not in (*FORMATS, GTFS):
-            raise LocalError(f"--format must be one of {', '.join(sorted(NAMES))}, not {self.format!r}")
-        if not self.scenario or not self.scenario.isprintable():
-            raise LocalError(f"--scenario must be a name, not {self.scenario!r}")
-        takes = FORMATS[self.name].takes if self.name in FORMATS else frozenset()
-        usual = Options()
-        for each in _OPTIONS:
-            if each not in takes and getattr(self.options, each) != getattr(usual, each):
-                raise LocalError(f"--{each.replace('_', '-')} means nothing with {self.name}{_whom(each)}")
-        if (self.day is None) != (self.name != GTFS):
-            told = "needs --day, as 2014-06-03: which day of service" if self.day is None else "takes no --day"
-            raise LocalError(f"--format {self.name} {told}")
-        if not self.shapes and self.name != GTFS:
-            raise LocalError(f"--no-shapes means nothing with {self.name}; it is for {GTFS}")
-        if self.route_types and self.name != GTFS:
-            raise LocalError(f"--route-type means nothing with {self.name}; it is for {GTFS}")
-        _check_numbers(self.options)
-        _check_times(self.options)
-
-    @property
-    def name(self) -> str:
-        """The format, by its own name."""
-        return ALIASES.get(self.format, self.format)
-
-    @property
-    def table(self) -> Table:
-        """What comes of it."""
-        return POSITIONS if self.name == GTFS or FORMATS[self.name].gives == "positions" else CONTACTS
-
-
-def _whom(option: str) -> str:
-    whom = sorted(name for name, each in FORMATS.items() if option in each.takes)
-    return f"; it is for {', '.join(whom)}" if whom else ""
-
-
-def _check_numbers(options: Options) -> None:
-    if options.interval_s is not None and not 0 < options.interval_s <= 1e6:  # noqa: PLR2004 - twelve days
-        raise LocalError(f"--interval-s must be a number above 0 and up to 1,000,000, not {options.interval_s:g}")
-    if options.distance_m is not None and not 0 <= options.distance_m <= 1e6:  # noqa: PLR2004 - a thousand kilometres
-        raise LocalError(f"--distance-m must be a number from 0 to 1,000,000, not {options.distance_m:g}")
-
-
-def _check_times(options: Options) -> None:
-    if options.time_unit not in UNITS:
-        raise LocalError(f"--time-unit must be one of {', '.join(UNITS)}, not {options.time_unit!r}")
-    if not options.date:
-        return
-    if options.time_unit != "s":
-        raise LocalError("--time-unit is for times that are numbers, --date for times of day; there is no use for both")
-    try:
-        date.fromisoformat(options.date)
-    except ValueError:
-        raise LocalError(f"--date must be a day such as 2014-06-03, not {options.date!r}") from None
-
-
-def _check_file_names(paths: Sequence[Path]) -> None:
-    """Files of one node each must have names that tell nodes apart, and that nodes can have."""
-    files: dict[str, Path] = {}
-    for path in paths:
-        node = node_of(str(path))
-        try:
-            Identity.plain(plain_name(node))
-        except LocalError as error:
-            raise LocalError(f"{path} is of no node, with --node-from-name: {error}") from None
-        if (other := files.setdefault(node, path)) != path:
-            raise LocalError(f"{other} and {path} would both be of node {node}, with --node-from-name; rename one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +61,15 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
         if list(request.paths).count(path) > 1:
             raise LocalError(f"{path} is named twice")
     if request.options.node_from_name:
-        _check_file_names(request.paths)
+        check_file_names(request.paths)
     table = request.table
     _folder(request.out)
     _own(request, table)
     stale = _stale(request.out, table)
-    files = [sources.facts(path) for path in request.paths]
     facts: dict[str, Any] = {
         "scenario": request.scenario,
         "format": request.name,
-        "source": [{"file": str(each.path), "bytes": each.bytes, "sha256": each.sha256} for each in files],
+        "source": [sources.facts(path) for path in request.paths],
     }
     with _without_traces(request.out):
         if request.name == GTFS:
@@ -252,11 +145,7 @@ def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], 
 
 
 def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    rules = local.begun(FORMATS[request.name], request.paths, request.options)
-    work = Work(
-        format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
-        folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
-    )  # fmt: skip
+    work = Work(request, local.begun(request), tell)
     said = _assumed(work)
     if request.engine == "spark":
         from carrypost.lab.ingest import spark  # noqa: PLC0415 - small work goes without Spark
@@ -265,13 +154,13 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
             found = spark.ingest(active, work)
     else:
         found = local.ingest(work)
-    return _parameters(request, found), _counts(work, found), [*said, *_said(work, found)]
+    return _parameters(request, found), _counts(request, found), [*said, *_said(request, found)]
 
 
 def _assumed(work: Work) -> list[str]:
     """What was assumed about files, once for all of which the same was."""
     alike: dict[str, list[str]] = {}
-    for name, rule in zip(work.names, work.rules, strict=True):
+    for name, rule in zip(work.request.names, work.rules, strict=True):
         if rule.said:
             alike.setdefault(rule.said.removeprefix(name), []).append(name)
     more = {text: f" ({len(names) - 1:,} more files likewise)" for text, names in alike.items() if names[1:]}
@@ -280,7 +169,7 @@ def _assumed(work: Work) -> list[str]:
 
 def _parameters(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     usual = Options()
-    asked = {each: getattr(request.options, each) for each in _OPTIONS}
+    asked = {each: getattr(request.options, each) for each in OPTIONS}
     told: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
     if found.options.both_ways:
         told["both_ways"] = True
@@ -293,7 +182,7 @@ def _parameters(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     return {**told, "engine": request.engine}
 
 
-def _counts(work: Work, found: Ingested) -> dict[str, Any]:
+def _counts(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     read = found.found
     counts = {
         "lines": read.lines,
@@ -302,7 +191,7 @@ def _counts(work: Work, found: Ingested) -> dict[str, Any]:
         "rows": read.made + read.left_out,
         "left_out_rows": read.left_out,
         "nodes": found.nodes,
-        work.table.name: found.written,
+        request.table.name: found.written,
         "first_s": found.first_us / MICROSECONDS,
         "last_s": found.last_us / MICROSECONDS,
     }
@@ -314,14 +203,14 @@ def _counts(work: Work, found: Ingested) -> dict[str, Any]:
     return counts | more
 
 
-def _said(work: Work, found: Ingested) -> list[str]:
+def _said(request: IngestRequest, found: Ingested) -> list[str]:
     said = []
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
-        said += told_bad(found.found, work.names).splitlines()
+        said += told_bad(found.found, request.names).splitlines()
     said += [*_wide(found), *_called(_renamed(found.found))]
     counts = found.counts
-    if found.options.both_ways and not work.options.both_ways:
+    if found.options.both_ways and not request.options.both_ways:
         said.append("no pair has lines of both directions: each line is taken to stand for both")
     if fast := counts.get("fast_moves"):
         said += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
@@ -331,7 +220,7 @@ def _said(work: Work, found: Ingested) -> list[str]:
     for name, text in _COUNTED.items():
         if count := counts.get(name):
             said.append(text.format(count=count, contacts=_many(count)))
-    if counts.get("empty_contacts") and work.format == "imote":
+    if counts.get("empty_contacts") and request.name == "imote":
         said[-1] += "; to let sightings hold for a while: --interval-s"
     return said
 

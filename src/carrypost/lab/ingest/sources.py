@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from carrypost.errors import LocalError
 from carrypost.files import digest, refused
@@ -89,22 +89,15 @@ def head(path: Path) -> bytes:
     return data if whole else data[: data.rfind(b"\n") + 1] or data
 
 
-class SourceFile(NamedTuple):
-    """Which file it was."""
-
-    path: Path
-    bytes: int
-    sha256: str
-
-
-def facts(path: Path) -> SourceFile:
+def facts(path: Path) -> dict[str, Any]:
     """Size and digest of a file; of a folder (a feed), of its text files as `sha256sum *.txt | sha256sum` has it."""
     if path.is_dir():
-        each = [facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()]
-        listed = "".join(f"{file.sha256}  {file.path.name}\n" for file in each)
-        return SourceFile(path, sum(file.bytes for file in each), hashlib.sha256(listed.encode()).hexdigest())
+        files = {file.name: facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()}
+        listed = "".join(f"{file['sha256']}  {name}\n" for name, file in files.items())
+        count, sha256 = sum(file["bytes"] for file in files.values()), hashlib.sha256(listed.encode()).hexdigest()
+        return {"file": str(path), "bytes": count, "sha256": sha256}
     with told(path):
-        return SourceFile(path, path.stat().st_size, digest(path))
+        return {"file": str(path), "bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def text_bytes(path: Path) -> int:

@@ -62,34 +62,35 @@ class _Block(NamedTuple):
 
 def ingest(spark: SparkSession, work: Work) -> Ingested:
     """Read, assemble and write."""
-    with _scratch(work.folder) as scratch, ExitStack() as ending:
+    request = work.request
+    with _scratch(request.out) as scratch, ExitStack() as ending:
 
         def keep(frame: DataFrame) -> DataFrame:
             ending.callback(frame.persist().unpersist)
             return frame
 
         work.told("unpacking", 0.0)
-        plain = [sources.unpacked(path, scratch) for path in work.paths]
+        plain = [sources.unpacked(path, scratch) for path in request.paths]
         blocks = [
             _Block(file, str(path.absolute()), start, end)
             for file, path in enumerate(plain)
-            for start, end in sources.ranges(path, work.block_bytes)
+            for start, end in sources.ranges(path, request.block_bytes)
         ]
         read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
         found = reduce(Sum.join, (msgspec.json.decode(note, type=Sum) for note in notes), Sum())
-        options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
+        options = checked(found, request, work.rules[0])
 
         def assemble(options: Options) -> tuple[DataFrame, Ingested, list[FileFault]]:
-            assembled = keep(_assembled(read, found.made, work.format, options))
+            assembled = keep(_assembled(read, found.made, request.name, options))
             notes = [json.loads(note) for note in _watched(spark, work, "assembling", lambda: _notes(assembled))]
             faults = [FileFault(*each) for note in notes for each in note["faults"]]
             return assembled, _gathered(found, options, notes), faults
 
         assembled, made, faults = assemble(options)
-        if (other := other_way(work.form, options, made.counts)) is not None:
+        if (other := other_way(request.form, options, made.counts)) is not None:
             assembled, made, faults = assemble(other)
-        usable(work.names, faults, made.counts, made.written)
+        usable(request.names, faults, made.counts, made.written)
         _write(spark, work, assembled, made)
         return made
 
@@ -120,7 +121,7 @@ def _rows(frame: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------------------------------------------- reading
 def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch: Path) -> list[int]:
     """The number of the first line of each block."""
-    folder, hidden = str(work.folder), str(scratch.absolute())
+    folder, hidden = str(work.request.out), str(scratch.absolute())
 
     def count(batches: _Batches) -> Iterator[pa.RecordBatch]:
         if not Path(hidden).is_dir():
@@ -131,7 +132,7 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch:
                 ends = sources.part(Path(block.path), block.start, block.end).count(b"\n")
                 yield pa.RecordBatch.from_pydict({"block": [index], "ends": [ends]})
 
-    frame = _range(spark, blocks, work.block_bytes).mapInArrow(count, "block bigint, ends bigint")
+    frame = _range(spark, blocks, work.request.block_bytes).mapInArrow(count, "block bigint, ends bigint")
     counted = dict(_watched(spark, work, "counting lines", lambda: [tuple(row) for row in frame.collect()]))
     numbers: list[int] = []
     for file in sorted({block.file for block in blocks}):
@@ -154,7 +155,7 @@ def _used(name: str) -> pa.Schema:
 
 def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: Work) -> DataFrame:
     """Rows of all blocks, and a note of each."""
-    used = _used(work.format)
+    used = _used(work.request.name)
     schema, rules = _noted(used), list(work.rules)
 
     def parse(batches: _Batches) -> Iterator[pa.RecordBatch]:
@@ -166,7 +167,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
                 note = msgspec.json.encode(Sum().join(parsed)).decode()
                 yield from _batches(parsed.rows.select(used.names), schema, note)
 
-    return _range(spark, blocks, work.block_bytes).mapInArrow(parse, from_arrow_schema(schema))
+    return _range(spark, blocks, work.request.block_bytes).mapInArrow(parse, from_arrow_schema(schema))
 
 
 def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.RecordBatch]:
@@ -225,25 +226,25 @@ def _gathered(found: Sum, options: Options, notes: list[dict[str, Any]]) -> Inge
 
 def _write(spark: SparkSession, work: Work, assembled: DataFrame, made: Ingested) -> None:
     """Write the table, and note how many nodes and rows it has where tasks could not tell that."""
-    rows = _rows(assembled)
-    if work.form.stays:
+    request, rows = work.request, _rows(assembled)
+    if request.form.stays:
         rows = rows.mapInArrow(_stander(made.last_us), from_arrow_schema(PLACES))
     timed = [name for name in rows.columns if name.endswith("_us")]
     renamed = [
         (F.col(name).cast("double") / F.lit(1e6)).alias(name.removesuffix("_us")) if name in timed else F.col(name)
         for name in rows.columns
     ]
-    table = rows.select(F.lit(work.scenario).alias("scenario"), *renamed)
-    if work.form.gives == "contacts":
+    table = rows.select(F.lit(request.scenario).alias("scenario"), *renamed)
+    if request.form.gives == "contacts":
         table = table.orderBy("start", "a", "b")
         names = rows.select(F.explode(F.array("a", "b")).alias("node")).agg(F.count_distinct("node"))
         made.nodes = _watched(spark, work, "counting", lambda: names.collect()[0][0])
-    elif work.form.stays:
+    elif request.form.stays:
         made.written = _watched(spark, work, "counting", rows.count)
-    elif work.form.name == "kth":
+    elif request.name == "kth":
         # What walkers are called when they come back need not stand where they first do.
         table = table.orderBy("node", "t")
-    _watched(spark, work, "writing", lambda: folders.write(table, work.folder, work.table))
+    _watched(spark, work, "writing", lambda: folders.write(table, request.out, request.table))
 
 
 def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:

@@ -16,15 +16,15 @@ from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, where
 from carrypost.emu.traces.formats.tables import Positions, median
 from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
+from carrypost.lab.ingest.request import IngestRequest
 
 BAD_SHARE_MAX = 0.01
 
 
-def checked(
-    found: Sum, format_: Format, options: Options, rule: object, *, names: Sequence[str], lenient: bool
-) -> Options:
+def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
     """What assembling needs to know of all lines; an error if there is nothing to assemble, or too much is wrong."""
-    if found.bad_lines > BAD_SHARE_MAX * found.lines and not lenient:
+    format_, options, names = request.form, request.options, request.names
+    if found.bad_lines > BAD_SHARE_MAX * found.lines and not request.lenient:
         raise LocalError(
             f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), more "
             f"than 1 %; if the rest is what you want: --lenient\n{told_bad(found, names)}"
@@ -33,7 +33,7 @@ def checked(
         raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:
-        raise fault.told(list(names))
+        raise fault.told(names)
     if isinstance(rule, Positions) and rule.geographic:
         north, middle = (median(found.spread[each]) for each in "yx")
         east = round((rule.east_of + middle + 180.0) % 360.0 - 180.0, 9)
@@ -41,10 +41,10 @@ def checked(
     return replace(options, end_us=int(found.most.get("t_us", 0)))
 
 
-def usable(names: Sequence[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
+def usable(names: list[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
     """An error if what was assembled must not be written."""
     if (fault := first(faults)) is not None:
-        raise fault.told(list(names))
+        raise fault.told(names)
     if not rows and (one_way := counts.get("one_way_contacts")):
         raise LocalError(
             f"{names[0]}: no two nodes hear each other at the same time, all {one_way:,} contacts are one way only; "

@@ -10,7 +10,7 @@ from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Curve, Extent, Steps
 from carrypost.lab.report.distributions import Distribution, by_settings, ordered
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import Series, Study
 
@@ -42,12 +42,11 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
     if there := by_settings(all_series, many):
         axes = Axis("neighbours at a time, at most"), distributions.shares("share of time")
         picture = plots.curves(curves.merged(there), axes, "neighbours at a time", steps=False, legend="settings")
-        told = ["How much of their time nodes have so many neighbours or fewer.", distributions.some(all_series)]
-        made.append(Figure([("", picture)], told))
+        told = "How much of their time nodes have so many neighbours or fewer."
+        made.append(distributions.captioned([picture], all_series, told))
     if there := by_settings(all_series, by_time):
         picture = distributions.by_time_plot(there, "neighbours, mean", "neighbours by time")
-        told = ["Neighbours of a node that is there, by time.", distributions.some(all_series)]
-        made.append(Figure([("", picture)], told))
+        made.append(distributions.captioned([picture], all_series, "Neighbours of a node that is there, by time."))
     return made
 
 

@@ -16,7 +16,7 @@ from carrypost.lab.report import curves, distributions, plots, prose
 from carrypost.lab.report.curves import Extent, Steps
 from carrypost.lab.report.distributions import by_settings, ordered, steps_of
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import Show, over_seeds
@@ -63,8 +63,8 @@ def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
     ages = Axis(f"age of the message ({unit_name})", most_s / unit_s)
     axes = ages, distributions.shares("share of recipients reached")
     picture = plots.curves(lines, axes, "delivery ratio by age", bounds=above, steps=False, legend="settings")
-    told = [prose.REACHED, f" {prose.FLOOD}" if above else f" {prose.NO_FLOOD}", distributions.some(all_series)]
-    return [Figure([("", picture)], told)]
+    bounded = prose.FLOOD if above else prose.NO_FLOOD
+    return [distributions.captioned([picture], all_series, prose.REACHED, f" {bounded}")]
 
 
 def _by_age(study: Study, run: FinishedRun) -> Steps:
@@ -106,8 +106,8 @@ def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
     picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
-    told = ["Hops that copies took to a node; one hop: from the author.", distributions.some(all_series)]
-    return [Figure([("", picture)], told)]
+    told = "Hops that copies took to a node; one hop: from the author."
+    return [distributions.captioned([picture], all_series, told)]
 
 
 def _deliveries(study: Study, run: FinishedRun) -> float:
@@ -183,13 +183,13 @@ def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     middle = np.concatenate([curve.y for curve in lines.values()])
     most = float(np.quantile(middle, _TAIL)) * 1.5
-    told = ["Bytes sent for each delivery to a node other than the author, by time.", distributions.some(all_series)]
+    told = ["Bytes sent for each delivery to a node other than the author, by time."]
     if middle.max() > most:
-        told.insert(1, f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
+        told.append(f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
     picture = distributions.by_time_plot(
         lines, "bytes for each delivery", "overhead by time", min(most, middle.max() * 1.06)
     )
-    return [Figure([("", picture)], told)]
+    return [distributions.captioned([picture], all_series, *told)]
 
 
 def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
@@ -222,4 +222,4 @@ def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
     if not lines:
         return [paragraph("What nodes hold was not sampled.", kind="note")]
     picture = distributions.by_time_plot(lines, "messages held, mean", "cache by time")
-    return [Figure([("", picture)], ["Messages that a node holds, by time.", distributions.some(all_series)])]
+    return [distributions.captioned([picture], all_series, "Messages that a node holds, by time.")]

@@ -67,11 +67,11 @@ def unit(most_s: float) -> tuple[float, str]:
     return next((size, name) for least, size, name in _UNITS if most_s > least or not least)
 
 
-def some(all_series: Sequence[Series]) -> str:
-    """What is said where there are more settings than curves can be told apart."""
-    if len(all_series) <= plots.CURVES_MAX:
-        return ""
-    return f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
+def captioned(pictures: Sequence[Picture], all_series: Sequence[Series], *texts: str) -> Figure:
+    """Pictures with what they show; also said is where there are more settings than curves can be told apart."""
+    some = f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
+    many = len(all_series) > plots.CURVES_MAX
+    return Figure([("", each) for each in pictures], [*texts, some if many else ""])
 
 
 def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list[Block]:
@@ -93,7 +93,7 @@ def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list
         pictures.append(by_logarithm)
         texts[0] = f"Distribution of the {of.title}: (a) the share that is not above it, (b) the share that is, both "
         texts[0] += "axes by logarithms, down to a thousandth."
-    return [Figure([("", picture) for picture in pictures], [*texts, some(all_series)])]
+    return [captioned(pictures, all_series, *texts)]
 
 
 def _curve(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Curve:

@@ -17,17 +17,15 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
+from carrypost.emu.traces.contacts import CONN_WORDS, ONE_OTHERS
 from carrypost.emu.traces.formats.lines import Cells, Checks, Lines, flags
 from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
 from carrypost.emu.traces.formats.words import SECONDS, microseconds, no_number, numbers
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
 DOWN, UP = 0, 1
-_CONN_WORDS = (5, 6)
-"""The sixth is the name of an interface, of which there is one here."""
 _NAMED = re.compile(rb"^# host ([0-9]+) is (\S[^\n\r]*)\r?$", re.MULTILINE)
-_OTHERS = pa.array(["C", "S", "DE", "DR", "A", "R"])
-"""Events of The ONE that are about messages, not about contacts."""
+_OTHERS = pa.array(sorted(ONE_OTHERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class OneConnections:
         way = pc.ascii_lower(cells.text(4))
         up = flags(pc.equal(way, "up"))
         right = flags(pc.equal(cells.text(1), "CONN")) & (up | flags(pc.equal(way, "down")))
-        right &= (cells.count >= _CONN_WORDS[0]) & (cells.count <= _CONN_WORDS[1])
+        right &= (cells.count >= CONN_WORDS[0]) & (cells.count <= CONN_WORDS[1])
         cells.require(right, "TIME CONN NODE NODE up|down")
         t_us = cells.times(0, "the time")
         a, b, same = pairs(*(self._named(cells.name(index, "node")) for index in (2, 3)))
@@ -132,7 +130,7 @@ class Walkers(Headless):
 
 # --------------------------------------------------------------------------------------------------------- ns-2
 PLACE_X, PLACE_Y, PLACE_Z, ORDER = 0, 1, 2, 3
-_NS2_NODE = r"\$node_?\("
+NS2_NODE = r"\$node_?\("
 _NS2_ORDER = r"set\s+[XYZ]_|setdest"
 _NS2_PLACE = r"^\$node_?\((?P<node>\w+)\)\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+)"
 _NS2_SETDEST = (
@@ -146,7 +144,7 @@ class Ns2(Headless):
     def parse(self, lines: Lines, file: int) -> Parsed:
         """First places (PLACE_X, PLACE_Y, each in its column) and orders (ORDER, with speed)."""
         # Other lines belong to the rest of a simulation: gods, radios, agents.
-        ours = flags(pc.match_substring_regex(lines.text, _NS2_NODE))
+        ours = flags(pc.match_substring_regex(lines.text, NS2_NODE))
         ours &= flags(pc.match_substring_regex(lines.text, _NS2_ORDER))
         checks = Checks(lines.where(ours))
         text = pc.ascii_trim_whitespace(checks.lines.text)

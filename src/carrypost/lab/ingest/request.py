@@ -1,0 +1,131 @@
+"""What is asked of `lab ingest`: files, their format, and what users may say about it; all of it checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from carrypost.emu.traces.formats import ALIASES, FORMATS, Format, Options
+from carrypost.emu.traces.formats.tables import node_of
+from carrypost.emu.traces.formats.words import UNITS, plain_name
+from carrypost.errors import LocalError
+from carrypost.lab.engines import EngineName
+from carrypost.lab.ingest.sources import BLOCK_BYTES
+from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.lab.spark.session import SparkOptions
+from carrypost.security.identity import Identity
+
+GTFS = "gtfs"
+NAMES = (*FORMATS, *ALIASES, GTFS)
+SMALL_BYTES = 256 << 20
+"""Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
+OPTIONS = (
+    "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
+    "same_time",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestRequest:
+    """What is asked for."""
+
+    paths: Sequence[Path]
+    format: str
+    scenario: str
+    out: Path
+    options: Options = field(default_factory=Options)
+    day: str | None = None
+    shapes: bool = True
+    """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
+    route_types: tuple[str, ...] = ()
+    """Of a timetable: only routes of these types."""
+    lenient: bool = False
+    engine: EngineName = "spark"
+    spark: SparkOptions = field(default_factory=SparkOptions)
+    block_bytes: int = BLOCK_BYTES
+
+    @property
+    def small(self) -> bool:
+        """Whether one process has read it before Spark has started; of a timetable nothing is done on Spark."""
+        if self.name == GTFS or not all(path.is_file() for path in self.paths):
+            return False
+        return sum(path.stat().st_size for path in self.paths) <= SMALL_BYTES
+
+    def __post_init__(self) -> None:
+        if self.name not in (*FORMATS, GTFS):
+            raise LocalError(f"--format must be one of {', '.join(sorted(NAMES))}, not {self.format!r}")
+        if not self.scenario or not self.scenario.isprintable():
+            raise LocalError(f"--scenario must be a name, not {self.scenario!r}")
+        takes = FORMATS[self.name].takes if self.name in FORMATS else frozenset()
+        usual = Options()
+        for each in OPTIONS:
+            if each not in takes and getattr(self.options, each) != getattr(usual, each):
+                raise LocalError(f"--{each.replace('_', '-')} means nothing with {self.name}{_whom(each)}")
+        if (self.day is None) != (self.name != GTFS):
+            told = "needs --day, as 2014-06-03: which day of service" if self.day is None else "takes no --day"
+            raise LocalError(f"--format {self.name} {told}")
+        for option, given in (("--no-shapes", not self.shapes), ("--route-type", self.route_types)):
+            if given and self.name != GTFS:
+                raise LocalError(f"{option} means nothing with {self.name}; it is for {GTFS}")
+        _check_numbers(self.options)
+        _check_times(self.options)
+
+    @property
+    def name(self) -> str:
+        """The format, by its own name."""
+        return ALIASES.get(self.format, self.format)
+
+    @property
+    def form(self) -> Format:
+        """How the lines of its files read."""
+        return FORMATS[self.name]
+
+    @property
+    def names(self) -> list[str]:
+        """What errors call the files."""
+        return [str(path) for path in self.paths]
+
+    @property
+    def table(self) -> Table:
+        """What comes of it."""
+        return POSITIONS if self.name == GTFS or FORMATS[self.name].gives == "positions" else CONTACTS
+
+
+def _whom(option: str) -> str:
+    whom = sorted(name for name, each in FORMATS.items() if option in each.takes)
+    return f"; it is for {', '.join(whom)}" if whom else ""
+
+
+def _check_numbers(options: Options) -> None:
+    if options.interval_s is not None and not 0 < options.interval_s <= 1e6:  # noqa: PLR2004 - twelve days
+        raise LocalError(f"--interval-s must be a number above 0 and up to 1,000,000, not {options.interval_s:g}")
+    if options.distance_m is not None and not 0 <= options.distance_m <= 1e6:  # noqa: PLR2004 - a thousand kilometres
+        raise LocalError(f"--distance-m must be a number from 0 to 1,000,000, not {options.distance_m:g}")
+
+
+def _check_times(options: Options) -> None:
+    if options.time_unit not in UNITS:
+        raise LocalError(f"--time-unit must be one of {', '.join(UNITS)}, not {options.time_unit!r}")
+    if not options.date:
+        return
+    if options.time_unit != "s":
+        raise LocalError("--time-unit is for times that are numbers, --date for times of day; there is no use for both")
+    try:
+        date.fromisoformat(options.date)
+    except ValueError:
+        raise LocalError(f"--date must be a day such as 2014-06-03, not {options.date!r}") from None
+
+
+def check_file_names(paths: Sequence[Path]) -> None:
+    """Files of one node each must have names that tell nodes apart, and that nodes can have."""
+    files: dict[str, Path] = {}
+    for path in paths:
+        node = node_of(str(path))
+        try:
+            Identity.plain(plain_name(node))
+        except LocalError as error:
+            raise LocalError(f"{path} is of no node, with --node-from-name: {error}") from None
+        if (other := files.setdefault(node, path)) != path:
+            raise LocalError(f"{other} and {path} would both be of node {node}, with --node-from-name; rename one")
