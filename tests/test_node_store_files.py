@@ -370,11 +370,7 @@ def test_a_migration_is_made_once_and_keeps_what_is_there(path: Path, monkeypatc
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version_1(path)
 
-    def broken(connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE meta SET value = 0")
-        connection.execute("DROP TABLE piece")
-        connection.execute("a statement that is none")
-
+    broken = ("UPDATE meta SET value = 0", "DROP TABLE piece", "a statement that is none")
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
         with pytest.raises(NodeError, match="syntax error"):

@@ -8,63 +8,53 @@ or an entry that does not name the destination, still has to look at all there i
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from carrypost.model.pattern import DESTINATION, beginnings
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.pattern import Entry
 
-K = TypeVar("K", bound="Hashable")
 _STALE_SLACK = 1024
 
 
-class Destinations(Generic[K]):
-    """Things by their destinations."""
+class Destinations:
+    """Slots of a cache by the destinations of what was there."""
 
-    __slots__ = ("_sorted", "_things")
+    __slots__ = ("_slots", "_sorted")
 
     def __init__(self) -> None:
-        self._things: dict[str, set[K]] = {}
+        self._slots: dict[str, set[int]] = {}
         self._sorted: list[str] | None = None
         """All destinations, made when somebody asks for those that begin with something."""
 
-    def add(self, destination: str, thing: K) -> None:
-        """Add a thing, unless it is there already."""
-        things = self._things.get(destination)
-        if things is None:
-            things = self._things[destination] = set()
+    def add(self, destination: str, slot: int) -> None:
+        """Add a slot, unless it is there already."""
+        slots = self._slots.get(destination)
+        if slots is None:
+            slots = self._slots[destination] = set()
             self._sorted = None
-        things.add(thing)
+        slots.add(slot)
 
-    def discard(self, destination: str, thing: K) -> None:
-        """Remove a thing, if it is there."""
-        things = self._things.get(destination)
-        if things is not None:
-            things.discard(thing)
-            if not things:
-                del self._things[destination]
-                self._sorted = None
-
-    def candidates(self, entries: Iterable[Entry]) -> set[K]:
+    def candidates(self, entries: Iterable[Entry]) -> set[int]:
         """All that one of the entries may match, and perhaps more."""
-        found: set[K] = set()
+        found: set[int] = set()
         for destination in self._possible(entries):
-            found |= self._things[destination]
+            found |= self._slots[destination]
         return found
 
     def _possible(self, entries: Iterable[Entry]) -> Iterable[str]:
-        things, found, prefixes = self._things, set[str](), set[str]()
+        slots, found, prefixes = self._slots, set[str](), set[str]()
         for entry in entries:
             pattern = dict(entry.patterns).get(DESTINATION)
             if pattern is None:
-                return things
+                return slots
             values, begins = beginnings(pattern)
-            found.update(value for value in values if value in things)
+            found.update(value for value in values if value in slots)
             prefixes |= begins
         for prefix in prefixes:
             found.update(self._beginning(prefix))
@@ -72,7 +62,7 @@ class Destinations(Generic[K]):
 
     def _beginning(self, prefix: str) -> Iterator[str]:
         if self._sorted is None:
-            self._sorted = sorted(self._things)
+            self._sorted = sorted(self._slots)
         names = self._sorted
         for at in range(bisect_left(names, prefix), len(names)):
             if not names[at].startswith(prefix):
@@ -91,7 +81,7 @@ class CachedDestinations:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._slots = Destinations[int]()
+        self._slots = Destinations()
         self._entered = 0
         """How often a slot was entered."""
         self._serial = 0

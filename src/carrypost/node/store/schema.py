@@ -14,7 +14,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from carrypost.errors import NodeError
@@ -38,9 +38,7 @@ _STATEMENTS_MAX = 12
 """Prepared ones kept, more than a program's commit needs: each keeps a copy of the values that it last had."""
 _ROOM_BYTES_MIN = 64 * 1024
 
-Migration = Sequence[str] | Callable[[sqlite3.Connection], None]
-
-MIGRATIONS: tuple[Migration, ...] = (
+MIGRATIONS: tuple[Sequence[str], ...] = (
     (
         # A row is here as long as the message or any of its pieces is; `pieces` is the bitmap of those.
         "CREATE TABLE message (n INTEGER PRIMARY KEY, id BLOB NOT NULL, pieces BLOB NOT NULL, value BLOB)",
@@ -54,7 +52,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     # What other layers keep, by layer and name.
     ("CREATE TABLE layer (kind TEXT, name BLOB, value BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID",),
 )
-"""What brings a file from version `n` to `n + 1`, each in one transaction. Entries are never changed, only appended."""
+"""Statements that bring a file from version `n` to `n + 1`, in one transaction; never changed, only appended."""
 
 
 def wal(path: Path) -> Path:
@@ -208,14 +206,11 @@ def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
     return {(table, column) for table, column in found}
 
 
-def _migrate(connection: sqlite3.Connection, migration: Migration, version: int) -> None:
+def _migrate(connection: sqlite3.Connection, migration: Sequence[str], version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if callable(migration):
-            migration(connection)
-        else:
-            for statement in migration:
-                connection.execute(statement)
+        for statement in migration:
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
