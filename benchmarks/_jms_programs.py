@@ -86,8 +86,8 @@ async def opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]
     async with made.create_context() as ctx:
         nodes = embedded._running[asyncio.get_running_loop()]  # noqa: SLF001 - programs do not see it
         running = nodes[made.settings.data.absolute()]
-        assert running.node is not None
-        yield ctx, running.node
+        assert running.served is not None
+        yield ctx, running.served.node
 
 
 async def settle(ctx: Context) -> None:

@@ -42,6 +42,24 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that are marked `attached` once more, with programs attached to their nodes."""
+    if metafunc.definition.get_closest_marker("attached") is not None:
+        metafunc.fixturenames.append("provider_over")
+        metafunc.parametrize("provider_over", ["local", "socket"], indirect=True)
+
+
+@pytest.fixture
+def provider_over(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let contexts in virtual time use their node in this process, or attached to it by a socket."""
+    if request.param == "socket":
+        from tests.jms_attached import AttachedNetwork  # noqa: PLC0415 - most tests do without
+
+        from carrypost import testing  # noqa: PLC0415 - likewise
+
+        monkeypatch.setattr(testing, "Network", AttachedNetwork)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Spark for all tests: two tasks at a time, in processes of their own.

@@ -8,7 +8,7 @@
         await a.program.send("news", b"hello")
         message = await b.receive()
 
-In each process is a program of the API (`program`, and further ones by `Program.connect`), and at its control socket a
+The test is attached to each by a program of the API (`program`, and further ones by `Program.connect`), and has a
 connection for questions (`client`). Keywords are settings as in the TOML file, tables as dictionaries. A name is that
 of a namespace and of a folder; a node that was ended and is started again finds its folder as it left it. When a test
 fails, its report has what the nodes said; when it passes, every node still running has to end cleanly and must have
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import json
 import os
 import signal
@@ -30,24 +29,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import msgspec
-from tests import node_process
-from tests.node_process import Received
 from tools.netns import Net
 
+from carrypost import ConnectionFactory, Consumer, Context, DeliveryMode, Message, SessionMode, Topic
 from carrypost.cli._settings import NodeCommand
-from carrypost.errors import NoNodeError
+from carrypost.model.descriptor import Ordering
 from carrypost.node.control.client import Client
 
 PATIENCE_S = 30.0
 """How long something may take that ought to happen; a busy machine is not a fault."""
 QUICK: Mapping[str, object] = {"announce_s_min": 0.2, "announce_s_max": 0.5}
-_COMMAND = [sys.executable, "-c", "from tests.node_process import main; main()"]
-"""What the command `carrypost node` becomes, with programs: to load the command line first would be a third of a start.
-"""
-_ROOT = Path(__file__).parents[1]
+_COMMAND = [sys.executable, "-P", "-m", "carrypost.cli._process"]
+"""What the command `carrypost node` becomes: to load the command line first would be a third of a start."""
 _SAID_BYTES_MAX = 8_000
 
 P = ParamSpec("P")
@@ -80,22 +76,32 @@ def toml(settings: Mapping[str, object]) -> str:
     return "\n".join(keys) + "\n" + "".join(tables)
 
 
-class Program:
-    """A program in the process of a node; it acknowledges each message for itself."""
+class Received(NamedTuple):
+    """A message as a program received it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._gone: NoNodeError | None = None
-        self._listening = asyncio.create_task(self._listen())
+    id: str
+    body: bytes
+    source: str
+    """Id of the node that sent it."""
+    hops: int
+    redelivered: bool
+    label: str
+    properties: Mapping[str, object]
+
+
+class Program:
+    """A program that is attached to a node; it acknowledges each message for itself."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._consumer: Consumer | None = None
+        self._received: dict[str, Message] = {}
 
     @classmethod
     async def connect(cls, control: str, client_id: str = "") -> Self:
         """Begin one on the node with this control socket."""
-        reader, writer = await asyncio.open_unix_connection(node_process.api_path(Path(control)))
-        writer.write(node_process.framed(client_id))
-        return cls(reader, writer)
+        factory = ConnectionFactory(f"unix:{control}", client_id=client_id or None)
+        return cls(await factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE))
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,60 +110,55 @@ class Program:
         await self.close()
 
     async def close(self) -> None:
-        """Let it close its context, and go."""
-        self._writer.close()
-        await self._listening
+        """Close its context."""
+        await self._ctx.close()
 
-    async def _listen(self) -> None:
-        try:
-            while True:
-                number, answer = await node_process.read(self._reader)
-                waiting = self._waiting.pop(number)
-                if waiting.done():
-                    continue
-                if isinstance(answer, Exception):
-                    waiting.set_exception(answer)
-                else:
-                    waiting.set_result(answer)
-        except (EOFError, ConnectionError):
-            pass
-        finally:
-            self._gone = NoNodeError("the node is gone")
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(self._gone)
-
-    async def _call(self, name: str, *args: object, **keywords: object) -> Any:  # noqa: ANN401 - as it answers
-        if self._gone is not None:
-            raise self._gone
-        number = next(self._numbers)
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._writer.write(node_process.framed((number, name, args, keywords)))
-        return await waiting
-
-    async def send(self, topic: str, body: bytes, **keywords: object) -> str:
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        persistent: bool = False,
+        ordering: Ordering = Ordering.NONE,
+        **keywords: Any,  # noqa: ANN401 - as `Context.send` has them
+    ) -> str:
         """Send; returns the message's id."""
-        return str(await self._call("send", topic, body, **keywords))
+        mode = DeliveryMode.PERSISTENT if persistent else DeliveryMode.NON_PERSISTENT
+        sent = await self._ctx.send(Topic(topic, ordering), body, delivery_mode=mode, **keywords)
+        return str(sent.message_id)
 
-    async def subscribe(self, topic: str, **keywords: object) -> None:
+    async def subscribe(self, topic: str, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:
         """Open its consumer."""
-        await self._call("subscribe", topic, **keywords)
+        wanted = Topic(topic, ordering)
+        if durable:
+            self._consumer = await self._ctx.create_durable_consumer(wanted, topic)
+        else:
+            self._consumer = await self._ctx.create_consumer(wanted)
 
     async def receive(self, timeout_s: float | None = None) -> Received:
         """The next message; raises `TimeoutError`."""
-        found = await self._call("receive", timeout_s)
-        if found is None:
+        assert self._consumer is not None
+        message = await self._consumer.receive(timeout=timeout_s)
+        if message is None:
             raise TimeoutError(f"no message within {timeout_s} s")
-        assert isinstance(found, Received)
+        descriptor = message.descriptor
+        assert descriptor is not None
+        found = Received(
+            descriptor.id_text, message.get_body(bytes) or b"", descriptor.node,
+            message.get_int_property("JMS_carrypost_Hops"), message.jms_redelivered, descriptor.label,
+            {name: value for name, value in message.properties.items() if not name.startswith("JMS")},
+        )  # fmt: skip
+        self._received[found.id] = message
         return found
 
     async def acknowledge(self, *messages: Received) -> None:
         """Acknowledge these; returns once that is durable."""
-        await self._call("acknowledge", *(each.id for each in messages))
+        for each in messages:
+            await self._received.pop(each.id).acknowledge()
 
 
 class Node:
-    """One process, a connection to its control socket, and a program."""
+    """One process, a connection for questions, and a program that is attached to it."""
 
     def __init__(self, name: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.name = name
@@ -170,7 +171,7 @@ class Node:
 
     @property
     def program(self) -> Program:
-        """The program that runs there as long as the test is connected."""
+        """The program that is attached to it as long as the test is connected."""
         assert self._program is not None
         return self._program
 
@@ -306,7 +307,6 @@ class Nodes:
         file = folder / "node.toml"
         file.write_text(toml({**settings, "node": {"data": "data", "name": name, **place}}), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
-        environment["PYTHONPATH"] = str(_ROOT)
         order = NodeCommand(config=str(file), data=None, changes=(), json=True, verbose=False)
         command = [*_COMMAND, msgspec.json.encode(order).decode()]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("ab") as stderr:

@@ -348,6 +348,7 @@ async def test_a_consumer_whose_creation_is_cancelled_is_not_there(
         await context.unsubscribe("mail")
 
 
+@pytest.mark.attached("what was opened is known here when the answer comes, and nobody waits for that any more")
 @every_moment
 @scene("a", disk_delay_s=DISK_S)
 async def test_a_context_whose_opening_is_cancelled_is_not_there(net: testing.Network, moment: float) -> None:

@@ -105,7 +105,7 @@ async def test_a_name_is_found_on_another_node_and_is_there_for_the_next_program
 async def test_a_folder_that_another_process_uses_is_told(tmp_path: Path) -> None:
     async with Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path / "node")})):
         with pytest.raises(JMSException, match="the node cannot start: a node is already running in"):
-            _ = await factory(tmp_path).create_context()
+            _ = await factory(tmp_path, attach=False).create_context()
     async with factory(tmp_path).create_context():
         pass
 

@@ -24,6 +24,8 @@ from carrypost import (
 from carrypost.mom.admission import LOOKS_MAX
 from carrypost.naming import InitialContext
 
+pytestmark = pytest.mark.attached("credit, requests and browsings cross the socket in both directions")
+
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 BOX = Queue("box@a")
 on_both_nodes = pytest.mark.parametrize("node", ["a", "b"])

@@ -23,6 +23,8 @@ from carrypost.mom.control import Outcome
 from carrypost.naming import InitialContext
 from carrypost.record import Record
 
+pytestmark = pytest.mark.attached("a receipt may overtake the answer that tells which message it is about")
+
 STORED, CARRIED, EXPIRED, FAILED, DELIVERED = (
     SendState.STORED, SendState.CARRIED, SendState.EXPIRED, SendState.FAILED, SendState.DELIVERED,
 )  # fmt: skip

@@ -28,6 +28,8 @@ from carrypost import (
     testing,
 )
 
+pytestmark = pytest.mark.attached("credit, requests and browsings cross the socket in both directions")
+
 ROWS = (6, 27, 46, 70, 72, *range(78, 86))
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 BOX = Queue("box@a")

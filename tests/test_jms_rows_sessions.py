@@ -26,6 +26,8 @@ from carrypost import (
 )
 from carrypost.errors import IllegalArgumentException
 
+pytestmark = pytest.mark.attached("what is acknowledged, recovered or closed may be on its way meanwhile")
+
 ROWS = (*range(57, 62), *range(63, 72), *range(74, 78))
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
 DUPS_OK, INDIVIDUAL = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.INDIVIDUAL_ACKNOWLEDGE

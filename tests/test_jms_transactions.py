@@ -21,6 +21,10 @@ from carrypost import (
     testing,
 )
 
+pytestmark = pytest.mark.attached(
+    "drafts and commits are answered later, and what is on its way when a transaction ends is known to neither side"
+)
+
 TRANSACTED = SessionMode.SESSION_TRANSACTED
 
 

@@ -31,7 +31,7 @@ async def served(folder: Path, name: str = "n", **keywords: object) -> AsyncIter
     """A node on loopback, and its control socket."""
     settings = parse("", {}, {**QUICK, "udp": apart(), **keywords, "node.data": str(folder / name)})
     async with Node(settings) as node:
-        control = Control(node)
+        control = Control(node, stopping=asyncio.Event())
         await control.open()
         try:
             yield node, control
@@ -44,12 +44,19 @@ async def client_of(node: Node) -> Client:
 
 
 async def raw(node: Node) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_unix_connection(node.settings.control)
+    """A connection that has been welcomed."""
+    reader, writer = await asyncio.open_unix_connection(node.settings.control)
+    writer.write(HELLO)
+    await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    return reader, writer
 
 
 def framed(value: object) -> bytes:
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(4, "big") + body
+
+
+HELLO = framed({"do": "hello", "versions": [1], "program": "test"})
 
 
 async def said(reader: asyncio.StreamReader) -> list[dict[str, object]]:
@@ -141,6 +148,7 @@ async def test_a_node_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     async def life() -> None:
         async with served(tmp_path) as (node, control):
             started.set_result(node)
+            assert control.stopping is not None
             await control.stopping.wait()
         ended.set()
 
@@ -288,7 +296,7 @@ async def test_a_program_that_vanishes_in_the_middle_of_a_call_leaves_no_trace(t
             writer.transport.abort()
 
         async def alone() -> bool:
-            return len(control._programs) == 1  # noqa: SLF001 - there is nothing else to see of it from outside
+            return len(control.lines) == 1
 
         await until(alone)
         assert node.udp.intake.gate is None
@@ -377,11 +385,14 @@ async def test_whatever_bytes_come_the_node_lives(tmp_path: Path) -> None:
 
 @scene
 async def test_a_client_that_is_closed_ends_what_it_waits_for(tmp_path: Path) -> None:
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = {"is": "welcome", "version": 1, "carrypost": "x", "place": None, "now_us": 0, "system_us": 0, "new": 1}
+        writer.write(framed(said))
         await reader.read()
         writer.close()
 
-    async with await asyncio.start_unix_server(say_nothing, path=tmp_path / "control.sock"):
+    silent = await asyncio.start_unix_server(welcome, path=tmp_path / "control.sock")
+    async with silent:
         client = await Client.connect(tmp_path / "control.sock")
         calls: list[asyncio.Task[object]] = [
             asyncio.create_task(client.status()),
@@ -406,7 +417,7 @@ async def test_what_cannot_be_told_to_a_node_is_refused_before_it_is_sent(tmp_pa
         with pytest.raises(LocalError, match="Expected `str`"):
             await client.gate([7])  # type: ignore[list-item]
         assert await client.peers() == []
-        with pytest.raises(LocalError, match="a call of 1,2"):
+        with pytest.raises(LocalError, match="a frame of 1,"):
             await client.gate(["127.0.0.1:9"] * 100_000)
 
 

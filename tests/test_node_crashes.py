@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 from tests.loopback import apart
-from tests.node_process import Received
-from tests.nodes import PATIENCE_S, Node, Nodes, Program, scene, until
+from tests.nodes import PATIENCE_S, Node, Nodes, Program, Received, scene, until
 
-from carrypost.errors import NoNodeError
+from carrypost.errors import JMSException, NoNodeError
 
 SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
 """One fragment, several, several pieces."""
@@ -81,7 +80,7 @@ class Author:
 
     async def work(self, program: Program) -> None:
         """Publish until the node is gone."""
-        with contextlib.suppress(NoNodeError):
+        with contextlib.suppress(JMSException):
             while True:
                 await self.publish(program)
                 await asyncio.sleep(self._chance.uniform(0, 2 * PACE_S))
@@ -98,7 +97,7 @@ class Reader:
         """Read until the node is gone."""
         await program.subscribe("from.neighbour", durable=True)
         pending: list[Received] = []
-        with contextlib.suppress(NoNodeError):
+        with contextlib.suppress(JMSException):
             while True:
                 message = await program.receive()
                 self.books.take(message)
@@ -155,7 +154,9 @@ class Stage:
         start = asyncio.create_task(self.nodes.start("victim"))
         await asyncio.sleep(self.chance.uniform(0, BOOT_S_MAX))
         await _kill(self.nodes["victim"])
-        with contextlib.suppress(AssertionError, NoNodeError):  # It ended before it was ready, as it was meant to.
+        with contextlib.suppress(
+            AssertionError, NoNodeError, JMSException
+        ):  # It ended before it was ready, as it was meant to.
             await start
         await self.nodes["victim"].disconnect()
 

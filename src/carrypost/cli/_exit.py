@@ -39,7 +39,8 @@ _CODES: dict[type[Exception], Exit] = {
 def report(error: CarrypostError | TimeoutError) -> Exit:
     """Say on stderr what went wrong; returns the code that the command ends with."""
     print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that reports failures
-    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
+    causes = error, error.__cause__  # What the JMS API raises has the node's own error behind it.
+    return next((code for kind, code in _CODES.items() for each in causes if isinstance(each, kind)), Exit.FAILED)
 
 
 def check_texts(texts: Iterable[str]) -> None:

@@ -20,8 +20,8 @@ from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
 from carrypost.errors import CarrypostError
+from carrypost.jms.embedded import ServedNode
 from carrypost.node.carrying import Carrying
-from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
@@ -48,17 +48,15 @@ def run(command: NodeCommand) -> int:
 async def _run(settings: NodeSettings, *, json: bool) -> int:
     stopping = asyncio.Event()
     with _heeding(stopping) as came:
-        async with Node(settings) as node:
+        served = await ServedNode.start(settings, stopping=stopping)
+        try:
             collect_seldom()
-            control = Control(node, stopping)
-            await control.open()
-            try:
-                if came:
-                    return _signals.exit_code(came[0])
-                _tell_ready(node, json=json)
-                await stopping.wait()
-            finally:
-                await control.close()
+            if came:
+                return _signals.exit_code(came[0])
+            _tell_ready(served.node, json=json)
+            await stopping.wait()
+        finally:
+            await served.stop()
     return Exit.DONE
 
 

@@ -1,30 +1,54 @@
-"""`ConnectionFactory`: where a program on a real node begins."""
+"""`ConnectionFactory`: where a program on a real node begins, attached to one that runs or with one of its own."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
-from carrypost.errors import IllegalArgumentException, JMSSecurityException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    JMSException,
+    JMSSecurityException,
+    NoNodeError,
+    RunningError,
+)
+from carrypost.jms.attached import AttachedNode
 from carrypost.jms.calling import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
 from carrypost.jms.embedded import EmbeddedNode
 from carrypost.jms.modes import SessionMode
+from carrypost.node.folder import Home
 from carrypost.node.settings import NodeSettings, load
 
 if TYPE_CHECKING:
+    from carrypost.jms.provider import Provider
     from carrypost.model.privilege import Privilege
+
+_log = logging.getLogger("carrypost.jms")
+Mode = Literal["attached", "embedded"]
+_Node = TypeVar("_Node", AttachedNode, EmbeddedNode)
+_AT_SOCKET = "unix:"
+_START_S = 5.0
+"""A node whose folder is in use answers within this at its socket."""
+_AGAIN_S = 0.05
 
 
 class ConnectionFactory:
-    """Makes contexts on the node of one folder, which runs in this program while any of them is open.
+    """Makes contexts on the node of one folder.
+
+    Where a node runs in that folder they are attached to it. Else one runs in this program while any of them is open,
+    and others may attach to that. `attach` True or False allows one of the two alone, and `mode` tells which it is.
 
     `config` is the node's settings file (TOML), the same as for ``carrypost node``; further keywords are settings that
     win over it: ``ConnectionFactory(data="my-node", altruistic=True)``, and those of a table as a dict,
-    ``udp={"port": 4000}``. Without any, the node is that of this user. `client_id` is the program's name for durable
+    ``udp={"port": 4000}``. Without any, the node is that of this user. ``"unix:PATH"`` in place of a file attaches to
+    the node at that socket. `client_id` is the program's name for durable
     subscriptions. `privilege` is a function that says which of two messages matters more, where not all can be kept.
     Factories of one folder share its node. There are no users and passwords: giving one raises `JMSSecurityException`.
     """
@@ -36,6 +60,7 @@ class ConnectionFactory:
         self,
         config: str | os.PathLike[str] | None = None,
         *,
+        attach: bool | None = None,
         client_id: str | None = None,
         privilege: Privilege | None = None,
         user: str | None = None,
@@ -55,12 +80,18 @@ class ConnectionFactory:
             _PLACES.get(name, name): os.fspath(value) if isinstance(value, os.PathLike) else value
             for name, value in settings.items()
         }
-        if config is not None and Path(config).is_dir():
+        socket = config[len(_AT_SOCKET) :] if isinstance(config, str) and config.startswith(_AT_SOCKET) else None
+        if socket is not None:
+            if attach is False or not socket:
+                raise IllegalArgumentException("unix:PATH attaches to the node at that socket: name it, and no attach")
+            config, attach, keywords["node.control"] = None, True, str(Path(socket).absolute())
+        elif config is not None and Path(config).is_dir():
             raise IllegalArgumentException(
                 f"{config} is a folder, not a settings file: give it as data={str(config)!r}"
             )
         self._settings = load(None if config is None else Path(config), os.environ, keywords)
-        self._privilege = privilege
+        self._joining = _Joining(self._settings, privilege, attach, waits=socket is None)
+        self._joining.unheeded = sorted(set(settings) - {*_PLACES})
 
     def __repr__(self) -> str:
         return f"<ConnectionFactory of the node in {self._settings.data}>"
@@ -69,6 +100,11 @@ class ConnectionFactory:
     def settings(self) -> NodeSettings:
         """How its node is set up."""
         return self._settings
+
+    @property
+    def mode(self) -> Mode | None:
+        """How its last context came to its node: "attached" or "embedded"; None before the first."""
+        return self._joining.mode
 
     def create_context(
         self,
@@ -79,8 +115,87 @@ class ConnectionFactory:
     ) -> Context:
         """A context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
         _check_anonymous(user, password)
-        node = EmbeddedNode(self._settings, self._privilege)
-        return Context(Connection(node, self._client_id, self._callers), mode)
+        return Context(Connection(_Joined(self._joining), self._client_id, self._callers), mode)
+
+
+class _Joining:
+    """How the contexts of one factory come to their node."""
+
+    def __init__(
+        self, settings: NodeSettings, privilege: Privilege | None, attach: bool | None, *, waits: bool
+    ) -> None:
+        self._settings, self._privilege, self._attach, self._waits = settings, privilege, attach, waits
+        self.mode: Mode | None = None
+        self.unheeded: list[str] = []
+        """Settings that the program gave, and only a node of its own heeds."""
+
+    async def join(self) -> tuple[AttachedNode | EmbeddedNode, Provider]:
+        """Return a node, and its provider; raise a `JMSException` whose cause says why there is none."""
+        loop, embedded = asyncio.get_running_loop(), EmbeddedNode(self._settings, self._privilege)
+        until = loop.time() + _START_S
+        while True:
+            try:
+                if self._attach is False or (self._attach is None and embedded.runs_here):
+                    return self._joined("embedded", embedded, await embedded.acquire())
+                return await self._join_running()
+            except NoNodeError as error:
+                if self._attach and not self._is_worth_waiting(until):
+                    raise JMSException(str(error)) from error
+            if not self._attach:
+                try:
+                    return self._joined("embedded", embedded, await embedded.acquire())
+                except JMSException as error:
+                    if not isinstance(error.__cause__, RunningError) or loop.time() >= until:
+                        raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _join_running(self) -> tuple[AttachedNode, Provider]:
+        """Attach to a node that runs; raise `NoNodeError` if none does."""
+        running = AttachedNode(self._settings.control)
+        provider = await running.acquire()
+        if self._privilege is not None:
+            await running.release()
+            raise IllegalStateException(
+                "privilege holds in the node alone, and this program would be attached to one that runs: name a module "
+                "that has it in that node's [node] plugins"
+            )
+        if self.unheeded and self.mode != "attached":
+            _log.warning(
+                "attached to the node at %s, which has settings of its own: these are not heeded: %s",
+                self._settings.control, ", ".join(self.unheeded),
+            )  # fmt: skip
+        return self._joined("attached", running, provider)
+
+    def _is_worth_waiting(self, until: float) -> bool:
+        """Return True while a node may be starting."""
+        in_use = self._waits and Home(self._settings).is_in_use
+        return in_use and asyncio.get_running_loop().time() < until
+
+    def _joined(self, mode: Mode, node: _Node, provider: Provider) -> tuple[_Node, Provider]:
+        self.mode = mode
+        return node, provider
+
+
+class _Joined:
+    """Where one connection gets its provider from."""
+
+    def __init__(self, joining: _Joining) -> None:
+        self._joining = joining
+        self._node: AttachedNode | EmbeddedNode | None = None
+
+    async def acquire(self) -> Provider:
+        """Return the provider of the node."""
+        self._node, provider = await self._joining.join()
+        return provider
+
+    async def release(self) -> None:
+        """Leave the node."""
+        node, self._node = self._node, None
+        if node is not None:
+            await node.release()
+
+    def unheard(self, error: JMSException) -> None:
+        """The log has it."""
 
 
 def _check_anonymous(user: object, password: object) -> None:

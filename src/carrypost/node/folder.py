@@ -77,7 +77,22 @@ class Home:
             with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
-            yield
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    file.truncate(0)
+
+    @property
+    def is_in_use(self) -> bool:
+        """True if a process that lives has the folder, perhaps for a node that is about to start or to end."""
+        try:
+            os.kill(int((self.folder / LOCK_FILE).read_bytes()), 0)
+        except PermissionError:
+            return True
+        except (OSError, ValueError, OverflowError):
+            return False
+        return True
 
     @contextlib.contextmanager
     def _used(self, *, misnamed: type[CarrypostError] = NodeError) -> Iterator[None]:

@@ -37,6 +37,8 @@ class PlaceSettings:
     """Node name where `security` is "off"; empty: the machine's name."""
     control: str = text("", "a path")
     """Path of the control socket; empty: in the data folder."""
+    plugins: tuple[str, ...] = texts("a list of Python modules")
+    """Modules that are loaded before the node starts: they register policies of queues, or have a `privilege`."""
 
 
 @table("udp")

@@ -1,53 +1,98 @@
-"""What goes over a node's control socket: msgpack values, each behind its length in four bytes.
+"""Frames at a node's socket: msgpack maps, each behind its length in four bytes.
 
-A program on this machine makes calls; each has a number, and the node answers under that number. The socket belongs to
-the node's owner alone, so both sides are trusted not to be hostile, but a mistake must not bring the node down: lengths
-are bounded and every error is answered.
+A program on this machine says hello, and the node welcomes it. Then the program makes calls; each has a number, and the
+node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are methods of
+`jms.provider.Provider`. The socket belongs to the node's owner alone, but no program may bring the node down: lengths
+are bounded, and what is wrong ends one connection, with a sentence.
+
+What is longer than 64 KiB is announced by its `length` and comes in parts, so that others are not kept waiting by it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from carrypost.errors import LocalError
 
 T = TypeVar("T")
-LENGTH_BYTES = 4
-_CALL_BYTES_MAX = 1024 * 1024
-_SKIP_BYTES = 64 * 1024
+VERSION = 1
+"""The version of these frames."""
 UNKNOWN = -1
 """Number of a refusal that answers no call, because there was none: the node hangs up after it."""
+NOTHING = Raw(b"\xc0")
 
 
-class Call(msgspec.Struct, tag_field="do", kw_only=True, frozen=True):
-    """Something that a program wants of the node."""
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that one side says."""
+
+    long: ClassVar[str] = ""
+    """The field that may come in parts."""
+
+
+# ---------------------------------------------------------------------------------------------- what programs say
+
+
+class Asked(Frame, tag_field="do", frozen=True):
+    """Something that a program says."""
+
+
+class Hello(Asked, tag="hello", frozen=True):
+    """The first frame of a program: the versions that it speaks, and what it is called."""
+
+    versions: list[int]
+    program: str = ""
+
+
+class Call(Asked, tag="call", frozen=True):
+    """A call of messaging; its arguments are encoded by `jms.values`."""
+
+    long: ClassVar[str] = "args"
+    number: int
+    name: str
+    args: Raw = NOTHING
+    length: int = 0
+    read: int = 0
+    """The highest number of a message that the program has read."""
+
+
+class Status(Asked, tag="status", frozen=True):
+    """Ask for the state of the node."""
 
     number: int
 
 
-class Status(Call, tag="status", frozen=True):
-    """Ask for the state of the node."""
-
-
-class Peers(Call, tag="peers", frozen=True):
+class Peers(Asked, tag="peers", frozen=True):
     """Ask who is in reach."""
 
+    number: int
 
-class Gate(Call, tag="gate", frozen=True):
+
+class Gate(Asked, tag="gate", frozen=True):
     """Set the gate: the addresses whose datagrams are taken from now on; None: everybody's."""
 
+    number: int
     hear: list[str] | None
 
 
-class Stop(Call, tag="stop", frozen=True):
+class Stop(Asked, tag="stop", frozen=True):
     """End the node."""
 
+    number: int
 
-AnyCall = Status | Peers | Gate | Stop
+
+class CallPart(Asked, tag="part", frozen=True):
+    """A part of a call that was announced under this number."""
+
+    number: int
+    data: bytes = msgspec.field(name="bytes")
+
+
+PlainCall = Status | Peers | Gate | Stop
+AnyCall = Hello | Call | CallPart | PlainCall
 
 
 class _Numbered(msgspec.Struct):
@@ -56,67 +101,103 @@ class _Numbered(msgspec.Struct):
     number: int
 
 
-class Reply(msgspec.Struct, tag_field="is", frozen=True):
+# --------------------------------------------------------------------------------------------- what the node says
+
+
+class Reply(Frame, tag_field="is", frozen=True):
     """Something that the node says."""
 
 
-class AnswerReply(Reply, tag="answer", frozen=True):
-    """The call was carried out."""
+class Welcome(Reply, tag="welcome", frozen=True):
+    """The answer to a greeting."""
 
+    version: int
+    carrypost: str
+    place: Raw
+    """What programs have to know of the node, encoded by `jms.values`; nothing where messaging is off."""
+    now_us: int
+    system_us: int
+    """The system's clock at that time."""
+
+
+class Answer(Reply, tag="answer", frozen=True):
+    """A call was carried out."""
+
+    long: ClassVar[str] = "value"
     number: int
-    value: Any = None
+    value: Raw = NOTHING
+    length: int = 0
 
 
-class RefusalReply(Reply, tag="refusal", frozen=True):
-    """The call was refused: the name of the error, and what it says."""
+class Sent(Answer, tag="sent", frozen=True):
+    """The node has the messages of a work; an answer follows when it is durable."""
+
+
+class Refusal(Reply, tag="refusal", frozen=True):
+    """A call was refused: the name of the error, what it says, and what belongs to some errors."""
 
     number: int
     error: str
     text: str
+    error_code: str | None = None
+    state: int | None = None
+    position: int | None = None
 
 
-AnyReply = AnswerReply | RefusalReply
+class News(Reply, tag="news", frozen=True):
+    """Something for a connection of the program; a method of `jms.provider.Program`."""
 
-_encode = msgspec.msgpack.Encoder().encode
+    connection: int
+    name: str
+    args: Raw
+
+
+class Busy(Reply, tag="busy", frozen=True):
+    """The disk is behind, and programs send nothing; or no longer."""
+
+    on: bool
+
+
+class Clock(Reply, tag="clock", frozen=True):
+    """By how much the node's clock is ahead of the system's from now on."""
+
+    ahead_us: int
+
+
+class Ended(Reply, tag="ended", frozen=True):
+    """The node ends; the connection is closed after this."""
+
+    reason: str
+
+
+class ReplyPart(Reply, tag="part", frozen=True):
+    """A part of an answer that was announced under this number."""
+
+    number: int
+    data: bytes = msgspec.field(name="bytes")
+
+
+AnyReply = Welcome | Answer | Sent | Refusal | News | Busy | Clock | Ended | ReplyPart
+AnyFrame = AnyCall | AnyReply
+
+encode: Callable[[AnyFrame], bytes] = msgspec.msgpack.Encoder().encode
+encode_value: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _decode_call: Callable[[bytes], AnyCall] = msgspec.msgpack.Decoder(AnyCall).decode
 _decode_number: Callable[[bytes], _Numbered] = msgspec.msgpack.Decoder(_Numbered).decode
 _decode_reply: Callable[[bytes], AnyReply] = msgspec.msgpack.Decoder(AnyReply).decode
 
 
-def packed(value: AnyCall | AnyReply) -> bytes:
-    """The bytes of one call or reply."""
-    body = _encode(value)
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
-
-
-async def read_call(reader: asyncio.StreamReader) -> AnyCall | RefusalReply:
-    """The next call, or the refusal of one that is not understood but has a number.
-
-    Raises `EOFError` at the end and `LocalError` for what is no call at all.
-    """
-    body = await _read(reader, _CALL_BYTES_MAX)
+def decode_call(body: bytes) -> AnyCall | Refusal:
+    """Return a call, or the refusal of one that is not understood but has a number; raise `LocalError` for others."""
     try:
         return _decoded(_decode_call, body)
     except LocalError as error:
-        return RefusalReply(_decoded(_decode_number, body).number, type(error).__name__, str(error))
+        return Refusal(_decoded(_decode_number, body).number, type(error).__name__, str(error))
 
 
-async def read_reply(reader: asyncio.StreamReader) -> AnyReply:
-    """The next reply; raises `EOFError` at the end."""
-    return _decoded(_decode_reply, await _read(reader, 2**32))
-
-
-async def skip(reader: asyncio.StreamReader) -> None:
-    """Read on to the end of the connection, and keep nothing."""
-    while await reader.read(_SKIP_BYTES):
-        pass
-
-
-async def _read(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
-    length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-    if length > bytes_max:
-        raise LocalError(f"a call of {length:,} bytes; at most {bytes_max:,} are taken")
-    return await reader.readexactly(length)
+def decode_reply(body: bytes) -> AnyReply:
+    """Return what the node says; raise `LocalError` for what is not understood."""
+    return _decoded(_decode_reply, body)
 
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:

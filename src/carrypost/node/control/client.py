@@ -1,46 +1,130 @@
-"""Speaks to a node on this machine through its control socket."""
+"""Speaks to a node on this machine through its socket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
+
+import msgspec
 
 from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.node.control import calls
+from carrypost.node.control.line import Line
 
 _CONNECT_S = 5.0
 """A node that is busy still lets a program in within this."""
 
 
-class Client:
-    """A program's connection to a node; an asynchronous context manager."""
+class Caller(Line):
+    """A program's end of a connection: it greets, asks under numbers, and is answered."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: Path) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._path = path
+    def __init__(self, path: Path) -> None:
+        super().__init__(calls.decode_reply, calls.CallPart)
+        self.path = path
         self._number = 0
         self._open: dict[int, asyncio.Future[Any]] = {}
-        self._ended: CarrypostError | None = None
-        self._listener = asyncio.get_running_loop().create_task(self._listen())
+        self.ended: CarrypostError | None = None
+        """What every call raises from now on, if the connection is over."""
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection is over."""
+
+    async def greet(self) -> calls.Welcome:
+        """Reach the node and greet it; raises `NoNodeError`, or what the node says instead of a welcome."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self.path))
+                program = f"{Path(sys.argv[0]).name} ({os.getpid()})"
+                welcome: calls.Welcome = await self.expect(0, calls.Hello([calls.VERSION], program))
+                return welcome
+        except PermissionError:
+            raise NoNodeError(f"the node at {self.path} belongs to another user") from None
+        except (OSError, TimeoutError, NotImplementedError, AttributeError):
+            self.cut_off()
+            raise NoNodeError(f"no node answers at {self.path}; start one with: carrypost node") from None
+
+    def next(self) -> int:
+        """Return the number of the next call."""
+        self._number += 1
+        return self._number
+
+    def expect(self, number: int, frame: calls.AnyCall) -> asyncio.Future[Any]:
+        """Say something under a number; returns what is answered."""
+        future = asyncio.get_running_loop().create_future()
+        if self.ended is not None:
+            future.set_exception(self.ended)
+            return future
+        self.say(frame)
+        self._open[number] = future
+        future.add_done_callback(partial(self._close, number))
+        return future
+
+    def _close(self, number: int, future: asyncio.Future[Any]) -> None:
+        self._open.pop(number, None)
+        if not future.cancelled():
+            future.exception()  # It counts as seen: whoever waited for it may be gone.
+
+    def take(self, frame: calls.AnyReply) -> None:
+        """Give an answer to whoever waits for it."""
+        if isinstance(frame, calls.Refusal) and frame.number == calls.UNKNOWN:
+            self.end(_error(frame))
+        elif isinstance(frame, calls.Welcome):
+            self.answer(0, frame)
+        elif isinstance(frame, calls.Answer):
+            self.answer(frame.number, frame.value)
+        elif isinstance(frame, calls.Refusal):
+            self.fail(frame.number, _error(frame))
+        elif isinstance(frame, calls.Ended):
+            self.end(NoNodeError(f"the node at {self.path} ended: {frame.reason}"))
+
+    def answer(self, number: int, value: Any) -> None:  # noqa: ANN401 - each call knows what it gets
+        """End a call with its value."""
+        future = self._open.get(number)
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def fail(self, number: int, error: CarrypostError) -> None:
+        """End a call with an error."""
+        future = self._open.get(number)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def wrong(self, error: LocalError) -> None:
+        """The node says what this program does not understand."""
+        self.end(error)
+
+    def lost(self) -> None:
+        """The node is gone."""
+        self.end(NoNodeError(f"the node at {self.path} ended"))
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def end(self, error: CarrypostError) -> None:
+        """Hang up, and let every call fail with an error, those that follow, too; the first one counts."""
+        self.ended = self.ended or error
+        for number in list(self._open):
+            self.fail(number, self.ended)
+        self.hang_up()
+
+
+class Client:
+    """Plain calls to a node; an asynchronous context manager."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
 
     @classmethod
     async def connect(cls, path: Path) -> Client:
-        """Reach the node at a control socket; raises `NoNodeError`."""
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                reader, writer = await asyncio.open_unix_connection(path)
-        except PermissionError:
-            raise NoNodeError(f"the node at {path} belongs to another user") from None
-        except (OSError, TimeoutError, NotImplementedError, AttributeError):
-            raise NoNodeError(
-                f"no node answers at {path}; start one with: carrypost node (a program's own has no socket)"
-            ) from None
-        return cls(reader, writer, path)
+        """Reach the node at a socket; raises `NoNodeError`."""
+        caller = Caller(path)
+        await caller.greet()
+        return cls(caller)
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,94 +134,35 @@ class Client:
 
     async def close(self) -> None:
         """Hang up; whoever waits for an answer is told."""
-        self._end(StateError("the connection to the node is closed"))
-        self._listener.cancel()
-        self._writer.close()
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            await self._listener
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
-
-    # --- calls ---------------------------------------------------------------------------------------------
+        self._caller.end(StateError("the connection to the node is closed"))
+        await asyncio.shield(self._caller.over)
 
     async def status(self) -> dict[str, Any]:
         """The state of the node, as `carrypost status` shows it."""
-        return dict(await self._call(calls.Status(number=self._next())))
+        return dict(await self._ask(calls.Status(self._caller.next())))
 
     async def peers(self) -> list[dict[str, Any]]:
         """The nodes in reach, as `carrypost peers` shows them."""
-        return list(await self._call(calls.Peers(number=self._next())))
+        return list(await self._ask(calls.Peers(self._caller.next())))
 
     async def gate(self, hear: Iterable[str] | None) -> None:
         """Set the gate: the addresses whose datagrams the node takes from now on; None: everybody's."""
-        await self._call(calls.Gate(number=self._next(), hear=None if hear is None else list(hear)))
+        await self._ask(calls.Gate(self._caller.next(), None if hear is None else list(hear)))
 
     async def stop(self) -> None:
         """End the node; returns when it has hung up."""
         with contextlib.suppress(NoNodeError):
-            await self._call(calls.Stop(number=self._next()))
-        await asyncio.wait({self._listener})
+            await self._ask(calls.Stop(self._caller.next()))
+        await asyncio.shield(self._caller.over)
 
-    # --- joints --------------------------------------------------------------------------------------------
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
-    async def _call(self, call: calls.AnyCall) -> Any:  # noqa: ANN401 - each call knows what it gets
-        if self._ended is not None:
-            raise self._ended
+    async def _ask(self, call: calls.PlainCall) -> Any:  # noqa: ANN401 - each call knows what it gets
         try:
-            body = calls.packed(call)
+            return msgspec.msgpack.decode(await self._caller.expect(call.number, call))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalError(f"this cannot be told to a node: {error}") from None
-        future = self._open[call.number] = asyncio.get_running_loop().create_future()
-        try:
-            self._writer.write(body)
-            await self._writer.drain()
-            return await future
-        except ConnectionError:
-            raise self._why() from None
-        finally:
-            self._open.pop(call.number, None)
-            if future.done() and not future.cancelled():
-                future.exception()  # It counts as seen, also if writing failed before it was looked at.
-
-    async def _listen(self) -> None:
-        try:
-            while True:
-                self._take(await calls.read_reply(self._reader))
-        except (EOFError, ConnectionError):
-            self._end(self._why())
-        except CarrypostError as error:
-            self._end(error)
-
-    def _why(self) -> CarrypostError:
-        return self._ended or NoNodeError(f"the node at {self._path} ended")
-
-    def _end(self, error: CarrypostError) -> None:
-        """Fail every open call, and all that follow, with an error; the first one counts."""
-        if self._ended is None:
-            self._ended = error
-        for future in self._open.values():
-            if not future.done():
-                future.set_exception(self._ended)
-
-    def _take(self, reply: calls.AnyReply) -> None:
-        if isinstance(reply, calls.RefusalReply) and reply.number == calls.UNKNOWN:
-            self._end(_error(reply))
-            self._writer.close()
-            return
-        future = self._open.get(reply.number)
-        if future is None or future.done():
-            return
-        if isinstance(reply, calls.AnswerReply):
-            future.set_result(reply.value)
-        else:
-            future.set_exception(_error(reply))
 
 
-def _error(refusal: calls.RefusalReply) -> CarrypostError:
+def _error(refusal: calls.Refusal) -> CarrypostError:
     """What the node raised; its own errors about peers are none of the caller's."""
     kind = getattr(errors, refusal.error, None)
     if isinstance(kind, type) and issubclass(kind, CarrypostError) and not issubclass(kind, errors.RemoteError):

@@ -1,4 +1,8 @@
-"""The node's control socket: programs on this machine ask the node how things stand, and tell it to end."""
+"""The node's socket: programs on this machine ask how things stand, end the node, and use its messaging.
+
+Every connection begins with a greeting. Plain calls are answered here; those of messaging go to whoever serves that
+(`Programs`). A node that runs inside a program ends with it, and not because somebody asks at its socket.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +12,75 @@ import logging
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
-from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
+from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError, StateError
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
 from carrypost.node.control import calls
+from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 from carrypost.node.runtime import Node
 from carrypost.version import __version__
 
 _log = logging.getLogger("carrypost.control")
 _SOCKET_MODE = 0o177
 """Mask that leaves the socket to its owner alone."""
+_PROGRAMS_MAX = 1_000
+_HANG_UP_S = 1.0
+"""Time for which a program that does not read is waited for when the node ends."""
+
+
+class Guest(Protocol):
+    """A program that uses messaging."""
+
+    def take(self, call: calls.Call) -> None:
+        """Begin a call; raise `LocalError` for what ends the connection."""
+
+    def went_on(self) -> None:
+        """Something was written that had waited."""
+
+    def leave(self) -> None:
+        """The program is gone."""
+
+
+class Programs(Protocol):
+    """Whoever serves messaging to programs at the socket."""
+
+    @property
+    def place(self) -> bytes:
+        """What programs have to know of the node."""
+
+    @property
+    def parts_bytes_max(self) -> int:
+        """How long what comes in parts may be."""
+
+    def join(self, line: Line) -> Guest:
+        """Serve one more program."""
 
 
 class Control:
-    """Serves the control socket of one node."""
+    """Serves the socket of one node; `stopping` is set when somebody asks the node to end, None: nobody may."""
 
-    def __init__(self, node: Node, stopping: asyncio.Event | None = None) -> None:
-        self._node = node
+    def __init__(self, node: Node, programs: Programs | None = None, *, stopping: asyncio.Event | None = None) -> None:
+        self.node, self.programs, self.stopping = node, programs, stopping
         self._path = node.settings.control
         self._server: asyncio.Server | None = None
-        self._programs: dict[Program, asyncio.Task[None] | None] = {}
-        self._closing = False
-        self.stopping = stopping or asyncio.Event()
-        """Set when somebody asks the node to end."""
+        self.lines: set[Program] = set()
+        """The programs that are connected."""
+        self._all_gone = asyncio.Event()
 
     async def open(self) -> None:
         """Listen; raises `NodeError`."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _clear(self._path)
-            self._server = await asyncio.start_unix_server(self._serve, sock=_listening(self._path))
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: Program(self), sock=_listening(self._path))
         except (OSError, NotImplementedError, AttributeError) as error:
             none = "this system has no Unix sockets"
             reason = error.strerror or str(error) if isinstance(error, OSError) else none
@@ -51,31 +88,31 @@ class Control:
                 f"cannot open the control socket {self._path}: {reason}; choose another path in [node] control"
             ) from None
 
-    async def close(self) -> None:
-        """End all connections and remove the socket."""
-        if self._server is None:
-            return
-        self._closing = True
-        self._server.close()
-        for program in self._programs:
-            program.close()
-        if talks := [talk for talk in self._programs.values() if talk is not None]:
-            await asyncio.wait(talks)
-        await self._server.wait_closed()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-        self._server = None
+    def leave(self) -> None:
+        """Let nobody in any more, and remove the socket; who is connected stays."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closing:  # It was let in just before, and nobody would wait for it to end.
-            writer.close()
-            return
-        program = Program(self._node, writer, self.stopping)
-        self._programs[program] = asyncio.current_task()
-        try:
-            await program.converse(reader)
-        finally:
-            del self._programs[program]
+    async def close(self, reason: str = "the node has ended") -> None:
+        """End all connections, each with the reason, and remove the socket."""
+        self.leave()
+        for program in list(self.lines):
+            program.hang_up(calls.Ended(reason))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HANG_UP_S):
+                while self.lines:
+                    self._all_gone.clear()
+                    await self._all_gone.wait()
+        for program in list(self.lines):
+            program.cut_off()
+
+    def gone(self, program: Program) -> None:
+        """A program is not connected any more."""
+        self.lines.discard(program)
+        self._all_gone.set()
 
 
 def _clear(path: Path) -> None:
@@ -108,57 +145,93 @@ def _listening(path: Path) -> socket.socket:
     return made
 
 
-class Program:
-    """One program at the other end of the control socket."""
+class Program(Line):
+    """One program at the other end of the socket."""
 
-    def __init__(self, node: Node, writer: asyncio.StreamWriter, stopping: asyncio.Event) -> None:
-        self._node = node
-        self._writer = writer
-        self._stopping = stopping
-        # Each call is done by the method that is called as its tag is.
+    def __init__(self, control: Control) -> None:
+        super().__init__(calls.decode_call, calls.ReplyPart)
+        self._control, self._node = control, control.node
+        self._greeted = False
+        self._guest: Guest | None = None
+        # Each plain call is done by the method that is called as its tag is.
         self._does: dict[type, Callable[[Any], object]] = {
-            kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.AnyCall)
+            kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.PlainCall)
         }
 
-    def close(self) -> None:
-        """Hang up, also on a program that does not listen."""
-        transport = self._writer.transport
-        if transport.get_write_buffer_size():
-            transport.abort()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let a program in, unless there are too many."""
+        super().connection_made(transport)
+        lines = self._control.lines
+        lines.add(self)
+        if len(lines) > _PROGRAMS_MAX:
+            self.wrong(LocalError(f"{_PROGRAMS_MAX:,} programs are connected to this node: end some of them first"))
+
+    def lost(self) -> None:
+        """Forget the program."""
+        self._control.gone(self)
+        if self._guest is not None:
+            self._guest.leave()
+
+    def went_on(self) -> None:
+        """Go on with what had to wait."""
+        if self._guest is not None:
+            self._guest.went_on()
         else:
-            transport.close()
+            self.read(True)
 
-    async def converse(self, reader: asyncio.StreamReader) -> None:
-        """Answer calls until the program hangs up."""
+    def wrong(self, error: LocalError) -> None:
+        """Tell what is wrong, and hang up."""
+        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), deaf=True)
+
+    def take(self, frame: calls.AnyCall | calls.Refusal) -> None:
+        """Answer a frame."""
+        if not self._greeted:
+            self._greet(frame)
+        elif isinstance(frame, calls.Call):
+            if self._guest is None:
+                self._guest = self._join()
+            self._guest.take(frame)
+        elif isinstance(frame, calls.Refusal):
+            self.say(frame)
+        elif isinstance(frame, calls.Hello | calls.CallPart):
+            raise LocalError("a program says hello once, before all else")
+        else:
+            self.say(self._answer(frame))
+            if self.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+                self.read(False)
+
+    def _greet(self, frame: object) -> None:
+        if not isinstance(frame, calls.Hello):
+            raise LocalError(
+                f"a program says hello first: this node is of carrypost {__version__}, use the same for its commands"
+            )
+        if calls.VERSION not in frame.versions:
+            raise LocalError(
+                f"this node, of carrypost {__version__}, speaks version {calls.VERSION} with programs, and "
+                f"{frame.program[:80] or 'the program'} does not: use the same carrypost for both"
+            )
+        self._greeted = True
+        programs = self._control.programs
+        place = calls.NOTHING if programs is None else msgspec.Raw(programs.place)
+        now_us, system_us = self._node.driver.now, time.time_ns() // 1_000
+        self.say(calls.Welcome(calls.VERSION, __version__, place, now_us, system_us))
+
+    def _join(self) -> Guest:
+        programs = self._control.programs
+        if programs is None:
+            raise LocalError("messaging is switched off on this node: set messaging.enabled = true")
+        self.parts.bytes_max = programs.parts_bytes_max
+        return programs.join(self)
+
+    def _answer(self, call: calls.PlainCall) -> calls.AnyReply:
         try:
-            while True:
-                call = await calls.read_call(reader)
-                self._say(call if isinstance(call, calls.RefusalReply) else self._answer(call))
-                await self._writer.drain()
-        except (EOFError, ConnectionError):
-            pass
-        except LocalError as error:
-            with contextlib.suppress(OSError):
-                self._say(calls.RefusalReply(calls.UNKNOWN, type(error).__name__, str(error)))
-                self._writer.write_eof()
-                await calls.skip(reader)  # Who is cut short in the middle of a call does not see why.
-        finally:
-            self._writer.close()
-            with contextlib.suppress(ConnectionError):
-                await self._writer.wait_closed()
-
-    def _say(self, reply: calls.AnyReply) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(calls.packed(reply))
-
-    def _answer(self, call: calls.AnyCall) -> calls.AnyReply:
-        try:
-            return calls.AnswerReply(call.number, self._does[type(call)](call))
+            value = self._does[type(call)](call)
+            return calls.Answer(call.number, msgspec.Raw(calls.encode_value(value)))
         except CarrypostError as error:
-            return calls.RefusalReply(call.number, type(error).__name__, str(error))
+            return calls.Refusal(call.number, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - A mistake of ours in one call must not end the others.
             _log.exception("the call %s failed", type(call).__name__)
-            return calls.RefusalReply(call.number, "CarrypostError", f"the node failed: {error!r}")
+            return calls.Refusal(call.number, "CarrypostError", f"the node failed: {error!r}")
 
     # --- calls ---------------------------------------------------------------------------------------------
 
@@ -218,4 +291,6 @@ class Program:
         self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
 
     def _stop(self, _call: calls.Stop) -> None:
-        self._stopping.set()
+        if self._control.stopping is None:
+            raise StateError(f"this node runs inside a program, and ends with it: end the process {os.getpid()}")
+        self._control.stopping.set()

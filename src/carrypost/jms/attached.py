@@ -1,0 +1,291 @@
+"""A provider over the socket of a node that runs in another process, or for another event loop of this one.
+
+What a program does with it is what it does with a node of its own; `jms.native` is the other side. One connection is
+shared by all who use a node from one event loop, and closed with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Raw
+
+from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place
+from carrypost.journal import Durability
+from carrypost.mom.commands import Ack
+from carrypost.node.control import calls
+from carrypost.node.control.client import Caller
+from carrypost.node.control.framing import ENVELOPE_BYTES
+
+_PERFORM = CALLS["perform"]
+_CLOSERS = {"connect": "disconnect", "open_session": "close_session", "consume": "close_consumer"}
+"""What closes that which a call opened: a program that was cancelled meanwhile does not know it."""
+_AT_ONCE = frozenset({"take", "receipt"})
+"""News that cannot come before its program knows what it is about."""
+
+
+class _Line(Caller):
+    """The program's end of the connection."""
+
+    def __init__(self, path: Path, provider: AttachedProvider) -> None:
+        super().__init__(path)
+        self._provider = provider
+
+    def take(self, frame: calls.AnyReply) -> None:
+        """Take a frame."""
+        provider = self._provider
+        match frame:
+            case calls.News():
+                provider.told(frame)
+            case calls.Sent():
+                provider.sent(frame)
+            case calls.Busy():
+                provider.busy(frame.on)
+            case calls.Clock():
+                provider.ahead_us = frame.ahead_us
+            case calls.Ended():
+                self.end(IllegalStateException(frame.reason))
+            case calls.Refusal() if frame.number >= 0:
+                fault = Fault(frame.error, frame.text, frame.error_code, frame.state, frame.position)
+                self.fail(frame.number, fault.raised())
+            case _:
+                super().take(frame)
+
+    def end(self, error: CarrypostError) -> None:
+        """Let every call fail, and end what was open on the node."""
+        first = self.ended is None
+        super().end(error if isinstance(error, JMSException | NoNodeError) else IllegalStateException(str(error)))
+        if first:
+            self._provider.node_ended(str(error))
+
+
+class AttachedProvider(Asking):
+    """The messaging of a node at the other end of a socket."""
+
+    ahead_us = 0
+    """By how much the node's clock is ahead of the system's."""
+
+    def __init__(self, path: Path) -> None:
+        self.line = _Line(path, self)
+        self._programs: dict[int, Program] = {}
+        """By connection."""
+        self._sent: dict[int, asyncio.Future[Any]] = {}
+        """Works whose messages the node does not have yet, as far as is known here."""
+        self._abandoned: set[asyncio.Future[Any]] = set()
+        """Calls whose tasks were cancelled, until what they opened is closed."""
+        self._read = 0
+        """The highest number of a message that came."""
+        self._now_us = 0
+        self._room: asyncio.Future[None] | None = None
+        """Done when the disk is not behind any more; None: it is not."""
+        self._place: Place | None = None
+
+    @classmethod
+    async def open(cls, path: Path) -> AttachedProvider:
+        """Attach to a node; raises `NoNodeError`, or a `JMSException` that says why that cannot be."""
+        made = cls(path)
+        welcome = await made.line.greet()
+        if welcome.place == calls.NOTHING:
+            await made.close()
+            raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
+        made.begin(welcome)
+        return made
+
+    def begin(self, welcome: calls.Welcome) -> None:
+        """Note what the node said of itself."""
+        place: Place = decode_place(welcome.place)
+        self._place, self.ahead_us = place, welcome.now_us - welcome.system_us
+        self.line.parts.bytes_max = place.limits.message_bytes_max + ENVELOPE_BYTES
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.line.end(IllegalStateException("this program is not attached to the node any more"))
+        await asyncio.shield(self.line.over)
+
+    @property
+    def place(self) -> Place:
+        """Which node it is, and what holds there."""
+        if self._place is None:
+            raise IllegalStateException("this program is not attached to a node")
+        return self._place
+
+    def now_us(self) -> int:
+        """The time on the node; it never goes back."""
+        self._now_us = max(self._now_us, time.time_ns() // 1_000 + self.ahead_us)
+        return self._now_us
+
+    # --- calls ---------------------------------------------------------------------------------------------
+
+    def _call(self, call: Call, args: tuple[object, ...]) -> calls.Call:
+        try:
+            encoded = call.encode(args)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise IllegalArgumentException(f"this cannot be told to a node: {error}") from None
+        return calls.Call(self.line.next() if call.answered else 0, call.name, Raw(encoded), read=self._read)
+
+    async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
+        """Make a call, and wait for its value."""
+        closer = _CLOSERS.get(call.name)
+        while closer and self._abandoned:
+            await asyncio.wait(self._abandoned)
+        frame = self._call(call, args)
+        answer = self.line.expect(frame.number, frame)
+        try:
+            value = await (asyncio.shield(answer) if closer else answer)
+        except asyncio.CancelledError:
+            if closer:
+                self._abandon(answer, call, CALLS[closer])
+            raise
+        except NoNodeError as error:
+            raise IllegalStateException(str(error)) from error
+        return call.decode_value(value)
+
+    def _abandon(self, answer: asyncio.Future[Any], call: Call, closer: Call) -> None:
+        """Close what a call opens that nobody waits for any more."""
+
+        def close(_: object) -> None:
+            if answer.exception() is None:
+                frame = self._call(closer, (call.decode_value(answer.result()), ()))
+                closing = self.line.expect(frame.number, frame)
+                self._abandoned.add(closing)
+                closing.add_done_callback(self._abandoned.discard)
+            self._abandoned.discard(answer)
+
+        self._abandoned.add(answer)
+        answer.add_done_callback(close)
+
+    def tell(self, call: Call, *args: object) -> None:
+        """Make a call that has no answer."""
+        self.line.say(self._call(call, args))
+
+    async def connect(self, client: str, program: Program) -> int:
+        """Connect a program."""
+        number = int(await self.ask(CALLS["connect"], client))
+        self._programs[number] = program
+        return number
+
+    async def disconnect(self, connection: int, unread: Any) -> None:  # noqa: ANN401 - as the provider has it
+        """Close a connection with its sessions."""
+        await self.ask(CALLS["disconnect"], connection, unread)
+        self._programs.pop(connection, None)
+
+    def perform(
+        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+    ) -> Performed:
+        """Carry out a work."""
+        frame = self._call(_PERFORM, (session, sends, acks, durability))
+        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done = self.line.expect(frame.number, frame)
+        if sends:
+            self._sent[frame.number] = sent
+            done.add_done_callback(partial(self._give_up, frame.number))
+        else:
+            sent.set_result(())
+        return Performed(sent, done)
+
+    def sent(self, frame: calls.Sent) -> None:
+        """Note that the node has the messages of a work."""
+        sent = self._sent.pop(frame.number, None)
+        if sent is not None and not sent.done():
+            sent.set_result(_PERFORM.decode_value(frame.value))
+
+    def _give_up(self, number: int, done: asyncio.Future[Any]) -> None:
+        """A work that failed before the node had its messages has none."""
+        sent = self._sent.pop(number, None)
+        if sent is not None and not sent.done():
+            error = None if done.cancelled() else done.exception()
+            sent.set_exception(error or IllegalStateException("the node did not say what it sent"))
+            sent.exception()
+
+    # --- what the node tells -------------------------------------------------------------------------------
+
+    def told(self, frame: calls.News) -> None:
+        """Pass on what is for a program."""
+        program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
+        if news is None:
+            return  # A later version tells more.
+        args = news.decode(frame.args)
+        if frame.name == "take":
+            self._read = args[0].number
+        if program is None:
+            return
+        if frame.name in _AT_ONCE:
+            getattr(program, frame.name)(*args)
+        else:
+            asyncio.get_running_loop().call_soon(getattr(program, frame.name), *args)
+
+    def busy(self, on: bool) -> None:
+        """Note that the disk is behind, or no longer."""
+        if on and self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+        elif not on and self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    async def room(self) -> None:
+        """Wait while too much waits for the node's disk."""
+        while self._room is not None:
+            await asyncio.shield(self._room)
+
+    def node_ended(self, reason: str) -> None:
+        """End all that was open on the node."""
+        self.busy(on=False)
+        programs, self._programs = list(self._programs.values()), {}
+        for program in programs:
+            program.node_ended(reason)
+
+
+class _Shared:
+    """A connection that somebody uses."""
+
+    def __init__(self) -> None:
+        self.provider: AttachedProvider | None = None
+        self.users = 0
+        self.changing = asyncio.Lock()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = WeakKeyDictionary()
+
+
+class AttachedNode:
+    """Where contexts get a node from that runs elsewhere."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def acquire(self) -> Provider:
+        """Return the provider. The first who asks attaches; raises `NoNodeError` if no node answers."""
+        found = _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(self._path, _Shared())
+        found.users += 1
+        try:
+            async with found.changing:
+                if found.provider is None or found.provider.line.ended is not None:
+                    found.provider = await AttachedProvider.open(self._path)
+                return found.provider
+        except BaseException:
+            await self.release()
+            raise
+
+    def unheard(self, error: JMSException) -> None:
+        """The log has it."""
+
+    async def release(self) -> None:
+        """One user fewer. With the last one the connection is closed."""
+        found = _shared[asyncio.get_running_loop()][self._path]
+        found.users -= 1
+        async with found.changing:
+            if found.users:
+                return
+            provider, found.provider = found.provider, None
+            if provider is not None:
+                await provider.close()
+            if not found.users:  # Who came meanwhile waits for the lock, and attaches again.
+                _shared[asyncio.get_running_loop()].pop(self._path, None)

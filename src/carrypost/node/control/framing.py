@@ -1,0 +1,92 @@
+"""Bytes to frames, and parts to what was cut into them: the bookkeeping of a line, without a socket.
+
+Both are bounded by the receiver, whatever the sender says: a frame by `FRAME_BYTES_MAX`, and what is open in parts in
+all by what the receiver allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from carrypost.errors import LocalError
+from carrypost.node.control.calls import CallPart, ReplyPart
+
+LENGTH_BYTES = 4
+PART_BYTES = 64 * 1024
+"""What is longer is cut into parts."""
+FRAME_BYTES_MAX = 1024 * 1024
+ENVELOPE_BYTES = 4 * 1024 * 1024
+"""What may come around a body in parts."""
+
+
+def framed(body: bytes) -> bytes:
+    """Return the bytes of a frame behind their length."""
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class Frames:
+    """Cuts what was read into frames."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the frames that are whole by now; raise `LocalError` for one that is too long."""
+        rest, buffer = self._rest, data
+        if rest:
+            rest += data
+            buffer = rest  # type: ignore[assignment]  # slices are made bytes below
+        found, at, end = [], 0, len(buffer)
+        while end - at >= LENGTH_BYTES:
+            length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
+            if length > FRAME_BYTES_MAX:
+                raise LocalError(f"a frame of {length:,} bytes; at most {FRAME_BYTES_MAX:,} are taken")
+            if end - at - LENGTH_BYTES < length:
+                break
+            at += LENGTH_BYTES
+            found.append(bytes(buffer[at : at + length]))
+            at += length
+        if at or buffer is data:
+            self._rest = bytearray(buffer[at:])
+        return found
+
+
+class Parts:
+    """Joins parts to frames; all that is open has at most `bytes_max`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._open: dict[int, tuple[Any, bytearray]] = {}
+        """By number, the frame that announced them, and what has come."""
+        self._announced = 0
+
+    def take(self, frame: Any) -> Any:  # noqa: ANN401 - any frame
+        """Return a frame that is whole with this one, or None; raise `LocalError` for parts that fit nothing."""
+        if isinstance(frame, CallPart | ReplyPart):
+            return self._add(frame.number, frame.data)
+        if not getattr(frame, "length", 0):
+            return frame
+        number, length = frame.number, frame.length
+        if length < 0 or self._announced + length > self.bytes_max:
+            raise LocalError(f"parts of {length:,} bytes are announced; at most {self.bytes_max:,} may be open")
+        if number in self._open:
+            raise LocalError(f"parts are announced twice under the number {number}")
+        self._open[number] = frame, bytearray()
+        self._announced += length
+        return None
+
+    def _add(self, number: int, data: bytes) -> Any:  # noqa: ANN401 - likewise
+        found = self._open.get(number)
+        if found is None:
+            raise LocalError(f"a part came under the number {number}, under which none was announced")
+        frame, joined = found
+        joined += data
+        if not data or len(joined) > frame.length:
+            raise LocalError(f"the parts under the number {number} are not the {frame.length:,} bytes announced")
+        if len(joined) < frame.length:
+            return None
+        del self._open[number]
+        self._announced -= frame.length
+        return msgspec.structs.replace(frame, **{frame.long: msgspec.Raw(bytes(joined)), "length": 0})

@@ -1,0 +1,215 @@
+"""One end of a connection at a node's socket: reads frames, and writes once in a turn of the event loop.
+
+What is longer than 64 KiB goes in parts, one a turn, with other frames between them. While the other side does not
+read, what is said waits here: whoever says much asks `is_full`, and waits for `drained`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from carrypost.errors import LocalError
+from carrypost.node.control import calls
+from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES, Frames, Parts, framed
+
+_HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
+"""What the transport keeps before this end stops writing, and when it goes on."""
+UNWRITTEN_BYTES_MAX = 1024 * 1024
+"""Of a program that does not read so much, nothing is read."""
+_DEAF_S = 5.0
+"""Time after which a program is cut off that was told a mistake, and goes on."""
+
+
+class Line(asyncio.Protocol):
+    """One end; a subclass takes the frames."""
+
+    def __init__(self, decode: Callable[[bytes], Any], part: type[calls.CallPart | calls.ReplyPart]) -> None:
+        self._decode, self._part = decode, part
+        self._frames, self.parts = Frames(), Parts(ENVELOPE_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._long: deque[tuple[int, memoryview]] = deque()
+        """What is left of what goes in parts, by number."""
+        self._flushing = self._paused = self._deaf = False
+        self._reads = True
+        self._bodies: deque[bytes] = deque()
+        """Frames that were read before this end stopped reading."""
+        self._drained: asyncio.Future[None] | None = None
+        self.is_open = False
+
+    # --- for subclasses ------------------------------------------------------------------------------------
+
+    def take(self, frame: Any) -> None:  # noqa: ANN401 - what `decode` returns
+        """Take a frame; raise `LocalError` to end the connection."""
+        raise NotImplementedError
+
+    def wrong(self, error: LocalError) -> None:
+        """The other side said what nobody understands."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection is over."""
+        raise NotImplementedError
+
+    def went_on(self) -> None:
+        """Something was written that had waited."""
+
+    # --- saying --------------------------------------------------------------------------------------------
+
+    def say(self, frame: calls.AnyFrame) -> None:
+        """Write a frame, in this turn of the loop with all others; one that is too long goes in parts."""
+        if not self.is_open:
+            return
+        body = calls.encode(frame)
+        if len(body) > PART_BYTES and frame.long:
+            value = bytes(getattr(frame, frame.long))
+            self._long.append((frame.number, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
+            body = calls.encode(msgspec.structs.replace(frame, **{frame.long: calls.NOTHING, "length": len(value)}))
+        self._write(body)
+
+    def _write(self, body: bytes) -> None:
+        self._out.append(framed(body))
+        self._out_bytes += len(body)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing and not self._paused:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is None or self._paused:
+            return
+        if self._long:
+            self._say_part()
+        if self._out:
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._long:
+            self._flush_soon()
+        if not self._paused:
+            self._wake()
+
+    def _wake(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def _say_part(self) -> None:
+        number, rest = self._long.popleft()
+        if len(rest) > PART_BYTES:
+            self._long.appendleft((number, rest[PART_BYTES:]))
+        self._write(calls.encode(self._part(number, bytes(rest[:PART_BYTES]))))
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What was said and the other side has not read, as far as it is not with the system."""
+        return self._out_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    @property
+    def is_full(self) -> bool:
+        """True if whoever has much to say should wait for `drained`."""
+        return self._paused or self._out_bytes >= PART_BYTES
+
+    async def drained(self, *, parts: bool = False) -> None:
+        """Wait until there is room for more, with `parts` until none is left, or the connection is over."""
+        while self.is_open and (self.is_full or (parts and self._long)):
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def read(self, on: bool) -> None:
+        """Read on, or leave what comes with the system."""
+        if on == self._reads or self._transport is None or self._transport.is_closing():
+            return
+        self._reads = on
+        if on:
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._take_all)
+        else:
+            self._transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Take all frames that are whole, as long as this end reads."""
+        if self._deaf:
+            return
+        try:
+            self._bodies.extend(self._frames.feed(data))
+        except LocalError as error:
+            self.wrong(error)
+        else:
+            self._take_all()
+
+    def _take_all(self) -> None:
+        try:
+            while self._bodies and self._reads and not self._deaf:
+                frame = self.parts.take(self._decode(self._bodies.popleft()))
+                if frame is not None:
+                    self.take(frame)
+        except LocalError as error:
+            self.wrong(error)
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self.is_open = transport, True
+        transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_LOW_BYTES)
+
+    def pause_writing(self) -> None:
+        """Keep what is said: the other side does not read."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Write what was said meanwhile."""
+        self._paused = False
+        self._flush_soon()
+        self.went_on()
+
+    def eof_received(self) -> None:
+        """The other side says nothing more: what was said to it is written, then this end closes."""
+        self._flush()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End."""
+        self.is_open, self._paused = False, False
+        self._out, self._out_bytes = [], 0
+        self._long.clear()
+        self._wake()
+        self.lost()
+
+    def cut_off(self) -> None:
+        """Close at once, whatever was said."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hang_up(self, last: calls.AnyFrame | None = None, *, deaf: bool = False) -> None:
+        """Close, after a last frame. `deaf`: the other side is in the middle of saying something, and reads this."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._long.clear()
+        if last is not None:
+            self.say(last)
+        self.is_open = False
+        if self._paused:  # It does not listen.
+            transport.abort()
+            return
+        self._flush()
+        if deaf:
+            self._deaf = True
+            transport.write_eof()
+            self.read(True)
+            asyncio.get_running_loop().call_later(_DEAF_S, transport.abort)
+        else:
+            transport.close()

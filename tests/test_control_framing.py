@@ -1,0 +1,78 @@
+"""Frames and parts as they are cut and joined, without a socket."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from carrypost.errors import LocalError
+from carrypost.node.control import calls
+from carrypost.node.control.framing import FRAME_BYTES_MAX, Frames, Parts, framed
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.integers(0, 2**32))
+def test_frames_come_out_as_they_went_in_wherever_they_are_cut(bodies: list[bytes], seed: int) -> None:
+    chance, frames = random.Random(seed), Frames()
+    stream, found = b"".join(map(framed, bodies)), list[bytes]()
+    while stream:
+        cut = chance.choice((1, 3, chance.randrange(1, len(stream) + 1)))
+        found += frames.feed(stream[:cut])
+        stream = stream[cut:]
+    assert found == bodies
+
+
+@pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 1, 2**31, 2**32 - 1])
+def test_a_frame_that_is_too_long_is_refused_before_any_of_it_came(length: int) -> None:
+    frames = Frames()
+    assert frames.feed(framed(b"first") + b"\0\0") == [b"first"]
+    with pytest.raises(LocalError, match=f"a frame of {length:,} bytes; at most 1,048,576 are taken"):
+        Frames().feed(length.to_bytes(4, "big"))
+    assert frames.feed(b"\0\1x") == [b"x"]
+
+
+def announced(number: int, length: int) -> calls.Call:
+    return calls.Call(number, "perform", length=length)
+
+
+def test_parts_are_joined_by_their_numbers_with_others_between_them() -> None:
+    parts = Parts(100)
+    small = calls.Call(3, "credit", Raw(b"\x90"))
+    steps: list[tuple[Any, Any]] = [
+        (announced(1, 5), None), (calls.CallPart(1, b"ab"), None), (small, small), (announced(2, 2), None),
+        (calls.CallPart(1, b"cd"), None), (calls.CallPart(2, b"xy"), (2, b"xy")),
+        (calls.CallPart(1, b"e"), (1, b"abcde")),
+    ]  # fmt: skip
+    for frame, expected in steps:
+        found = parts.take(frame)
+        if isinstance(expected, tuple):
+            assert (found.number, bytes(found.args), found.length) == (*expected, 0)
+        else:
+            assert found is expected
+    assert parts.take(announced(1, 100)) is None, "what is complete does not count any more"
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([calls.CallPart(1, b"x")], "under the number 1, under which none was announced"),
+        ([announced(1, 101)], "parts of 101 bytes are announced; at most 100 may be open"),
+        ([announced(1, 2**63)], "at most 100 may be open"),
+        ([announced(1, -1)], "at most 100 may be open"),
+        ([announced(1, 60), announced(2, 41)], "parts of 41 bytes are announced; at most 100 may be open"),
+        ([announced(1, 4), announced(1, 4)], "announced twice under the number 1"),
+        ([announced(1, 4), calls.CallPart(1, b"12345")], "are not the 4 bytes announced"),
+        ([announced(1, 4), calls.CallPart(1, b"")], "are not the 4 bytes announced"),
+        ([announced(1, 1), calls.CallPart(1, b"1"), calls.CallPart(1, b"1")], "none was announced"),
+    ],
+)
+def test_parts_that_fit_nothing_are_told(frames: list[Any], told: str) -> None:
+    parts = Parts(100)
+    for frame in frames[:-1]:
+        parts.take(frame)
+    with pytest.raises(LocalError, match=told):
+        parts.take(frames[-1])
