@@ -1,0 +1,284 @@
+"""Random programs of the API, which give the same answers in every way that a program can reach a node.
+
+A program is text: `drawn` makes it of a seed. `played` runs it by awaiting every call; blocking programs run the same
+function, as their calls are wrapped so that they can be awaited (`Awaited`). A way is a function that takes a program
+and returns its answers. One more way is one more entry of `WAYS`.
+
+Nothing in a program waits for time to pass. Before it receives or browses, the program sends a PERSISTENT message to
+nobody: when that is on disk, its context has been handed all that came before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.loopback import apart
+
+import carrypost
+from carrypost import DeliveryMode, JMSException, SessionMode, sync, testing
+
+CALLS = 60
+SETTINGS: dict[str, Any] = {"messaging": {"redelivery_delay_s": 0.0}}
+"""What a program gives back comes again at once."""
+MODES = (
+    SessionMode.AUTO_ACKNOWLEDGE,
+    SessionMode.CLIENT_ACKNOWLEDGE,
+    SessionMode.INDIVIDUAL_ACKNOWLEDGE,
+    SessionMode.SESSION_TRANSACTED,
+)
+KINDS = ("queue", "topic", "durable", "shelf")
+"""Of destinations. A shelf is a queue that is received from by a consumer for each call, and browsed."""
+_TRANSACTED = MODES.index(SessionMode.SESSION_TRANSACTED)
+_INSTEAD = {"commit": "acknowledge", "rollback": "recover"}
+_ASK_S = 600.0
+
+
+class Step(NamedTuple):
+    """One call of a program."""
+
+    call: str
+    at: int
+    """The context that makes it."""
+    kind: str
+    """Which of the context's destinations it is about."""
+    number: int
+    """What is sent, and by how much the rest differs."""
+
+
+Program = list[Step]
+Open = Callable[[SessionMode], Any]
+"""Opens a context; what it returns is entered by ``async with``."""
+
+_WEIGHTS = {"send": 20, "receive": 16, "acknowledge": 5, "message": 5, "recover": 3, "commit": 4, "rollback": 2,
+            "browse": 4, "ask": 2, "iterate": 3}  # fmt: skip
+
+
+def drawn(seed: int, calls: int = CALLS) -> Program:
+    """Return the program of a seed."""
+    chance = random.Random(seed)
+    names = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=calls)
+    contexts, kinds = chance.sample(range(len(MODES)), 2), chance.sample(KINDS, 2)
+    steps = [Step(name, chance.choice(contexts), chance.choice(kinds), number) for number, name in enumerate(names)]
+    return [step if chance.random() < 0.1 else step._replace(call=_fitting(step)) for step in steps]
+
+
+def _fitting(step: Step) -> str:
+    """Return a call that the context's mode has."""
+    if step.at != _TRANSACTED:
+        return _INSTEAD.get(step.call, step.call)
+    return next((call for call, instead in _INSTEAD.items() if instead == step.call), step.call)
+
+
+# --- playing -------------------------------------------------------------------------------------------------
+
+
+class _Player:
+    """A program that runs: a context of each mode, and three consumers in each of them."""
+
+    def __init__(self, contexts: list[Any], consumers: list[dict[str, Any]], spare: Any, name: str) -> None:  # noqa: ANN401 - of either API
+        self.contexts, self.consumers, self.spare, self.name = contexts, consumers, spare, name
+        self.last: list[Any] = [None] * len(contexts)
+
+    def to(self, step: Step) -> str:
+        return f"{'queue' if step.kind in ('queue', 'shelf') else 'topic'}/{self.name}.{step.kind}.{step.at}"
+
+    async def settle(self) -> None:
+        await self.spare.send(f"topic/{self.name}.nobody", None)
+
+    async def send(self, step: Step) -> object:
+        mode = DeliveryMode.PERSISTENT if step.number % 3 else DeliveryMode.NON_PERSISTENT
+        sent = await self.contexts[step.at].send(
+            self.to(step), f"text {step.number}", delivery_mode=mode, priority=4 + step.number % 2,
+            properties={"n": step.number}, correlation_id=f"c{step.number}",
+        )  # fmt: skip
+        return sent.state.name, sent.message_id is not None
+
+    async def receive(self, step: Step) -> object:
+        await self.settle()
+        if step.kind == "shelf":
+            consumer = await self.contexts[step.at].create_consumer(self.to(step))
+            await self.settle()
+            message = await consumer.receive(timeout=0)
+            await consumer.close()
+        else:
+            message = await self.consumers[step.at][step.kind].receive(timeout=0)
+        self.last[step.at] = message or self.last[step.at]
+        return _told(message)
+
+    async def iterate(self, step: Step) -> object:
+        """Take up to three messages, and call something in between."""
+        await self.settle()
+        found: list[object] = []
+        if step.kind == "shelf":
+            return found
+        async for message in self.consumers[step.at][step.kind].messages(timeout=0):
+            found.append(_told(message))
+            self.last[step.at] = message
+            if len(found) == 2:
+                await self.settle()
+            if len(found) == 3:
+                break
+        return found
+
+    async def acknowledge(self, step: Step) -> object:
+        return await self.contexts[step.at].acknowledge()
+
+    async def message(self, step: Step) -> object:
+        """Acknowledge, or release, the message that came last."""
+        last = self.last[step.at]
+        if last is None:
+            return None
+        return await (last.release() if step.number % 4 == 0 else last.acknowledge())
+
+    async def recover(self, step: Step) -> object:
+        return await self.contexts[step.at].recover()
+
+    async def commit(self, step: Step) -> object:
+        return await self.contexts[step.at].commit()
+
+    async def rollback(self, step: Step) -> object:
+        return await self.contexts[step.at].rollback()
+
+    async def browse(self, step: Step) -> object:
+        await self.settle()
+        browser = self.contexts[step.at].create_browser(f"queue/{self.name}.shelf.{step.at}")
+        return [message.get_body(str) async for message in browser]
+
+    async def ask(self, step: Step) -> object:
+        reply = await self.contexts[step.at].ask(f"topic/{self.name}.ask", f"question {step.number}", timeout=_ASK_S)
+        return reply.get_body(str), reply.jms_correlation_id is not None
+
+
+def _told(message: Any) -> object:  # noqa: ANN401 - of either API
+    """Return what a program sees of a message that does not depend on the node."""
+    if message is None:
+        return None
+    return (
+        message.get_body(str), message.jms_redelivered, message.get_int_property("JMSXDeliveryCount"),
+        message.get_int_property("n"), message.jms_priority, message.jms_correlation_id, message.jms_delivery_mode.name,
+    )  # fmt: skip
+
+
+async def played(program: Program, opened: Open, name: str) -> list[object]:
+    """Run a program, and return the answers of its calls. `name` tells its destinations from those of others."""
+    async with AsyncExitStack() as stack:
+        spare = await stack.enter_async_context(opened(SessionMode.AUTO_ACKNOWLEDGE))
+        contexts = [await stack.enter_async_context(opened(mode)) for mode in MODES]
+        consumers = []
+        for at, context in enumerate(contexts):
+            for kind in ("queue", "shelf"):
+                await spare.declare_queue(f"{name}.{kind}.{at}")
+            consumers.append({
+                "queue": await context.create_consumer(f"queue/{name}.queue.{at}"),
+                "topic": await context.create_consumer(f"topic/{name}.topic.{at}"),
+                "durable": await context.create_shared_durable_consumer(
+                    f"topic/{name}.durable.{at}", f"{name}.{at}", "n >= 0"
+                ),
+            })  # fmt: skip
+        spare.responder(f"topic/{name}.ask")(lambda question: f"{question.get_body(str)}!")
+        await spare.start()
+        player = _Player(contexts, consumers, spare, name)
+        answers: list[object] = []
+        for step in program:
+            try:
+                answers.append(await getattr(player, step.call)(step))
+            except JMSException as error:
+                answers.append(type(error).__name__)
+        return answers
+
+
+# --- blocking calls, awaited ---------------------------------------------------------------------------------
+
+
+class Awaited:
+    """An object of `carrypost.sync` whose calls can be awaited. They have been done by then."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - whatever it is
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - likewise
+        found = getattr(self._inner, name)
+        if not callable(found) or name in PLAIN:
+            return found
+
+        def call(*given: object, **named: object) -> Any:  # noqa: ANN401 - likewise
+            result = found(*given, **named)
+            if name in ("messages", "responder"):
+                return _each(result) if name == "messages" else result
+            return Awaited(result) if name == "create_browser" else _done(result)
+
+        return call
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        return _each(self._inner)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+PLAIN = frozenset({"get_body", "get_int_property"})
+
+
+async def _done(result: object) -> object:
+    plain = result is None or isinstance(result, carrypost.Destination)
+    return result if plain else Awaited(result)
+
+
+async def _each(items: Any) -> AsyncIterator[object]:  # noqa: ANN401 - likewise
+    for item in items:
+        yield Awaited(item)
+
+
+def driven(coroutine: Coroutine[Any, Any, list[object]]) -> list[object]:
+    """Run a coroutine that waits for nothing, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return list(end.value)
+    raise AssertionError("it waits for something")
+
+
+# --- ways ----------------------------------------------------------------------------------------------------
+
+
+def virtual(program: Program, _: Path) -> list[object]:
+    """On a node in memory, in virtual time."""
+    found: list[object] = []
+
+    async def scene() -> None:
+        async with testing.network("a", seed=1, **SETTINGS) as net:
+            found.extend(await played(program, lambda mode: net.context("a", mode), "program"))
+
+    testing.run(scene)
+    return found
+
+
+def embedded(program: Program, folder: Path) -> list[object]:
+    """On a real node in the program's own process."""
+    factory = carrypost.ConnectionFactory(data=folder / "embedded", udp=apart(), **SETTINGS)
+    return asyncio.run(played(program, factory.create_context, "program"))
+
+
+def blocking(program: Program, folder: Path) -> list[object]:
+    """By calls that block, on a real node in the program's own process."""
+    factory = sync.ConnectionFactory(data=folder / "blocking", udp=apart(), **SETTINGS)
+
+    @asynccontextmanager
+    async def opened(mode: SessionMode) -> AsyncIterator[Awaited]:
+        with factory.create_context(mode) as context:
+            yield Awaited(context)
+
+    return driven(played(program, opened, "program"))
+
+
+WAYS: dict[str, Callable[[Program, Path], list[object]]] = {
+    "virtual": virtual,
+    "embedded": embedded,
+    "blocking": blocking,
+}
+"""By name. The first is what the others are compared with."""
