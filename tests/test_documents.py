@@ -20,7 +20,8 @@ from typing import get_args
 import pytest
 from tests.loopback import apart
 
-from carrypost import journal
+import carrypost
+from carrypost import journal, naming
 from carrypost.config import Limits, Settings
 from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Event, Reason
@@ -82,6 +83,25 @@ def test_an_example_runs_and_prints_what_stands_below_it(
     with redirect_stdout(printed):
         exec(compile(source, where, "exec", dont_inherit=True), {"__name__": "example"})  # noqa: S102 - our own documents
     assert printed.getvalue() == (output or "")
+
+
+API = [
+    *(carrypost.ConnectionFactory, carrypost.Context, carrypost.Producer, carrypost.Consumer, carrypost.QueueBrowser),
+    *(carrypost.Sent, carrypost.Request, carrypost.Message, carrypost.TextMessage, carrypost.BytesMessage),
+    *(carrypost.MapMessage, carrypost.StreamMessage, carrypost.ObjectMessage, carrypost.Topic, carrypost.Queue),
+    *(carrypost.TemporaryQueue, carrypost.TemporaryTopic, naming.InitialContext),
+]
+
+
+@pytest.mark.parametrize("kind", API, ids=[kind.__name__ for kind in API])
+def test_every_public_name_of_the_api_is_in_a_document(kind: type) -> None:
+    """What only the engine calls is private; what is public is told to programmers."""
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name == "docs"]
+    code = " ".join(
+        span for text in texts for span in re.findall(r"^```.*?^```|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
+    )
+    names = set(re.findall(r"\w+", code))
+    assert [name for name in dir(kind) if not name.startswith("_") and name not in names] == []
 
 
 SCENARIOS = [block[2] for block in BLOCK.finditer(text_of("emulator.md")) if block[1] == "toml"]

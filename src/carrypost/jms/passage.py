@@ -146,7 +146,7 @@ def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
 def _received(origin: Origin) -> Message:
     """Make a message of the type that its headers name; of one that is not known here, bytes."""
     headers = origin.descriptor.headers
-    return _KINDS.get(0 if headers is None else headers.body_type, BytesMessage).received(origin)
+    return _KINDS.get(0 if headers is None else headers.body_type, BytesMessage)._received(origin)  # noqa: SLF001 - as programs never do
 
 
 def _sent_by(descriptor: Descriptor) -> dict[str, Property]:

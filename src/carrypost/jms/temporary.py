@@ -29,10 +29,6 @@ class Temporary(Destination):
         """End it, with all that waits in it; raises `IllegalStateException` while a consumer is open. Twice is once."""
         await self._all.end(self)
 
-    def is_of(self, temporaries: Temporaries) -> bool:
-        """Whether a connection made it."""
-        return self._all is temporaries
-
 
 class TemporaryQueue(Temporary, Queue):
     """A queue of one connection; made by `Context.create_temporary_queue`."""
@@ -107,6 +103,6 @@ class Temporaries:
 
     def check_sender(self, destination: Destination) -> None:
         """Raise if it is one of this connection that was deleted."""
-        mine = isinstance(destination, Temporary) and destination.is_of(self)
+        mine = isinstance(destination, Temporary) and destination._all is self  # noqa: SLF001 - which makes them
         if mine and destination.address not in self._alive:
             raise InvalidDestinationException(f"{destination!r} was deleted")

@@ -4,6 +4,8 @@ Programs set three of them (correlation, where to reply, type); the others are s
 a program gave them (JMS §3.4.11). They may be set nevertheless, as in JMS, on received messages, too.
 """
 
+# ruff: noqa: SLF001 - header fields are parts of messages
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ _NONE = Headers()
 class Headed(Protocol):
     """What header fields need of their message."""
 
-    header_values: dict[str, object]
+    _header_values: dict[str, object]
     """By field, what was set."""
 
     @property
@@ -52,13 +54,13 @@ class Header(Generic[T]):
     def __get__(self, message: Headed | None, owner: type) -> Header[T] | T:
         if message is None:
             return self
-        values, descriptor = message.header_values, message.descriptor
+        values, descriptor = message._header_values, message.descriptor
         if self._name in values:
             return values[self._name]  # type: ignore[return-value]  # as `check` gave it
         return self._default if descriptor is None else self._read(descriptor)
 
     def __set__(self, message: Headed, value: T) -> None:
-        message.header_values[self._name] = self._check(self._name, value)
+        message._header_values[self._name] = self._check(self._name, value)
 
 
 class DestinationHeader(Header[Destination | None]):
@@ -68,7 +70,7 @@ class DestinationHeader(Header[Destination | None]):
         super().__init__(None, read, destination)
 
     def __set__(self, message: Headed, value: Destination | str | None) -> None:
-        message.header_values[self._name] = self._check(self._name, value)
+        message._header_values[self._name] = self._check(self._name, value)
 
 
 # ------------------------------------------------------------------------------------------- of a descriptor

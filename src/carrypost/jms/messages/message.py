@@ -72,8 +72,8 @@ class Message:
     """A message without a body, and what all messages are. An attribute that it has not cannot be set by mistake."""
 
     __slots__ = (
-        "__weakref__", "_acknowledger", "_descriptor", "_number", "_payload", "_properties", "_read_only",
-        "header_values",
+        "__weakref__", "_acknowledger", "_descriptor", "_header_values", "_number", "_payload", "_properties",
+        "_read_only",
     )  # fmt: skip
     __match_args__: ClassVar[tuple[str, ...]] = ()
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
@@ -112,7 +112,7 @@ class Message:
     """JMSType: what kind of message it is, to its application."""
 
     def __init__(self) -> None:
-        self.header_values: dict[str, object] = {}
+        self._header_values: dict[str, object] = {}
         """Header fields that were set since the message was made, sent or received."""
         self._descriptor: Descriptor | None = None
         self._properties = Properties()
@@ -123,8 +123,8 @@ class Message:
         self._acknowledger: Acknowledger | None = None
 
     @classmethod
-    def received(cls, origin: Origin) -> Self:
-        """The message as a consumer gets it. Called by the provider."""
+    def _received(cls, origin: Origin) -> Self:
+        """Return the message as a consumer gets it."""
         self = cls()
         self._descriptor, self._payload = origin.descriptor, origin.payload
         self._properties = Properties(origin.descriptor, origin.given)
@@ -136,7 +136,7 @@ class Message:
 
     def _stamp(self, descriptor: Descriptor) -> None:
         """Take on the header fields with which the message was sent."""
-        self.header_values.clear()
+        self._header_values.clear()
         self._descriptor = descriptor
 
     @property
