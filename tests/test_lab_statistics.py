@@ -98,6 +98,11 @@ def test_activity_is_derived_where_a_trace_tells_none() -> None:
         ("once", 7.0, 7.0),
     ]
     assert min(rows(statistics.activity(statistics.stays_of_positions(nodes, at, None)))) == ("a", 0.0, 41.0)
+    assert rows(statistics.activity(statistics.stays_of_contacts(met()))) == [
+        ("a", 10.0, 45.0),
+        ("b", 10.0, 45.0),
+        ("c", 20.0, 40.0),
+    ]
 
 
 def test_a_window_of_no_length_is_refused() -> None:

@@ -190,6 +190,16 @@ def stays_of_positions(node: pa.Array, t_us: Ints, max_gap_us: int | None) -> St
     return Stays(names.take(pa.array(code[first])), t_us[first], t_us[last])
 
 
+def stays_of_contacts(met: Meetings) -> Stays:
+    """When nodes were there, as far as contacts alone tell: from a node's first contact to the end of its last."""
+    (a, b), names = coded(met.a, met.b)
+    node = np.concatenate([a, b])
+    start_us, end_us = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)
+    np.minimum.at(start_us, node, np.concatenate([met.start_us, met.start_us]))
+    np.maximum.at(end_us, node, np.concatenate([met.end_us, met.end_us]))
+    return Stays(names, start_us, end_us)
+
+
 def _row(figures: Columns, *, there: bool) -> Columns:
     """Columns of one row, or of none."""
     return {name: [value] if there else [] for name, value in figures.items()}
