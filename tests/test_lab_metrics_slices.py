@@ -124,7 +124,7 @@ def lasting(count: int, lifetime_s: float) -> pa.Table:
 
 
 def groups_read(of: RunFiles, folder: Path, count: int) -> list[int]:
-    found = slices.cut(slices.Cutting(of, count, str(folder)))
+    found = slices.cut(slices.Order(of, (), 60.0, str(folder), count))
     assert isinstance(found, Sequence)
     return [len(each.groups) for each in found]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +135,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def leave(made: Iterable[Path]) -> None:
+    """Remove folders that were made in vain, the innermost first; one that somebody put something into stays."""
+    for folder in made:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def note(folder: Path, table: Table, facts: Mapping[str, Any]) -> None:

@@ -192,7 +192,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
     try:
         place.make()
     except LocalError:
-        _leave(missing)
+        folders.leave(missing)
         raise
     with locked(place.states) as token:
         place.clear()
@@ -204,13 +204,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
             if not campaign.began and not place.states_there():
                 if place.states in missing:
                     remove(place.states)
-                _leave(missing)
-
-
-def _leave(made: Sequence[Path]) -> None:
-    for folder in made:
-        with suppress(OSError):  # Somebody else has put something into it.
-            folder.rmdir()
+                folders.leave(missing)
 
 
 @contextmanager

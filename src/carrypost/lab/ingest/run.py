@@ -95,9 +95,7 @@ def _without_traces(out: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
-            for each in made:
-                each.rmdir()
+        folders.leave(made)
         raise
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ import carrypost
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, WINDOW_S, chosen, finished, joined, kept, lines, records, slices, tables
 from carrypost.lab.metrics.records import RunFiles, Source
+from carrypost.lab.metrics.slices import Order
 
 if TYPE_CHECKING:
     from carrypost.lab.engines import Engine
@@ -30,19 +31,6 @@ METRICS = "metrics"
 SMALL_BYTES = 64 << 20
 """Records of at most so many bytes are done in one process before Spark has started."""
 _PARTS = ".parts"
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a task makes."""
-
-    of: RunFiles
-    families: tuple[str, ...]
-    window_s: float
-    target: str
-    """Where the tables go."""
-    slices: int
-    """More than one: it is too large for one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +144,7 @@ def _make(
 
 def _sliced(engine: Engine, order: Order) -> None:
     """A large run, slice by slice."""
-    folder = f"{order.target}.slices"
-    (pieces,) = engine.each("cutting a run", slices.cut, [slices.Cutting(order.of, order.slices, folder)])
-    each = [replace(piece, families=order.families, window_s=order.window_s) for piece in pieces]
-    found = engine.each(f"metrics of {order.of.run}", slices.measured, each)
+    (pieces,) = engine.each("cutting a run", slices.cut, [order])
+    found = engine.each(f"metrics of {order.of.run}", slices.measured, pieces)
     kept.write(Path(order.target), finished(order.of.run, reduce(joined, found), chosen(order.families)))
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(order.folder, ignore_errors=True)

@@ -46,7 +46,8 @@ class Presence:
         at = rows.of(Kind.JOIN, Kind.LEAVE)
         leaves = pc.equal(rows.texts("kind", at), Kind.LEAVE.value)
         moves = pa.table({"node": rows.texts("node", at), "t_us": rows.t_us[at], "leaves": leaves})
-        return cls(moves, _meetings(rows), rows.last_us, _duration_us(rows), window_us(of.window_s))
+        last_us = int(rows.t_us[-1]) if len(rows) else None
+        return cls(moves, _meetings(rows), last_us, _duration_us(rows), window_us(of.window_s))
 
     def joined(self, other: Presence) -> Presence:
         """What both tell."""

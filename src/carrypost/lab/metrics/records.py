@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,13 +78,6 @@ def _readable(path: str | Path) -> AbstractContextManager[None]:
     return refusing(f"{path} is no record that can be read", pa.ArrowException)
 
 
-def _row_groups(path: str) -> Iterator[tuple[int, Any]]:
-    with _readable(path):
-        told = pq.read_metadata(path)
-    for number in range(told.num_row_groups):
-        yield number, told.row_group(number)
-
-
 def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types
     """Without statistics it may be any time."""
     columns = (group.column(at) for at in range(group.num_columns))
@@ -108,11 +101,13 @@ class RunFiles:
 
     def groups(self) -> list[RowGroup]:
         """The row groups of its files."""
-        return [
-            RowGroup(file, number, told.num_rows, *_span_us(told))
-            for file in self.files
-            for number, told in _row_groups(file)
-        ]
+        found = []
+        for file in self.files:
+            with _readable(file):
+                told = pq.read_metadata(file)
+            groups = (told.row_group(number) for number in range(told.num_row_groups))
+            found += [RowGroup(file, number, each.num_rows, *_span_us(each)) for number, each in enumerate(groups)]
+        return found
 
     def rows(self, groups: Sequence[RowGroup] | None = None, columns: Sequence[str] = COLUMNS) -> pa.Table:
         """Some columns of its rows, of all row groups or of some; all that families need if none are named."""

@@ -72,11 +72,6 @@ class Rows:
         """Names of kinds, whatever they are."""
         return self._codes("kind")[1]
 
-    @cached_property
-    def last_us(self) -> int | None:
-        """When the last row is."""
-        return int(self.t_us[-1]) if len(self) else None
-
     def of(self, *kinds: Kind) -> Ints:
         """Which rows are of these kinds."""
         parts = [self._by_kind[kind] for kind in kinds if kind in self._by_kind]

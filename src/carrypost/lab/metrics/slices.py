@@ -35,35 +35,40 @@ _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
-    """A task: how a run is to be cut."""
+class Order:
+    """A task: the tables of a run."""
 
     of: RunFiles
+    families: tuple[str, ...]
+    window_s: float
+    target: str
+    """Where the tables go."""
     slices: int
-    folder: str
-    """For what slices have to know, and for rows that are written out."""
+    """More than one: it is too large for one task."""
+
+    @property
+    def folder(self) -> Path:
+        """For what slices have to know, and for rows that are written out."""
+        return Path(f"{self.target}.slices")
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOrder:
     """A task: the parts of one slice."""
 
-    of: RunFiles
+    whole: Order
+    """The run that it is of."""
     number: int
-    folder: str
     from_us: int
     """From here on it has rows that are not about messages."""
     before_us: int
     groups: tuple[RowGroup, ...]
     """That it reads; none: its rows were written out."""
-    families: tuple[str, ...] = ()
-    window_s: float = 0.0
 
 
-def cut(order: Cutting) -> list[SliceOrder]:
+def cut(order: Order) -> list[SliceOrder]:
     """Look through a run; its slices."""
-    known = _Messages.found(order)
-    folder = Path(order.folder)
+    known, folder = _Messages.found(order), order.folder
     with told_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
     kept.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
@@ -77,7 +82,7 @@ def cut(order: Cutting) -> list[SliceOrder]:
 def measured(order: SliceOrder) -> list[Part]:
     """The parts of a slice."""
     rows = _chosen(order) if order.groups else _spilled(order)
-    return parts(rows, chosen(order.families), window_s=order.window_s)
+    return parts(rows, chosen(order.whole.families), window_s=order.whole.window_s)
 
 
 # --- which message is in which slice --------------------------------------------------------------------------
@@ -98,7 +103,7 @@ class _Messages:
     """Where slices begin."""
 
     @classmethod
-    def found(cls, order: Cutting) -> _Messages:
+    def found(cls, order: Order) -> _Messages:
         """What the columns of kind, message and time tell."""
         groups = order.of.groups()
         number: dict[str, int] = {}
@@ -126,14 +131,14 @@ class _Messages:
         cuts[0] = _LEAST
         return cls(list(number), rows, first_us, last_us, published_us, groups, place, cuts)
 
-    def slices(self, order: Cutting) -> Iterator[SliceOrder]:
+    def slices(self, order: Order) -> Iterator[SliceOrder]:
         """What each slice needs."""
         ends = np.append(self.cuts[1:], _MOST)
         for number, (from_us, before_us) in enumerate(zip(self.cuts.tolist(), ends.tolist(), strict=True)):
             mine = np.flatnonzero((self.slice == number) & (self.rows > 0))
             span = (int(self.first_us[mine].min()), int(self.last_us[mine].max())) if len(mine) else (_MOST, _LEAST)
             groups = [each for each in self.groups if each.touches(*span) or (each.touches(from_us, before_us - 1))]
-            yield SliceOrder(order.of, number, order.folder, from_us, before_us, tuple(groups))
+            yield SliceOrder(order, number, from_us, before_us, tuple(groups))
 
 
 def _told(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
@@ -172,7 +177,7 @@ def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
 
 def _chosen(order: SliceOrder) -> pa.Table:
     """Those of one slice out of the row groups that it needs."""
-    known = kept.read(Path(order.folder) / _MESSAGES)[_MESSAGES]
+    known = kept.read(order.whole.folder / _MESSAGES)[_MESSAGES]
     mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
     slice_of = dict.fromkeys(mine["message"].to_pylist(), 1)
     # Two cuts: before, in, and after this slice; of messages, those of this one and the others.
@@ -180,14 +185,14 @@ def _chosen(order: SliceOrder) -> pa.Table:
     cuts[1] = max(cuts[1], _LEAST + 1)
     found = []
     for batch in _batches(order.groups):
-        table = order.of.rows(batch)
+        table = order.whole.of.rows(batch)
         found.append(table.filter(pa.array(_places(table, slice_of, cuts) == 1)))
     return pa.concat_tables(found)
 
 
-def _spill(order: Cutting, slices: Sequence[SliceOrder]) -> None:
+def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
     """Write rows out, each to the file of its slice; texts as numbers that are the same in all of them."""
-    folder = Path(order.folder)
+    folder = order.folder
     known = kept.read(folder / _MESSAGES)[_MESSAGES]
     slice_of = dict(zip(known["message"].to_pylist(), known["slice"].to_pylist(), strict=True))
     cuts = np.array([each.from_us for each in slices])
@@ -223,7 +228,7 @@ def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
 
 def _spilled(order: SliceOrder) -> pa.Table:
     """What was written out of one slice."""
-    folder = Path(order.folder)
+    folder = order.whole.folder
     table = kept.read(folder / f"{order.number}.arrow")[_ROWS]
     for name, texts in kept.read(folder / _TEXTS).items():
         codes = table[name].to_numpy()

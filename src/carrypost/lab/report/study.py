@@ -54,15 +54,9 @@ class FinishedRun:
         return float(found) if isinstance(found, int | float) else None
 
     @property
-    def workload(self) -> dict[str, Any]:
-        """The first thing that nodes publish."""
-        found: list[dict[str, Any]] = self.in_force.get("workload", [])
-        return found[0] if found else {}
-
-    @property
     def lifetime_s(self) -> float | None:
-        """Of messages; None: endless, or not known."""
-        found = self.workload.get("lifetime_s")
+        """Of the first messages that nodes publish; None: endless, or not known."""
+        found = next((each.get("lifetime_s") for each in self.in_force.get("workload", [])), None)
         return float(found) if isinstance(found, int | float) else None
 
     @property
