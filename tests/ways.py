@@ -2,7 +2,7 @@
 
 A program is text: `drawn` makes it of a seed. `played` runs it by awaiting every call; blocking programs run the same
 function, as their calls are wrapped so that they can be awaited (`Awaited`). A way is a function that takes a program
-and returns its answers. One more way is one more entry of `WAYS`.
+and returns its answers. One more way is one more entry of `ways`.
 
 Nothing in a program waits for time to pass. Before it receives or browses, the program sends a PERSISTENT message to
 nobody: when that is on disk, its context has been handed all that came before.
@@ -11,16 +11,23 @@ nobody: when that is on disk, its context has been handed all that came before.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.loopback import apart
+from tests.nodes import PATIENCE_S
 
 import carrypost
 from carrypost import DeliveryMode, JMSException, SessionMode, sync, testing
+from carrypost.node.settings import CONTROL_FILE
 
 CALLS = 60
 SETTINGS: dict[str, Any] = {"messaging": {"redelivery_delay_s": 0.0}}
@@ -246,39 +253,84 @@ def driven(coroutine: Coroutine[Any, Any, list[object]]) -> list[object]:
 # --- ways ----------------------------------------------------------------------------------------------------
 
 
-def virtual(program: Program, _: Path) -> list[object]:
+Play = Callable[[Program, str], list[object]]
+"""Plays a program, whose destinations have this name, and returns its answers."""
+
+
+@contextmanager
+def virtual(_: Path) -> Iterator[Play]:
     """On a node in memory, in virtual time."""
-    found: list[object] = []
 
-    async def scene() -> None:
-        async with testing.network("a", seed=1, **SETTINGS) as net:
-            found.extend(await played(program, lambda mode: net.context("a", mode), "program"))
+    def play(program: Program, name: str) -> list[object]:
+        found: list[object] = []
 
-    testing.run(scene)
-    return found
+        async def scene() -> None:
+            async with testing.network("a", seed=1, **SETTINGS) as net:
+                found.extend(await played(program, lambda mode: net.context("a", mode), name))
 
+        testing.run(scene)
+        return found
 
-def embedded(program: Program, folder: Path) -> list[object]:
-    """On a real node in the program's own process."""
-    factory = carrypost.ConnectionFactory(data=folder / "embedded", udp=apart(), **SETTINGS)
-    return asyncio.run(played(program, factory.create_context, "program"))
+    yield play
 
 
-def blocking(program: Program, folder: Path) -> list[object]:
-    """By calls that block, on a real node in the program's own process."""
-    factory = sync.ConnectionFactory(data=folder / "blocking", udp=apart(), **SETTINGS)
+def awaited(**given: Any) -> Play:  # noqa: ANN401 - as programs give them
+    """By calls that are awaited, on the real node of a factory."""
+    factory = carrypost.ConnectionFactory(**given)
+    return lambda program, name: asyncio.run(played(program, factory.create_context, name))
+
+
+def blocking(**given: Any) -> Play:  # noqa: ANN401 - likewise
+    """By calls that block, on the real node of a factory."""
+    factory = sync.ConnectionFactory(**given)
 
     @asynccontextmanager
     async def opened(mode: SessionMode) -> AsyncIterator[Awaited]:
         with factory.create_context(mode) as context:
             yield Awaited(context)
 
-    return driven(played(program, opened, "program"))
+    return lambda program, name: driven(played(program, opened, name))
 
 
-WAYS: dict[str, Callable[[Program, Path], list[object]]] = {
-    "virtual": virtual,
-    "embedded": embedded,
-    "blocking": blocking,
-}
-"""By name. The first is what the others are compared with."""
+@contextmanager
+def running(folder: Path, *command: str) -> Iterator[None]:
+    """Run a program that has a node in the folder, until the block is left."""
+    given = {"NODE_DATA": str(folder), "MESSAGING_REDELIVERY_DELAY_S": "0.0"}
+    given |= {f"UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
+    environment = os.environ | {f"CARRYPOST_{name}": value for name, value in given.items()}
+    with subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while not (folder / CONTROL_FILE).exists():
+                assert process.poll() is None, "it has ended"
+                assert time.monotonic() < until, "it does not serve its socket"
+                time.sleep(0.02)
+            yield
+        finally:
+            process.kill()
+
+
+_EMBEDDING = """
+import sys
+from carrypost.sync import ConnectionFactory
+with ConnectionFactory(attach=False).create_context():
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def ways(folder: Path) -> Iterator[dict[str, Play]]:
+    """Open every way, by name. The first is what the others are compared with."""
+    own, node, other = (folder / name for name in ("own", "node", "other"))
+    with virtual(folder) as alone, running(node, "-m", "carrypost", "node"), running(other, "-c", _EMBEDDING):
+        yield {
+            "virtual": alone,
+            "embedded": awaited(data=own, udp=apart(), attach=False, **SETTINGS),
+            "blocking": blocking(data=own, udp=apart(), attach=False, **SETTINGS),
+            "attached to carrypost node": awaited(data=node, attach=True),
+            "attached to an embedding program": awaited(data=other, attach=True),
+            "blocking, attached": blocking(data=node, attach=True),
+        }
