@@ -123,7 +123,7 @@ def remembering(size: int) -> Work:
 
 def _outbox(size: int) -> tuple[Outbox, list[Job]]:
     """An outbox with so many messages of one frame each, all in flight."""
-    outbox = Outbox(Timers(Schedule()), Settings.emulated().mtu_bytes, _WIDE)
+    outbox = Outbox(Timers(Schedule()), Settings.emulated().datagram_bytes, _WIDE)
     outbox.recovery.window.nbytes = _WIDE
     jobs = [
         Job(copy, 1, 0, b"", items=iter(PARCEL_ITEMS), left=1, parcel=True, nbytes=_FRAME_BYTES)

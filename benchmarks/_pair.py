@@ -102,7 +102,7 @@ class Pair:
 
     def __init__(self, settings: Settings, *, side: type[Side] = Side) -> None:
         self.now = 0
-        self._mtu_bytes = settings.mtu_bytes
+        self._mtu_bytes = settings.datagram_bytes
         self.a, self.b = side("a", settings), side("b", settings)
 
     def run(self, until: int) -> None:

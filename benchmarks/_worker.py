@@ -193,6 +193,7 @@ class Worker:
             "node": self._node.host.node,
             "unread": self._node.driver.unread,
             "messages": seen.messages,
+            "datagram_bytes": seen.datagram_bytes,
             "neighbours": [[each.address, each.state] for each in seen.neighbours],
             "refused": dict(seen.refused),
             "dropped": dict(seen.dropped),

@@ -92,6 +92,7 @@ DATA = Data(12, 70_001, 3, False, b"fragment")
 CASES: dict[str, tuple[Frame, ...]] = {
     "announce": (ANNOUNCE,),
     "announce_alone": (Announce(NodeId("alan"), 0, 0, 1, DIGEST),),
+    "announce_size": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, b"", (), 1452),),
     "announce_begins": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, PREFIXES[1]),),
     "announce_receipts": (
         msgspec.structs.replace(

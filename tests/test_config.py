@@ -18,10 +18,10 @@ WRONG_TEXTS = [
     ("frames_max = 3", "frames_max is not a setting; did you mean limits.frames_max?"),
     ("zzz = 3", "zzz is not a setting"),
     ("[limit]\nframes_max = 3", "limit is not a setting; did you mean limits?"),
-    ("mtu_bytes = 575", "mtu_bytes must be a whole number from 576 to 65,507, not 575"),
-    ("mtu_bytes = 65508", "mtu_bytes must be a whole number from 576 to 65,507, not 65508"),
-    ("mtu_bytes = 1200.0", "mtu_bytes must be a whole number from 576 to 65,507, not 1200.0"),
-    ('mtu_bytes = "1200"', "mtu_bytes must be a whole number from 576 to 65,507, not '1200'"),
+    ("mtu_bytes = 575", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 575'),
+    ("mtu_bytes = 65508", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 65508'),
+    ("mtu_bytes = 1200.0", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 1200.0'),
+    ('mtu_bytes = "1200"', "mtu_bytes must be a whole number from 576 to 65,507, or \"interface\", not '1200'"),
     ("horizon_hops = true", "horizon_hops must be a whole number from 1 to 8, not True"),
     ("horizon_hops = 9", "horizon_hops must be a whole number from 1 to 8, not 9"),
     ("announce_s_min = false", "announce_s_min must be a number from 0.01 to 3,600.0, not False"),
@@ -45,6 +45,7 @@ WRONG_TEXTS = [
 
 VARIABLES: list[tuple[str, str, object]] = [
     ("MTU_BYTES", "1_400", 1400),
+    ("MTU_BYTES", "interface", None),
     ("ANNOUNCE_S_MAX", "7", 7.0),
     ("PAPER_MODE", "True", True),
     ("PAPER_MODE", "off", False),
@@ -58,8 +59,8 @@ VARIABLES: list[tuple[str, str, object]] = [
 
 WRONG_VARIABLES = [
     ("MTU_BYTE", "1400", "CARRYPOST_MTU_BYTE is not a setting; did you mean CARRYPOST_MTU_BYTES?"),
-    ("MTU_BYTES", "large", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, not 'large'"),
-    ("MTU_BYTES", "100", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, not '100'"),
+    ("MTU_BYTES", "big", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, or \"interface\", not 'big'"),
+    ("MTU_BYTES", "100", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, or \"interface\", not '100'"),
     ("COALESCE_S", "nan", "CARRYPOST_COALESCE_S must be a number from 0.0 to 60.0, not 'nan'"),
     ("PAPER_MODE", "maybe", "CARRYPOST_PAPER_MODE must be true or false, not 'maybe'"),
     ("ALTRUISTIC", "[1", "CARRYPOST_ALTRUISTIC must be true, false or a list"),
@@ -77,7 +78,8 @@ def test_the_defaults_are_those_of_a_real_node() -> None:
     assert settings == Settings()
     assert settings.security == "signed"
     assert (settings.lifetime_s_default, settings.lifetime_s_max) == (86_400, 30 * 86_400)
-    assert (settings.altruistic, settings.horizon_hops, settings.mtu_bytes) == (False, 1, 1200)
+    assert (settings.altruistic, settings.horizon_hops) == (False, 1)
+    assert (settings.mtu_bytes, settings.datagram_bytes) == (None, 1200)
     assert settings.limits == Limits()
 
 

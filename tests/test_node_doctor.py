@@ -20,10 +20,11 @@ from tools.netns import Net
 
 from carrypost.config import Limits, Settings
 from carrypost.mom.overview import MessagingOverview
-from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, of_node, of_settings
+from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, narrow, of_node, of_settings
 from carrypost.node.doctor.doctor import examine
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp.channels import Means, Obstacle
+from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.udp import Udp
 
 in_namespaces = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
@@ -375,3 +376,24 @@ def test_settings_are_told_of_with_which_others_would_refuse_what_a_node_sends()
     (finding,) = of_settings(Settings(mtu_bytes=9_217, limits=Limits(datagram_bytes_max=60_000)))
     assert "9,217" in finding.detail
     assert "9,216" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("mtu_bytes", "setting", "advice"),
+    [
+        (0, None, ""),
+        (1_248, None, ""),
+        (1_247, None, "Set mtu_bytes to 1199"),
+        (1_000, 952, ""),
+        (1_000, 953, "Set mtu_bytes to 952"),
+        (623, 600, "Raise the MTU of the interface to 624"),
+    ],
+)
+def test_an_interface_is_told_of_that_cuts_datagrams_into_pieces(
+    mtu_bytes: int, setting: int | None, advice: str
+) -> None:
+    found = narrow(Interface(name="x", index=1, up=True, mtu_bytes=mtu_bytes), Settings(mtu_bytes=setting))
+    assert len(found) == bool(advice)
+    for finding in found:
+        assert (finding.interface, finding.works) == ("x", False)
+        assert advice in finding.advice

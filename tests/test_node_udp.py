@@ -95,6 +95,14 @@ def run(scene: Coroutine[Any, Any, None]) -> None:
 # --- on loopback ---------------------------------------------------------------------------------------------
 
 
+def test_what_interfaces_carry_is_known_unless_peers_may_be_behind_routers() -> None:
+    async def scene() -> None:
+        async with nodes({}, {"peers": ("127.0.0.1:9",)}) as (a, b):
+            assert (a.datagram_bytes, b.datagram_bytes) == (1_452, 0)
+
+    run(scene())
+
+
 def test_an_announcement_reaches_every_other_node_once_and_tells_where_to_answer() -> None:
     async def scene() -> None:
         async with nodes({}, {}, {}) as (a, b, c):

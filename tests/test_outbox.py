@@ -28,7 +28,7 @@ class Bench:
         self.settings = Settings.emulated(**settings)
         self.cache = Cache(self.settings)
         self.timers = Timers(Schedule())
-        mtu_bytes, window_bytes_max = self.settings.mtu_bytes, self.settings.window_bytes_max
+        mtu_bytes, window_bytes_max = self.settings.datagram_bytes, self.settings.window_bytes_max
         self.outbox = Outbox(
             self.timers, mtu_bytes, window_bytes_max, stop_and_wait=self.settings.paper_mode
         )  # fmt: skip

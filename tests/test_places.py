@@ -284,7 +284,7 @@ def test_there_are_as_many_places_as_limits_and_datagrams_allow_and_all_are_list
     crowded.hears(*names)
     announced = crowded.run(1)[-1]
     assert set(announced.heard) == {node_prefix(NodeId(name)) for name in names[:places]}
-    assert len(codec.datagrams([announced], 65_507)[0]) <= crowded.settings.mtu_bytes
+    assert len(codec.datagrams([announced], 65_507)[0]) <= crowded.settings.datagram_bytes
 
 
 def test_contacts_that_the_driver_tells_of_take_no_place_and_announcements_to_them_stay_short() -> None:

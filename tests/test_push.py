@@ -227,7 +227,7 @@ def test_an_announcement_with_receipts_and_many_neighbours_fits_into_a_datagram(
             stage.gets(name, serial)
     said = [frame for _, frame in stage.passes(30) if isinstance(frame, Announce)]
     assert sum(len(each.receipts) for each in said) > 20
-    assert max(codec.wire_size(each) for each in said) < Settings().mtu_bytes
+    assert max(codec.wire_size(each) for each in said) < Settings().datagram_bytes
 
 
 def test_no_more_is_pushed_than_the_window_of_a_link_has_room_for() -> None:

@@ -41,7 +41,7 @@ class Tunnel(Link):
         self._ends = (str(ground.node), target)
         room = len(codec.encode(Wrapped(*self._ends, bytes(256)))) - 256 + codec.datagram_overhead(1) + 1
         super().__init__(
-            f"tunnel:{target}", ground.links, broadcast=False, datagram_bytes_max=ground.settings.mtu_bytes - room
+            f"tunnel:{target}", ground.links, broadcast=False, datagram_bytes_max=ground.settings.datagram_bytes - room
         )
         self._via = via
         self.claim(NodeId(target))
@@ -151,7 +151,7 @@ class Chain:
         frames, gone = filled(transmission.frames, lambda message, piece: self.piece(name, message, piece))
         assert not gone
         sizes = codec.wire_sizes(frames)
-        mtu_bytes = self.settings.mtu_bytes
+        mtu_bytes = self.settings.datagram_bytes
         for start, stop, nbytes in codec.runs(sizes, mtu_bytes):
             assert nbytes <= mtu_bytes
             sent: Sequence[Frame] = frames[start:stop]

@@ -269,7 +269,7 @@ def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per k
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or value == ():
-        return {"hear": '"all"', "interfaces": "automatic"}.get(name, "none")
+        return {"hear": '"all"', "mtu_bytes": '"interface"', "interfaces": "automatic"}.get(name, "none")
     if isinstance(value, tuple):
         return f"[{', '.join(_value(name, one) for one in value)}]"
     if not isinstance(value, int | float):
@@ -370,7 +370,10 @@ _CONSTANTS = (
     ("timeout._TIMEOUT_MAX_US", "longest"),
     ("timeout._BACKOFF_US", "silence makes it no longer than this, or than twice what the round trips say"),
     ("timeout._BACKOFF_BLIND_US", "or than this, if nothing is known of the round trip"),
-    ("outbox._TIMEOUTS_DOUBTFUL", "after so many in a row descriptor and hash list of what is on its way go out again"),
+    (
+        "outbox.TIMEOUTS_DOUBTFUL",
+        "after so many in a row, descriptor and hash list of what is on its way go again; long Parcels as two frames",
+    ),
     ("recovery._RETRY_US", "what a failed batch only noted is written again after this"),
     ("recovery._PAUSE_US", "after a failed write nothing new is asked for, for this long"),
     ("recovery._RELIEF_US", "and the cache may hold less than it did, for this long after the last failed write"),

@@ -89,6 +89,10 @@ class End:
         limit = ("rate", f"{bits_per_s}bit", "burst", str(burst_bytes), "latency", f"{round(queue_s * 1e6)}us")
         self.net.tc(self.namespace, "qdisc", "replace", "dev", self.interface, "root", "tbf", *limit)
 
+    def mtu(self, nbytes: int) -> None:
+        """From now on the interface carries packets of so many bytes; longer ones from the other end are lost."""
+        self.net.ip(self.namespace, [f"link set {self.interface} mtu {nbytes}"])
+
     def isolate(self, isolated: bool) -> None:
         """For ports of a switch: isolated ones do not reach each other, but all the others."""
         setting = ("isolated", "on" if isolated else "off")

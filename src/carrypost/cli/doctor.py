@@ -48,15 +48,17 @@ def doctor(
     from carrypost.node.doctor.doctor import examine  # noqa: PLC0415
     from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick
 
-    names = [each.name for each in interfaces.snapshot()]
-    if interface is not None and interface not in names:
-        raise LocalError(f"there is no interface {interface}; there are: {', '.join(names)}")
+    there = interfaces.snapshot()
+    if interface is not None and interface not in [each.name for each in there]:
+        raise LocalError(f"there is no interface {interface}; there are: {', '.join(each.name for each in there)}")
     as_json = wants_json(json)
     if not as_json:
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
     settings = settings_of(config, data)
     findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=settings.core.limits))
     findings += diagnosis.of_settings(settings.core)
+    for each in interfaces.selected(there, settings.udp.interfaces if interface is None else (interface,)):
+        findings += diagnosis.narrow(each, settings.core)
     with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
         findings += diagnosis.of_node(ask(settings, "status"), settings.core.limits)
     for finding in findings:

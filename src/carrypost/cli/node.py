@@ -96,7 +96,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
         ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
-        ("datagrams", _datagrams(udp["counters"])),
+        ("datagrams", f"{_datagrams(udp['counters'])}; of up to {found['datagram_bytes']:,} bytes"),
     ]
     if found["clock_ahead_s"] >= 1:
         rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))

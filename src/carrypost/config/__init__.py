@@ -1,6 +1,6 @@
 """Frozen settings, checked when they are made; parses text, never files."""
 
-from carrypost.config.settings import Limits, Settings, parse
+from carrypost.config.settings import MTU_BYTES_MIN, Limits, Settings, parse
 from carrypost.config.tables import differences, text_form
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 
@@ -9,6 +9,7 @@ __all__ = [
     "HOUR_S",
     "KIB",
     "MIB",
+    "MTU_BYTES_MIN",
     "UNBOUNDED",
     "YEAR_S",
     "Limits",

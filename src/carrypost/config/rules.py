@@ -129,9 +129,9 @@ def number(default: float, low: float, high: float) -> float:
     return field(default=default, metadata={"rule": _number(float, low, high)})
 
 
-def whole_or_none(low: int, high: int) -> int | None:
-    """A field that holds a whole number, or, by default, none."""
-    return field(default=None, metadata={"rule": _number(int, low, high, NONE)})
+def whole_or_none(low: int, high: int, word: str = NONE) -> int | None:
+    """A field that holds a whole number, or, by default, none, which is written as `word`."""
+    return field(default=None, metadata={"rule": _number(int, low, high, word)})
 
 
 def number_or_none(low: float, high: float) -> float | None:

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, whole
+from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, whole, whole_or_none
 from carrypost.config.tables import Fields, changed, merged
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
+
+MTU_BYTES_MIN = 576
+DATAGRAM_BYTES = 1_200
+"""The longest datagram that every path is taken to carry."""
 
 
 @table("limits")
@@ -187,8 +191,8 @@ class Settings:
     """Lifetime of a message sent without one."""
     lifetime_s_max: float | None = lifetime(30 * DAY_S)
     """Own messages live at most so long; foreign ones that would live longer are refused."""
-    mtu_bytes: int = whole(1_200, 576, 65_507)
-    """Longest datagram sent."""
+    mtu_bytes: int | None = whole_or_none(MTU_BYTES_MIN, 65_507, "interface")
+    """Longest datagram sent. By interface: up to 1,452, as the interfaces here and at the neighbours carry them."""
     security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
     """Whether messages are signed and signatures demanded."""
     compress: bool = flag(True)
@@ -214,8 +218,9 @@ class Settings:
 
     @classmethod
     def emulated(cls, **changes: object) -> Settings:
-        """Defaults of emulation and testing (security off, no end to lifetimes), with some fields changed."""
-        return cls(security="off", lifetime_s_default=None, lifetime_s_max=None).replace(**changes)
+        """Defaults of emulation and testing, with some fields changed: security off, no end to lifetimes, one size."""
+        usual = cls(security="off", lifetime_s_default=None, lifetime_s_max=None, mtu_bytes=DATAGRAM_BYTES)
+        return usual.replace(**changes)
 
     def replace(self, **changes: object) -> Settings:
         """These settings with some fields changed; `limits` may be a table of those limits that change."""
@@ -226,11 +231,16 @@ class Settings:
             raise ConfigError(
                 f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), not {self.announce_s_min:,}"
             )
-        if self.mtu_bytes > self.limits.datagram_bytes_max:
+        if self.datagram_bytes > self.limits.datagram_bytes_max:
             raise ConfigError(
                 f"mtu_bytes must be at most limits.datagram_bytes_max ({self.limits.datagram_bytes_max:,}), "
-                f"not {self.mtu_bytes:,}"
+                f"not {self.datagram_bytes:,}"
             )
+
+    @property
+    def datagram_bytes(self) -> int:
+        """The longest datagram that is sent where nothing is known of an interface or of a neighbour."""
+        return DATAGRAM_BYTES if self.mtu_bytes is None else self.mtu_bytes
 
 
 def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: object) -> Settings:

@@ -287,6 +287,11 @@ class Host:
         self._neighbours.driver_link(peer, up=up, now=now)
         self._finish(now, self._links.get(peer))
 
+    def carry(self, datagram_bytes: int, now: int) -> None:
+        """The driver's interfaces carry datagrams of so many bytes; 0: not known. Neighbours are told."""
+        with self.step(now):
+            self._neighbours.carry(datagram_bytes, now)
+
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
         steps = self._steps

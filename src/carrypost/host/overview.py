@@ -42,6 +42,8 @@ class Overview(msgspec.Struct, frozen=True):
     """How many there may be that are found by their announcements."""
     waiting: int
     """How many found all places taken, lately, and wait for their turn."""
+    datagram_bytes: int
+    """The longest datagram that goes to all of those with whom messages are exchanged."""
     messages: int
     """Copies in the cache."""
     bytes: int
@@ -73,6 +75,7 @@ def overview(ground: Ground, neighbours: Neighbours, incarnation: int) -> Overvi
         neighbours=views,
         places=places.count,
         waiting=places.waiting(ground.holdings.now_us),
+        datagram_bytes=ground.links.datagram_bytes,
         messages=ground.holdings.cache.messages,
         bytes=ground.holdings.cache.bytes,
         dropped=dict(ground.outputs.dropped),

@@ -50,7 +50,7 @@ class Publisher:
         self._incarnation = 0
         self._ready = False
         """The incarnation is durable: what carries it may be told and sent."""
-        room = self._settings.mtu_bytes - FRAME_ROOM
+        room = self._settings.datagram_bytes - FRAME_ROOM
         # A power of two, so that fragments fill pieces evenly.
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
 

@@ -79,6 +79,8 @@ class NodeDriver(ProgramDriver):
         """Times that the host raised with what one peer had sent in one batch: each is a bug."""
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
+        self._carried_bytes = 0
+        """What the host was told of the interfaces."""
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._failures: list[Exception] = []
@@ -98,6 +100,7 @@ class NodeDriver(ProgramDriver):
         self._running = True
         now = self.now
         self.host.restore(state, now)
+        self._fit()
         if self.settings.messaging.enabled:
             self.host.messaging.open(now)
         self.drain()
@@ -255,7 +258,7 @@ class NodeDriver(ProgramDriver):
 
     def _send(self, sent: Sequence[Frame], to: str | None, *, announcing: bool) -> None:
         if sent:
-            self._udp.send(codec.datagrams(sent, self.settings.mtu_bytes), to, announcing=announcing)
+            self._udp.send(codec.datagrams(sent, self.settings.datagram_bytes), to, announcing=announcing)
 
     def stored(self, descriptor: Descriptor) -> bytes:
         """Read a payload from the store."""
@@ -275,6 +278,13 @@ class NodeDriver(ProgramDriver):
             )
         super()._tell_gone(descriptor, host)
 
+    def _fit(self) -> None:
+        """Tell the host how long a datagram the interfaces carry, if that has changed: they come and go."""
+        carried_bytes = self._udp.datagram_bytes
+        if carried_bytes != self._carried_bytes:
+            self._carried_bytes = carried_bytes
+            self.host.carry(carried_bytes, self.now)
+
     # --- time ----------------------------------------------------------------------------------------------
 
     def _arm(self, deadline_us: int) -> None:
@@ -289,6 +299,7 @@ class NodeDriver(ProgramDriver):
     def _timer_fired(self) -> None:
         self._timer = None
         try:
+            self._fit()
             self._wake(self.now)
         except Exception:
             self._wake_in(_AGAIN_S)

@@ -97,6 +97,7 @@ class EmulatedDriver(ProgramDriver):
         signed = settings.security == "signed"
         self.identity = Identity.derived(environment.seed, name) if signed else Identity.plain(name)
         environment.names[self.identity.node] = name
+        self._datagram_bytes = settings.datagram_bytes
         self.disk = Disk()
         self.state = _DOWN
         self.gone = 0
@@ -244,7 +245,7 @@ class EmulatedDriver(ProgramDriver):
             self.gone += 1
             self.host.payload_gone(message, self.now)
         if frames:
-            self._radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
+            self._radio.send(self.name, frames, transmission.to, self._datagram_bytes)
 
     def _report(self, events: Sequence[Event]) -> None:
         host = self._host
@@ -343,5 +344,5 @@ class EmulatedDriver(ProgramDriver):
             return
         # Nothing but an announcement, as of most ticks. To drain the host for it would cost nodes alone 4 % more.
         for transmission in host.outgoing():
-            self._radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
+            self._radio.send(self.name, transmission.frames, transmission.to, self._datagram_bytes)
         self._rearm()

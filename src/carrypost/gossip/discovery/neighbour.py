@@ -141,6 +141,7 @@ class Neighbour:
             or contact is None
             or self.view is None
             or frame.begins
+            or frame.datagram_bytes != self.link.takes_bytes
             or frame.node != self.link.node
             or prefix not in frame.heard
             or self.link.unconfirmed.slots

@@ -116,6 +116,7 @@ class Neighbours:
             self._node, self._incarnation or 0, self._counter, self.beacon.period_us // 1000,
             self._own.view.digest if self._own.view else b"", heard,
             to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
+            self._links.carried_bytes,
         )  # fmt: skip
         frames: list[Frame] = [announced]
         if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
@@ -136,7 +137,7 @@ class Neighbours:
         So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
         """
         found: list[Receipt] = []
-        room = self._settings.mtu_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
+        room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
         for link in self._links.usable:
             if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
                 report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
@@ -144,6 +145,12 @@ class Neighbours:
                     found.append(Receipt(link.prefix, report.base, report.bitmap))
                     room -= _RECEIPT_BYTES_MAX - RECEIPT_BITMAP_BYTES_MAX + len(report.bitmap)
         return tuple(found)
+
+    def carry(self, datagram_bytes: int, now: int) -> None:
+        """Heed the longest datagram that the interfaces here carry, and tell the neighbours."""
+        self._links.carry(min(datagram_bytes, self._limits.datagram_bytes_max))
+        if self._incarnation is not None:
+            self.beacon.hasten(now)
 
     # --- own profile ---------------------------------------------------------------------------------------
 
@@ -183,7 +190,7 @@ class Neighbours:
         if own is None:
             return []
         encoded = self._own.encoded
-        step = self._settings.mtu_bytes - FRAME_ROOM if to is None else to.body_bytes_max
+        step = self._settings.datagram_bytes - FRAME_ROOM if to is None else to.body_bytes_max
         bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
@@ -264,6 +271,9 @@ class Neighbours:
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             neighbour.profile = b""
+        if frame.datagram_bytes != neighbour.link.takes_bytes:
+            neighbour.link.takes(frame.datagram_bytes)
+            self._links.fit()
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
             # A shorter period may end before anything else is due; then the driver has to look at its timer.

@@ -50,7 +50,7 @@ _LOOK_US = 100_000
 
 def places(settings: Settings) -> int:
     """How many neighbours can be told that they are heard."""
-    limits, room = settings.limits, settings.mtu_bytes - FRAME_ROOM - ANNOUNCE_BYTES
+    limits, room = settings.limits, settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES
     return min(limits.heard_max, limits.neighbours_max, room // HEARD_BYTES)
 
 

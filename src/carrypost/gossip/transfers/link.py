@@ -24,7 +24,7 @@ from carrypost.gossip.timers import Schedule, Timers
 from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
 from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
-from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, Profile, ProfileRequest, Request
 from carrypost.model.ids import NodeId, node_prefix
@@ -67,8 +67,8 @@ class Link:
 
     __slots__ = (
         "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "beliefs", "body_bytes_max", "broadcast",
-        "budgets", "datagram_bytes_max", "heard", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
-        "served_pieces", "standing", "timers", "unconfirmed", "usable",
+        "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox", "parcel_bytes_max",
+        "peer", "prefix", "served", "served_pieces", "standing", "takes_bytes", "timers", "unconfirmed", "usable",
     )  # fmt: skip
 
     def __init__(
@@ -85,9 +85,13 @@ class Link:
         self._waste_max = settings.limits.link_waste_per_s
         self.peer = peer
         """The address."""
-        self.datagram_bytes_max = datagram_bytes_max or settings.mtu_bytes
+        self.datagram_bytes_max = datagram_bytes_max or settings.datagram_bytes
         self.body_bytes_max = self.datagram_bytes_max - FRAME_ROOM
         """Size of the bodies of frames into which everything is cut that is sent over it."""
+        self.parcel_bytes_max = self.body_bytes_max + PARCEL_GAIN
+        """Size of a message that goes as one frame, headers included. Larger ones may go so where `Links` says so."""
+        self.takes_bytes = 0
+        """The longest datagram that reaches the other side, as it says; 0: not known."""
         self.broadcast = broadcast
         """True if the other side hears what is sent to everybody in reach. All such links have one size."""
         self.node = NodeId("")
@@ -177,6 +181,20 @@ class Link:
 
     # --- the contact ---------------------------------------------------------------------------------------
 
+    def takes(self, datagram_bytes: int) -> None:
+        """Note the longest datagram that reaches the other side, as it says."""
+        self.takes_bytes = datagram_bytes
+
+    def doubt(self) -> None:
+        """Note that longer datagrams than usual do not come through in this contact, whatever the other side says."""
+        self.doubted = True
+
+    def fit(self, datagram_bytes: int) -> None:
+        """Send messages as one frame that fit into a datagram of so many bytes, and no others."""
+        before, self.parcel_bytes_max = self.parcel_bytes_max, datagram_bytes - FRAME_ROOM + PARCEL_GAIN
+        if self.parcel_bytes_max < before:
+            self.outbox.unpack(self.parcel_bytes_max)
+
     def begun(self, now: int) -> None:
         """Note that the contact has begun for the other side as well, unless that is known."""
         if self.usable and self.begun_us == NEVER:
@@ -189,6 +207,7 @@ class Link:
         self.outbox.clear()
         self.unconfirmed = Unconfirmed()
         self.begun_us = NEVER
+        self.doubted = False
         self.known = 0
         """Slots of messages that the other side is known to have, or not to want."""
         self.served = 0
@@ -255,7 +274,10 @@ class Link:
 class Links:
     """The links of one host."""
 
-    __slots__ = ("_by_peer", "accounts", "get", "handlers", "outputs", "schedule", "settings", "stirred", "usable")
+    __slots__ = (
+        "_by_peer", "accounts", "carried_bytes", "datagram_bytes", "get", "handlers", "outputs", "schedule", "settings",
+        "stirred", "usable",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings, outputs: Outputs) -> None:
         self.settings, self.outputs = settings, outputs
@@ -264,6 +286,10 @@ class Links:
         """The link of an address. Asked for every datagram."""
         self.usable: list[Link] = []
         """Links over which messages may be exchanged. Replaced, never changed, when one opens or closes."""
+        self.carried_bytes = 0
+        """The longest datagram that the interfaces here carry, as the driver says; 0: not known."""
+        self.datagram_bytes = settings.datagram_bytes
+        """The longest datagram that is sent to any neighbour."""
         self.schedule = Schedule()
         """Time at which the first of their timers is due."""
         self.accounts = Accounts(settings.limits)
@@ -295,6 +321,25 @@ class Links:
         """Let messages be exchanged over a link, or no longer."""
         link.usable = usable
         self.usable = [link for link in self if link.usable]
+        self.fit()
+
+    def carry(self, datagram_bytes: int) -> None:
+        """Note the longest datagram that the interfaces here carry; 0: not known."""
+        self.carried_bytes = datagram_bytes
+        self.fit()
+
+    def fit(self) -> None:
+        """Let messages go in datagrams as long as all neighbours in use take them, unless the settings name a length.
+
+        It is one length for all of them, because one broadcast may serve several.
+        """
+        if self.settings.mtu_bytes is not None:
+            return
+        links = [link for link in self.usable if link.broadcast]
+        taken = [0 if link.doubted else link.takes_bytes for link in links]
+        self.datagram_bytes = max(self.settings.datagram_bytes, min([self.carried_bytes, *taken]))
+        for link in links:
+            link.fit(self.datagram_bytes)
 
     def stir(self, link: Link) -> None:
         """Have all links looked at when the step ends: this one, which it did not come over, received or ended."""

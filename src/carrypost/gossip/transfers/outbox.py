@@ -47,7 +47,7 @@ SMALL_HEADER_BYTES = 46
 
 _PREAMBLE_KNOWN_US = 1_000_000
 _PREAMBLES_KNOWN_MAX = 64
-_TIMEOUTS_DOUBTFUL = 2
+TIMEOUTS_DOUBTFUL = 2
 """After so many in a row it is doubted that the neighbour still knows what it acknowledged: one is mostly mere loss."""
 FRAME_ROOM = 64
 """Bytes of a datagram kept free for the headers of frame and datagram around a body."""
@@ -76,7 +76,7 @@ class Job(msgspec.Struct, eq=False):
     exhausted: bool = False
     """Everything went out at least once, or will not go out any more."""
     parcel: bool = False
-    """The whole message is one frame."""
+    """The whole message is one frame; no longer, if that turned out to be too long."""
     nbytes: int = 0
     """Of that frame, about."""
     preamble: tuple[Item, ...] = ()
@@ -252,6 +252,13 @@ class Outbox:
             self.wait(self.not_before_us)  # Its frames kept others from being sent.
         job.in_flight.clear()
 
+    def unpack(self, parcel_bytes_max: int) -> bool:
+        """Let messages go as two frames that were to go, or went, as a longer one. Returns False if there are none."""
+        found = [job for job in self.jobs.values() if job.parcel and job.nbytes > parcel_bytes_max]
+        for job in found:
+            job.parcel = False
+        return bool(found)
+
     def take_unfinished(self) -> list[Job]:
         """Take the jobs that are done, while more of their message was asked for."""
         unfinished, self._unfinished = self._unfinished, []
@@ -355,7 +362,7 @@ class Outbox:
         That it had acknowledged the preamble does not help: it may have begun the contact anew, and the announcement
         of that was lost. Then nothing else ever comes through, since it asks for what counts as on its way.
         """
-        doubtful = job.preamble_skipped or (job.begun and self.recovery.timeouts >= _TIMEOUTS_DOUBTFUL)
+        doubtful = job.preamble_skipped or (job.begun and self.recovery.timeouts >= TIMEOUTS_DOUBTFUL)
         if doubtful and not any(kind in _PREAMBLE for kind, _ in self.retransmissions.of(job)):
             self.retransmissions.put_first(job, job.preamble)
             job.preamble_skipped = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.transfers.outbox import PARCEL_GAIN, SMALL_HEADER_BYTES
+from carrypost.gossip.transfers.outbox import SMALL_HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ class Pushes:
         return (
             copy.descriptor.small
             and copy.descriptor.length <= self.bytes_max
-            and nbytes <= link.body_bytes_max + PARCEL_GAIN
+            and nbytes <= link.parcel_bytes_max
             and recovery.bytes_in_flight + link.unconfirmed.nbytes + nbytes
             <= min(recovery.window.nbytes, _WINDOW_BYTES_MAX)
         )

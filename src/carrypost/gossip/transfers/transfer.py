@@ -58,7 +58,10 @@ class Transfer:
         descriptor, body_bytes_max = copy.descriptor, link.body_bytes_max
         if descriptor.small:
             nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-            if nbytes <= body_bytes_max + ob.PARCEL_GAIN:
+            # A longer one than usual has to be fit for two frames as well.
+            if nbytes <= body_bytes_max + ob.PARCEL_GAIN or (
+                nbytes <= link.parcel_bytes_max and len(descriptor.wire) <= body_bytes_max
+            ):
                 return Job(copy, wanted, level, b"", items=iter(ob.PARCEL_ITEMS), left=1, parcel=True, nbytes=nbytes)
             if len(descriptor.wire) <= body_bytes_max:
                 return Job(copy, wanted, level, b"", items=iter(ob.SMALL_ITEMS), left=1)
@@ -169,12 +172,12 @@ class Transfer:
         copy, descriptor = job.copy, job.copy.descriptor
         frames: Unit
         nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-        if kind == ob.PARCEL:
+        if kind == ob.PARCEL and job.parcel:
             frames = (self.parcel(copy, now),)
             link.outbox.sent(self._serial, (job, item), nbytes, now, shared=shared)
             return frames
         self._serial = serial = self._serial + 1
-        if kind == ob.SMALL:
+        if kind in {ob.SMALL, ob.PARCEL}:
             frames = (self._descriptor(copy, 0, serial, now, body_bytes_max), self._fragment(copy, 0, serial))
         elif kind == ob.FRAGMENT:
             frames = (self._fragment(copy, index, serial),)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
+from carrypost.gossip.transfers.outbox import PARCEL_GAIN, TIMEOUTS_DOUBTFUL
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.pushes import Pushes
 from carrypost.gossip.transfers.requests import Requests
@@ -67,6 +68,10 @@ class Transfers:
     def repeat(self, link: Link, now: int) -> None:
         """Send and ask again what was lost."""
         link.outbox.tick(now)
+        doubtful = link.outbox.recovery.timeouts >= TIMEOUTS_DOUBTFUL
+        if doubtful and link.outbox.unpack(link.body_bytes_max + PARCEL_GAIN):
+            link.doubt()
+            self._links.fit()
         if link.timers.due[REQUEST_AGAIN] <= now:
             self.requests.repeat(link, now)
 

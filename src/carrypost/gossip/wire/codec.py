@@ -132,6 +132,14 @@ def decode(datagram: bytes, limits: Limits) -> Decoded:
     return Decoded(frames, refused)
 
 
+def _shortened(announce: f.Announce) -> f.Announce | msgspec.Raw:
+    """Leave the last field out where it says nothing, as earlier versions do."""
+    if announce.datagram_bytes:
+        return announce
+    whole = _encode(announce)
+    return msgspec.Raw(bytes((whole[0] - 1,)) + whole[1:-1])
+
+
 def _data_of_blank(blank: f.BlankData) -> f.Data:
     return f.Data(blank.handle, blank.serial, blank.index, blank.last, bytes(blank.length))
 
@@ -356,13 +364,15 @@ def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
 
 _encode = msgspec.msgpack.Encoder().encode
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame]] = {
+_WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]] = {
+    f.Announce: _shortened,
     f.BlankData: _data_of_blank,
     f.OpenParcel: _parcel_of_open,
     f.StoredData: _data_of_stored,
     f.WholeDescriptor: _part_of_whole,
 }
 _SIZES: dict[type, Callable[[Any], int]] = {
+    f.Announce: lambda announce: len(_encode(announce)) - (not announce.datagram_bytes),
     f.BlankData: _data_size,
     f.OpenParcel: _parcel_size,
     f.StoredData: _data_size,

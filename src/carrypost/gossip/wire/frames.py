@@ -79,6 +79,8 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """To one neighbour alone: its prefix, if a contact with it begins for the sender; else empty."""
     receipts: tuple[Receipt, ...] = ()
     """Unasked Parcels that came lately, by the neighbour that sent them."""
+    datagram_bytes: Count = 0
+    """The longest datagram that its interfaces carry. 0: not known, and left out."""
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -252,6 +252,7 @@ class Program(Line):
             "heard": len(seen.neighbours),
             "places": seen.places,
             "waiting": seen.waiting,
+            "datagram_bytes": seen.datagram_bytes,
             "cache": {"messages": seen.messages, "bytes": seen.bytes},
             "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),

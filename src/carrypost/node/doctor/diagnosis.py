@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from carrypost.config import Limits, Settings
+from carrypost.config import MTU_BYTES_MIN, Limits, Settings
 from carrypost.node.udp.channels import Means, Obstacle
+from carrypost.node.udp.interfaces import HEADERS_BYTES, Interface
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
@@ -175,12 +176,27 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
 
 def of_settings(settings: Settings) -> list[Finding]:
     """What speaks against these settings: others refuse what a node here would send."""
-    usual_bytes = Limits().datagram_bytes_max
-    if settings.mtu_bytes <= usual_bytes:
+    usual_bytes, sent_bytes = Limits().datagram_bytes_max, settings.datagram_bytes
+    if sent_bytes <= usual_bytes:
         return []
-    detail = f"mtu_bytes is {settings.mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
+    detail = f"mtu_bytes is {sent_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
     advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
     return [Finding(means="datagrams", detail=detail, advice=advice)]
+
+
+def narrow(interface: Interface, settings: Settings) -> list[Finding]:
+    """What speaks against these settings on one interface: it cuts datagrams into pieces."""
+    whole_bytes = interface.mtu_bytes - HEADERS_BYTES
+    if not interface.mtu_bytes or whole_bytes >= settings.datagram_bytes:
+        return []
+    detail = (
+        f"Its MTU is {interface.mtu_bytes:,} bytes: datagrams of {settings.datagram_bytes:,} leave in pieces, "
+        "and are lost with any one of them."
+    )
+    advice = f"Set mtu_bytes to {whole_bytes} on every node of this network, or raise the MTU of the interface."
+    if whole_bytes < MTU_BYTES_MIN:
+        advice = f"Raise the MTU of the interface to {MTU_BYTES_MIN + HEADERS_BYTES} at least."
+    return [Finding(interface=interface.name, means="datagrams", detail=detail, advice=advice)]
 
 
 def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:

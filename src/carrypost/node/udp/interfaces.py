@@ -15,6 +15,10 @@ import psutil
 
 _PREFIX_WITH_BROADCAST_MAX = 30
 """Networks of one or two addresses have none to broadcast to."""
+_MTU_BYTES_MAX = 1_500
+"""That of Ethernet and of wireless networks."""
+HEADERS_BYTES = 48
+"""Of IPv6 and UDP; those of IPv4 are shorter."""
 _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6})
 _Entry = tuple[int, str, str | None, str | None]
 """Family, address, netmask and broadcast address."""
@@ -40,6 +44,8 @@ class Interface:
     """Its IPv6 address of the link, without the interface's name; empty: none."""
     addresses: tuple[str, ...] = ()
     """All of its addresses, without the interface's name."""
+    mtu_bytes: int = 0
+    """Length of the packets that it carries; 0: not known."""
 
     @property
     def usable(self) -> bool:
@@ -62,7 +68,8 @@ def snapshot() -> list[Interface]:
         except OSError:
             continue  # It has vanished since.
         flags = frozenset(stat.flags.split(",")) if stat.flags else None
-        found.append(_interface(name, index, stat.isup, flags, addresses.get(name, ())))
+        own = addresses.get(name, [])
+        found.append(_interface(name, index, flags, own, up=stat.isup, mtu_bytes=stat.mtu or 0))
     return sorted(found, key=lambda interface: interface.index)
 
 
@@ -77,7 +84,19 @@ def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable
     return [each for each in found if not each.loopback] or found
 
 
-def _interface(name: str, index: int, up: bool, flags: frozenset[str] | None, entries: Iterable[_Entry]) -> Interface:
+def datagram_bytes(used: Iterable[Interface]) -> int:
+    """Return the longest datagram that all of these carry in one packet; 0 if that is not known of all of them.
+
+    Loopback and some cables carry packets of 9,000 bytes and more. More than Ethernet's is not made use of: others on
+    the same link may carry less, and a loss then costs more than a longer datagram gains.
+    """
+    carried = [each.mtu_bytes for each in used]
+    return max(0, min([_MTU_BYTES_MAX, *carried]) - HEADERS_BYTES) if carried and all(carried) else 0
+
+
+def _interface(
+    name: str, index: int, flags: frozenset[str] | None, entries: Iterable[_Entry], *, up: bool, mtu_bytes: int
+) -> Interface:
     loopback = "loopback" in flags if flags is not None else name.lower().startswith(("lo", "loopback"))
     found = [(each[0], each[1].partition("%")[0], *each[2:]) for each in entries if each[0] in _FAMILIES]
     v4 = [each for each in found if each[0] == socket.AF_INET]
@@ -94,6 +113,7 @@ def _interface(name: str, index: int, up: bool, flags: frozenset[str] | None, en
         broadcast=_broadcast(*v4[0][1:]) if v4 and broadcasts else "",
         link_local=next((each for each in v6 if ipaddress.IPv6Address(each).is_link_local), ""),
         addresses=tuple(address for _, address, _, _ in found),
+        mtu_bytes=mtu_bytes,
     )
 
 

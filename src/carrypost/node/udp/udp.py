@@ -140,6 +140,11 @@ class Udp:
             address_text((each.link_local, v6, 0, each.index), names) for each in self._used if v6 and each.link_local
         ]
 
+    @property
+    def datagram_bytes(self) -> int:
+        """The longest datagram that reaches everybody in one packet; 0: not known, as of peers behind routers."""
+        return 0 if self.settings.peers else interfaces.datagram_bytes(self._used)
+
     def status(self) -> dict[str, object]:
         """Interfaces with their means and what was heard on each, and counters; fit for JSON."""
         now_s = time.monotonic()
@@ -149,6 +154,7 @@ class Udp:
                 {
                     "name": each.name,
                     "index": each.index,
+                    "mtu_bytes": each.mtu_bytes,
                     "addresses": list(each.addresses),
                     "means": [self._means_status(each, means, now_s) for means in ch.enabled(self.settings)],
                 }
