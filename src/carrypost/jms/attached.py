@@ -60,9 +60,13 @@ class _Line(Caller):
                 super().take(frame)
 
     def end(self, error: CarrypostError) -> None:
-        """Let every call fail, and end what was open on the node."""
+        """Let every call fail, and end what was open on the node. Only before the welcome is that a `NoNodeError`."""
         first = self.ended is None
-        super().end(error if isinstance(error, JMSException | NoNodeError) else IllegalStateException(str(error)))
+        if not isinstance(error, JMSException) and (self._provider.welcomed or not isinstance(error, NoNodeError)):
+            translated = IllegalStateException(str(error))
+            translated.__cause__ = error
+            error = translated
+        super().end(error)
         if first:
             self._provider.node_ended(str(error))
 
@@ -105,6 +109,11 @@ class AttachedProvider(Asking):
         self._place, self.ahead_us = place, welcome.now_us - welcome.system_us
         self.line.parts.bytes_max = place.limits.message_bytes_max + ENVELOPE_BYTES
 
+    @property
+    def welcomed(self) -> bool:
+        """Whether the node has said who it is."""
+        return self._place is not None
+
     async def close(self) -> None:
         """Hang up."""
         self.line.end(IllegalStateException("this program is not attached to the node any more"))
@@ -144,8 +153,6 @@ class AttachedProvider(Asking):
             if closer:
                 self._abandon(answer, call, CALLS[closer])
             raise
-        except NoNodeError as error:
-            raise IllegalStateException(str(error)) from error
         return call.decode_value(value)
 
     def _abandon(self, answer: asyncio.Future[Any], call: Call, closer: Call) -> None:
