@@ -129,6 +129,7 @@ class Completion:
         self.told: list[tuple[str, str]] = []
         self.raised: list[Exception] = []
         self.ends: str = ""
+        self.by_a_task = False
         self.inside = 0
 
     async def on_completion(self, message: Message) -> None:
@@ -144,7 +145,8 @@ class Completion:
         self.told.append((what, message.get_body(str) or ""))
         if self.ends:
             try:
-                await getattr(self.context, self.ends)()
+                ending = getattr(self.context, self.ends)()
+                await (asyncio.create_task(ending) if self.by_a_task else ending)
             except IllegalStateException as error:
                 self.raised.append(error)
         self.inside -= 1
@@ -216,12 +218,15 @@ async def test_row_100_in_a_transaction_completion_listeners_are_told_when_it_en
     assert heard.told == [(rolled_back, "rolled back"), (rolled_back, "lost"), (rolled_back, "never committed")]
 
 
+@pytest.mark.parametrize("by", ["itself", "a task"])
 @pytest.mark.parametrize("call", ["close", "drain", "stop"])
 @scene("a")
-async def test_row_100_a_completion_listener_does_not_end_what_waits_for_it(net: testing.Network, call: str) -> None:
+async def test_row_100_a_completion_listener_does_not_end_what_waits_for_it(
+    net: testing.Network, call: str, by: str
+) -> None:
     async with net.context("a") as context:
         heard = Completion(context)
-        heard.ends = call
+        heard.ends, heard.by_a_task = call, by == "a task"
         await context.create_producer().set_async(heard).send(NEWS, "x")  # type: ignore[arg-type]  # it takes messages
         await net.run(1)
         (error,) = heard.raised

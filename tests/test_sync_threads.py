@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import subprocess
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
+from tests.ways import running
 
 from carrypost import IllegalStateException, JMSException, ListenerException, SessionMode
-from carrypost.sync import Context, Message
+from carrypost.sync import ConnectionFactory, Context, Message
 
 __all__ = ["context", "factory"]
 Make = Callable[..., Context]
@@ -155,7 +157,7 @@ def test_a_listener_that_waits_for_itself_is_told(context: Make, ends: Callable[
     elif place == "responder":
         ctx.responder(topic)(end)
     elif place == "task":
-        ctx.listener(topic)(lambda _: __import__("asyncio").run(__import__("asyncio").to_thread(end)))
+        ctx.listener(topic)(lambda _: asyncio.run(asyncio.to_thread(end)))
     else:
         ctx.listener(topic)(end)
     ctx.start()
@@ -309,6 +311,35 @@ def test_a_thread_that_waits_is_woken_when_another_closes(context: Make) -> None
     inbox = ctx.create_consumer(fresh())
     threading.Timer(0.1, ctx.close).start()
     assert inbox.receive(WITHIN_S) is None
+
+
+def test_threads_that_wait_hear_of_the_end_of_the_node(tmp_path: Path) -> None:
+    told: list[JMSException] = []
+    with running(tmp_path / "node", "-m", "carrypost", "node") as node:
+        factory = ConnectionFactory(data=tmp_path / "node", attach=True)
+        with factory.create_context() as ctx:
+            ctx.set_exception_listener(told.append)
+            threading.Timer(0.2, node.kill).start()
+            with pytest.raises(IllegalStateException, match="node"):
+                ctx.create_consumer(fresh()).receive(WITHIN_S)
+            with pytest.raises(IllegalStateException, match="node"):
+                ctx.send(fresh(), "x")
+    assert len(told) == 1
+
+
+def test_an_iteration_that_ends_where_blocking_is_refused_is_quiet(context: Make) -> None:
+    ctx, topic = context(), fresh()
+    inbox = ctx.create_consumer(topic)
+    for number in range(3):
+        ctx.send(topic, str(number))
+    messages = inbox.messages()
+    assert next(messages).get_body(str) == "0"
+
+    async def leave() -> None:
+        messages.close()  # type: ignore[attr-defined]  # a generator has it
+
+    asyncio.run(leave())
+    assert inbox.receive_body(str, WITHIN_S) == "1"
 
 
 # --- processes -----------------------------------------------------------------------------------------------

@@ -173,30 +173,36 @@ def _told(message: Any) -> object:  # noqa: ANN401 - of either API
 
 async def played(program: Program, opened: Open, name: str) -> list[object]:
     """Run a program, and return the answers of its calls. `name` tells its destinations from those of others."""
-    async with AsyncExitStack() as stack:
-        spare = await stack.enter_async_context(opened(SessionMode.AUTO_ACKNOWLEDGE))
-        contexts = [await stack.enter_async_context(opened(mode)) for mode in MODES]
-        consumers = []
-        for at, context in enumerate(contexts):
-            for kind in ("queue", "shelf"):
-                await spare.declare_queue(f"{name}.{kind}.{at}")
-            consumers.append({
-                "queue": await context.create_consumer(f"queue/{name}.queue.{at}"),
-                "topic": await context.create_consumer(f"topic/{name}.topic.{at}"),
-                "durable": await context.create_shared_durable_consumer(
-                    f"topic/{name}.durable.{at}", f"{name}.{at}", "n >= 0"
-                ),
-            })  # fmt: skip
-        spare.responder(f"topic/{name}.ask")(lambda question: f"{question.get_body(str)}!")
-        await spare.start()
-        player = _Player(contexts, consumers, spare, name)
-        answers: list[object] = []
-        for step in program:
-            try:
-                answers.append(await getattr(player, step.call)(step))
-            except JMSException as error:
-                answers.append(type(error).__name__)
-        return answers
+    queues = [f"{name}.{kind}.{at}" for at in range(len(MODES)) for kind in ("queue", "shelf")]
+    async with opened(SessionMode.AUTO_ACKNOWLEDGE) as spare:
+        for queue in queues:
+            await spare.declare_queue(queue)
+        async with AsyncExitStack() as stack:
+            contexts = [await stack.enter_async_context(opened(mode)) for mode in MODES]
+            consumers = [await _consumers(context, name, at) for at, context in enumerate(contexts)]
+            spare.responder(f"topic/{name}.ask")(lambda question: f"{question.get_body(str)}!")
+            await spare.start()
+            player = _Player(contexts, consumers, spare, name)
+            answers = [await _answer(player, step) for step in program]
+        for queue in queues:
+            await spare.end_queue(f"queue/{queue}")
+    return answers
+
+
+async def _consumers(context: Any, name: str, at: int) -> dict[str, Any]:  # noqa: ANN401 - of either API
+    return {
+        "queue": await context.create_consumer(f"queue/{name}.queue.{at}"),
+        "topic": await context.create_consumer(f"topic/{name}.topic.{at}"),
+        "durable": await context.create_shared_durable_consumer(f"topic/{name}.durable.{at}", f"{name}.{at}", "n >= 0"),
+    }
+
+
+async def _answer(player: _Player, step: Step) -> object:
+    """Return what a call answers: a value, or the name of what it raises."""
+    try:
+        return await getattr(player, step.call)(step)
+    except JMSException as error:
+        return type(error).__name__
 
 
 # --- blocking calls, awaited ---------------------------------------------------------------------------------
@@ -293,7 +299,7 @@ def blocking(**given: Any) -> Play:  # noqa: ANN401 - likewise
 
 
 @contextmanager
-def running(folder: Path, *command: str) -> Iterator[None]:
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program that has a node in the folder, until the block is left."""
     given = {"NODE_DATA": str(folder), "MESSAGING_REDELIVERY_DELAY_S": "0.0"}
     given |= {f"UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
@@ -308,7 +314,7 @@ def running(folder: Path, *command: str) -> Iterator[None]:
                 assert process.poll() is None, "it has ended"
                 assert time.monotonic() < until, "it does not serve its socket"
                 time.sleep(0.02)
-            yield
+            yield process
         finally:
             process.kill()
 

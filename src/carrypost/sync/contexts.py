@@ -19,7 +19,7 @@ from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.modes import SessionMode
 from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
 from carrypost.sync.methods import blocking, documented, each, entered, hopping, passing, reading
-from carrypost.sync.process import loop, running
+from carrypost.sync.process import loop, post, running
 from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Consumer:
                 while (message := batch.take()) is not None:
                     yield message  # type: ignore[misc]  # its class was changed
             except BaseException:
-                loop().post(batch.close)
+                post(batch.close)
                 raise
 
     def __iter__(self) -> Iterator[Message]:

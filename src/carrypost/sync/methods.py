@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from carrypost.jms.batches import BATCH_MAX
-from carrypost.sync.process import loop
+from carrypost.sync.process import loop, post
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -160,4 +160,4 @@ def each(items: AsyncIterator[T]) -> Iterator[T]:
         while found := loop().run(steps.some):
             yield from found
     finally:
-        loop().post(steps.close)
+        post(steps.close)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from carrypost.errors import IllegalStateException
 from carrypost.sync.loop import Loop
@@ -20,6 +22,13 @@ _beginning = threading.Lock()
 def running() -> Loop:
     """Return the loop that some call has begun."""
     return _begun[0]
+
+
+def post(function: Callable[[], object]) -> None:
+    """Have a function called by the loop, if that runs, and in this process. Generators that end call it anywhere."""
+    if _begun[0].pid == os.getpid():
+        with suppress(IllegalStateException):
+            _begun[0].post(function)
 
 
 def loop() -> Loop:
