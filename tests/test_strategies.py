@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from tests.frames import RECEIVED
@@ -17,6 +19,7 @@ from carrypost.gossip.timers import OFFER
 from carrypost.gossip.transfers.departures import Departures
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.receptions import Arrival
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire.frames import Digest, Frame, Offer, OfferEntry
 
@@ -52,8 +55,8 @@ class Flood(Strategy[Contact]):
         super().meet(contact, now)
         contact.timers.arm(OFFER, now)
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
-        super().gained(now, own=own, partial=partial)
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
+        super().gained(now, fresh=fresh, own=own, partial=partial)
         self._all_due(now)
 
     def announced(self, now: int) -> bool:

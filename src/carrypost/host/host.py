@@ -252,8 +252,9 @@ class Host:
                 return False
             first = frames[0] if len(frames) == 1 else None
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
-                return False
-            new = neighbour.link.receive(frames, now)
+                new = bool(neighbour.link.unconfirmed.slots) and self._neighbours.take_receipts(neighbour, first, now)
+            else:
+                new = neighbour.link.receive(frames, now)
         else:
             new = self._neighbours.receive(frames, peer, now)
             neighbour = self._neighbours.get(peer)

@@ -51,7 +51,7 @@ class Beacon:
     def report(self, now: int) -> None:
         """Something came that the next announcement confirms: make it soon, for the period to stay what it is."""
         if self._on and not self._fixed:
-            soon = max(now + round(_REPORT_US * (1 - self._rng.random() / 2)), self._last_us + _GAP_US)
+            soon = max(now + round(_REPORT_US * (1 - self._rng.random() / 4)), self._last_us + _GAP_US)
             self.due_us = min(self.due_us, soon)
 
     def hasten(self, now: int) -> None:

@@ -144,7 +144,6 @@ class Neighbour:
             or frame.datagram_bytes != self.link.takes_bytes
             or frame.node != self.link.node
             or prefix not in frame.heard
-            or self.link.unconfirmed.slots
             or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False

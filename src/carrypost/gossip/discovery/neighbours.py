@@ -266,7 +266,7 @@ class Neighbours:
             return False
         due_us = self._links.schedule.next_due_us()
         neighbour.announced(frame, now)
-        confirmed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
+        followed = self.take_receipts(neighbour, frame, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
@@ -277,7 +277,7 @@ class Neighbours:
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
             # A shorter period may end before anything else is due; then the driver has to look at its timer.
-            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or confirmed
+            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or followed
         if neighbour.profile != frame.profile:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile
@@ -294,6 +294,10 @@ class Neighbours:
             self._tell_profile = True
             self.announce(now, neighbour)  # It could not listen yet when it was told.
         return True
+
+    def take_receipts(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
+        """Take what an announcement says of unasked Parcels. Returns True if anything follows from it."""
+        return self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
 
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:

@@ -50,11 +50,6 @@ class Exchange(Strategy[ExchangeContact]):
         """Compare the sets again every so many announcements: beliefs go stale."""
         return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
 
-    def push(self, fresh: Sequence[Arrival], now: int) -> None:
-        """Send it unasked to those who have agreed, and are sent it by nobody else."""
-        if self.fresh.on:
-            self.fresh.push(fresh, now)
-
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Offer what was pushed and did not come."""
         changed = super().announced_receipts(link, receipts, now)
@@ -63,9 +58,10 @@ class Exchange(Strategy[ExchangeContact]):
             self.fresh.offer_lost(contact, now)
         return changed
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
-        """Offer it to the other neighbours soon."""
-        self.offers.gained(now, own=own, partial=partial)
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
+        """Send it unasked to those who have agreed and are sent it by nobody else, and offer it to the others soon."""
+        others = self.fresh.push(fresh, now) if fresh and self.fresh.on else self.contacts.all
+        self.offers.gained(others, now, own=own, partial=partial)
 
     def offer(self, now: int) -> None:
         """Make the offers that are due."""

@@ -15,7 +15,7 @@ from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.beliefs import ExchangeContact
@@ -38,21 +38,27 @@ class Fresh:
         self.on = bool(pushes.bytes_max) and not ground.settings.paper_mode
         """Whether anything is pushed at all."""
 
-    def push(self, fresh: Sequence[Arrival], now: int) -> None:
-        """Send messages that are new here to those who lack them, or await them where their giver sends them, too."""
+    def push(self, fresh: Sequence[Arrival], now: int) -> list[ExchangeContact]:
+        """Send messages that are new here to those who lack them, or await them where their giver sends them, too.
+
+        Returns those to whom some of them are to be offered: they do not fit, or it is not agreed yet what they lack.
+        """
         slots = mask_of([arrival.copy.slot for arrival in fresh])
         chosen: dict[Link, list[Copy]] = {}
-        lacking: list[ExchangeContact] = []
+        lacking: list[tuple[ExchangeContact, int]] = []
+        others: list[ExchangeContact] = []
         for contact in self._contacts.all:
-            if contact.agreement.state in SYNCED and now <= contact.overdue_us:
-                mask = self._offers.new_for(contact) & slots
-                if mask and (copies := self._own_share(contact.link, fresh, mask, now)):
+            if contact.agreement.state not in SYNCED or now > contact.overdue_us:
+                others.append(contact)
+            elif mask := self._offers.new_for(contact, slots):
+                lacking.append((contact, mask))
+                if copies := self._own_share(contact.link, fresh, mask, now):
                     chosen[contact.link] = copies
-                    lacking.append(contact)
         if chosen:
             first = next(iter(chosen.values()))
             broadcast = len(chosen) > 1 and all(copies == first for copies in chosen.values())
-            self._pushes.push(chosen, now, broadcast=broadcast and self._welcome(first, lacking))
+            self._pushes.push(chosen, now, broadcast=broadcast and self._welcome(first, chosen))
+        return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
 
     def _own_share(self, link: Link, fresh: Sequence[Arrival], mask: int, now: int) -> list[Copy]:
         """Those of these messages that the neighbour gets from nobody else that this host knows of."""
@@ -66,13 +72,12 @@ class Fresh:
                 link.unconfirmed.add(giver.prefix, serial, copy.slot, now)
         return copies
 
-    def _welcome(self, copies: Sequence[Copy], lacking: Sequence[ExchangeContact]) -> bool:
+    def _welcome(self, copies: Sequence[Copy], lacking: Collection[Link]) -> bool:
         """Whether these may be broadcast: nobody in reach would refuse them."""
         mask = mask_of([copy.slot for copy in copies])
-        lacks = set(lacking)
         for contact in self._contacts.all:
             link, view = contact.link, contact.view
-            if contact in lacks:
+            if link in lacking:
                 if not link.broadcast:
                     return False
             elif mask & ~(link.known | link.unconfirmed.slots | (view.matches if view is not None else 0)):

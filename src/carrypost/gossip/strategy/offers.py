@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import bits, mask_of, without
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.strategy.beliefs import OpenOffer
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
@@ -20,7 +20,7 @@ from carrypost.gossip.wire.pieces import to_bitmap
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.beliefs import ExchangeContact
@@ -61,17 +61,17 @@ class Offers:
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
         self._entries_max = ground.limits.offer_entries_max
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
-        """Something new is here: it is offered to the other neighbours soon, not at the next announcement.
+    def gained(
+        self, contacts: Iterable[ExchangeContact], now: int, *, own: bool = False, partial: bool = False
+    ) -> None:
+        """Something new is here: it is offered to these neighbours soon, not at the next announcement.
 
         At once, if nothing is on its way to them and nobody else could tell them first: it is this host's own, or few
         are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
         """
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
-        for contact in self._contacts.all:
-            if not partial and contact.agreement.state in SYNCED and not self.new_for(contact):
-                continue  # It was pushed, or the neighbour does not want it.
+        for contact in contacts:
             offering = contact.offering
             due_us = now if prompt and _idle(contact) else now + delay_us
             if self._gap_us:
@@ -113,18 +113,23 @@ class Offers:
         others = (contact for contact in usable if contact not in lacks)
         return not any(mask & ~contact.link.known for contact in others)
 
-    def new_for(self, contact: ExchangeContact) -> int:
-        """Return what the neighbour may be offered: it wants it, and is neither known to have it nor about to."""
-        view, cache = contact.view, self._cache
+    def new_for(self, contact: ExchangeContact, among: int | None = None) -> int:
+        """Return what the neighbour may be offered: it wants it, and is neither known to have it nor about to.
+
+        `among`: of these slots of whole messages; else of all.
+        """
+        view, link = contact.view, contact.link
         if view is None:
             return 0
-        agreement, offering = contact.agreement, contact.offering
-        mask = without(view.matches & cache.whole, contact.link.known)
-        if mask and agreement.state not in SYNCED:
-            mask &= agreement.peer_lacks
-        if mask and (unconfirmed := contact.link.unconfirmed.slots):
-            mask &= ~unconfirmed
-        return without(without(mask, offering.offered), self._holdings.withheld)
+        mask = view.matches & (self._cache.whole if among is None else among)
+        mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
+        if mask and contact.agreement.state not in SYNCED:
+            mask &= contact.agreement.peer_lacks
+        if mask:
+            mask ^= mask & link.unconfirmed.slots
+            mask ^= mask & contact.offering.offered
+            mask ^= mask & self._holdings.withheld
+        return mask
 
     def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
         """Offer messages to one neighbour, or to several by broadcast."""

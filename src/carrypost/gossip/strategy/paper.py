@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.strategy.beliefs import ExchangeContact, OpenOffer
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.receptions import Arrival
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -57,7 +58,7 @@ class Paper(Exchange):
         """Nothing is compared again."""
         return contact.offering.stalled
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
         """What is new is in the next catalogue."""
 
     def announced(self, now: int) -> bool:

@@ -72,15 +72,15 @@ class Strategy(Generic[C]):
         """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
         return False
 
-    def push(self, fresh: Sequence[Arrival], now: int) -> None:
-        """A few messages are new here: send them on unasked, to whom that seems right. `gained` follows."""
-
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
-        """The other side announces which unasked Parcels came. Returns True if anything came of it."""
+        """The other side announces which unasked Parcels came. Returns True if the step has to be finished for that."""
         return self.transfers.pushes.announced(link, receipts, now)
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
-        """Something new is here: published (`own`), received, or only a piece of something (`partial`)."""
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
+        """Something new is here: published (`own`), received, or only a piece of something (`partial`).
+
+        `fresh`: all of it, where it is few messages.
+        """
 
     def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
         """This host announced itself to everybody. Returns True if the step has to be finished for that."""
@@ -110,17 +110,14 @@ class Strategy(Generic[C]):
 
     def news(self, now: int, news: News) -> None:
         """Messages became whole, or others got another piece."""
-        if news.fresh:
-            self.push(news.fresh, now)
         if news.whole:
-            self.gained(now)
+            self.gained(now, fresh=news.fresh)
         if news.grown:
             self.gained(now, partial=True)
 
     def published(self, copies: Sequence[Copy], now: int) -> None:
         """Messages of this node may leave from now on."""
-        self.push([Arrival(copy, None, None) for copy in copies], now)
-        self.gained(now, own=True)
+        self.gained(now, fresh=[Arrival(copy, None, None) for copy in copies], own=True)
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""

@@ -76,14 +76,18 @@ class Pushes:
         )
 
     def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> bool:
-        """Take what a neighbour's announcement says of unasked Parcels. Returns True if anything came of it."""
+        """Take what a neighbour's announcement says of unasked Parcels. Returns True if anything follows from it.
+
+        That is so if a Parcel was lost, or if a program waits for somebody to carry its message.
+        """
         unconfirmed = link.unconfirmed
-        before = unconfirmed.slots
-        if not before:
+        if not unconfirmed.slots:
             return False
         wait_us = max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us)
-        self._arrived(link, unconfirmed.announced(receipts, now - wait_us))
-        return unconfirmed.slots != before
+        found = unconfirmed.announced(receipts, now - wait_us)
+        told = bool(found & self._holdings.watched)
+        self._arrived(link, found)
+        return told or unconfirmed.lost
 
     def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
         """Take an acknowledgement of serials (base + i for each bit i). Returns True if it names any push."""

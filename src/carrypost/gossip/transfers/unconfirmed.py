@@ -80,6 +80,11 @@ class Unconfirmed:
                 self._lose(giver, serial)
         return confirmed
 
+    @property
+    def lost(self) -> bool:
+        """Whether anything was lost since the last `take_lost`."""
+        return bool(self._lost or self._lost_elsewhere)
+
     def take_lost(self) -> tuple[int, int]:
         """The slots of what was lost since the last call: of own pushes, and of those that others sent."""
         lost = self._lost, self._lost_elsewhere
