@@ -625,3 +625,80 @@ def test_only_the_incarnation_is_taken_for_it_at_restore() -> None:
     batch = host.changes()
     assert batch is not None
     assert batch.puts[INCARNATION] == 8
+
+
+# --- deliveries that confirm themselves ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_delivery_comes_again_after_a_crash_unless_it_confirmed_itself_in_its_own_batch(confirmed: bool) -> None:
+    hand = ready()
+    hand.host.subscribe("news", confirmed=confirmed, now=0)
+    message = hand.publish()
+    before, batch = dict(hand.disk), hand.batch()
+    assert ((SEEN, message, 0) in batch.puts) is confirmed
+    assert hand.events(Delivered) == []
+    hand.write(batch)
+    assert _delivered(hand) == [(message, False, confirmed)]
+    assert hand.events(Confirmed) == []
+    for disk, comes in ((hand.disk, not confirmed), (before, False)):
+        after = Hand("a", disk)
+        after.host.subscribe("news", confirmed=confirmed, now=0)
+        after.write()
+        assert _delivered(after) == ([(message, True, confirmed)] if comes else [])
+
+
+def test_a_delivery_confirms_itself_only_if_all_who_asked_for_it_say_so() -> None:
+    hand = ready()
+    hand.host.subscribe("news", confirmed=True, now=0)
+    other = hand.host.subscribe("news", now=0)
+    message = hand.publish()
+    hand.write()
+    assert _delivered(hand) == [(message, False, False)]
+    after = Hand("a", hand.disk)
+    after.host.subscribe("news", confirmed=True, now=0)
+    after.write()
+    assert _delivered(after) == [(message, True, True)]  # Now it does, though it was pinned until then.
+    assert (SEEN, message, 0) in after.disk
+    hand.host.unsubscribe(other, 0)
+    hand.publish()
+    hand.write()
+    assert [sure for _, _, sure in _delivered(hand)] == [True]
+
+
+def test_a_delivery_that_confirmed_itself_in_a_batch_that_was_lost_comes_later_and_once() -> None:
+    hand = ready()
+    message = hand.publish()
+    hand.write()
+    hand.host.subscribe("news", confirmed=True, now=0)
+    batch = hand.batch()
+    assert (SEEN, message, 0) in batch.puts
+    hand.lose(batch)
+    assert _delivered(hand) == []
+    assert Hand("a", hand.disk).host.overview().messages == 1
+    for _ in range(20):
+        hand.now += SECOND
+        hand.host.tick(hand.now)
+        hand.write()
+    assert _delivered(hand) == [(message, False, True)]
+    after = Hand("a", hand.disk)
+    after.host.subscribe("news", confirmed=True, now=0)
+    after.write()
+    assert _delivered(after) == []
+
+
+def test_what_leaves_before_its_delivery_is_told_is_not_delivered_and_not_confirmed() -> None:
+    hand = ready()
+    message = hand.publish()
+    hand.write()
+    hand.host.subscribe("news", confirmed=True, now=0)
+    hand.host.payload_gone(message, hand.now)
+    hand.write()
+    assert _delivered(hand) == []
+    assert (SEEN, message, 0) not in hand.disk
+
+
+def _delivered(hand: Hand) -> list[tuple[MessageId, bool, bool]]:
+    """What was delivered: whether again, and whether it confirmed itself."""
+    events = [event for event in hand.events(Delivered) if isinstance(event, Delivered)]
+    return [(each.message, each.redelivered, each.confirmed) for event in events for each in event.deliveries]

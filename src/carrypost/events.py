@@ -89,6 +89,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """0: published here; 1: straight from the author."""
     known: bool = False
     """That messaging has a claim to it was told as its delivery before: to a record this is no other one."""
+    confirmed: bool = False
+    """All that asked for it are confirmed by their deliveries: it is told once, and never again."""
 
     @property
     def message(self) -> MessageId:
@@ -97,7 +99,10 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Messages for the local application, each once; to be answered by `confirm`. Their payload is in the store."""
+    """Messages for the local application, each once; to be answered by `confirm`, unless they are confirmed already.
+
+    Their payload is in the store.
+    """
 
     deliveries: tuple[Delivery, ...]
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from carrypost.emu.engine.workload import WorkloadApplication
 from carrypost.emu.engine.world import Emulation, MakeApplication, Progress, run_attributes
 from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
@@ -39,7 +38,7 @@ def run(
     out: str | Path | None = None,
     encoded: bool = False,
     watch: Watch | None = None,
-    application: MakeApplication = WorkloadApplication,
+    application: MakeApplication | None = None,
 ) -> Records:
     """Emulate a scenario, given as a file or as a value.
 
@@ -123,7 +122,7 @@ def _collecting_seldom() -> Iterator[None]:
 
 def prepare(
     scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False,
-    application: MakeApplication = WorkloadApplication,
+    application: MakeApplication | None = None,
 ) -> Prepared:  # fmt: skip
     """Read what the scenario names, and make everything ready; all mistakes show here."""
     check_seed(seed)

@@ -177,18 +177,26 @@ class Host:
             return self._works.perform(work, now)
 
     def subscribe(
-        self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False, now: int
+        self,
+        pattern: str | Mapping[str, str],
+        selector: str | None = None,
+        *,
+        ordered: bool = False,
+        confirmed: bool = False,
+        now: int,
     ) -> int:
         """Want what matches, from now on and of what is here; returns the subscription's number.
 
         `ordered`: the messages have an order. Then all of the destination are taken, and only at delivery is looked
-        at what else the pattern asks for: what is not taken would be waited for by those that follow it.
+        at what else the pattern asks for: what is not taken would be waited for by those that follow it. `confirmed`:
+        deliveries confirm themselves, in the batch that notes them. They need no `confirm`, and do not come again after
+        a crash, unless another subscription asked for the same and is not confirmed so.
         """
         self._require_start()
         with self.step(now):
             asked = entry(pattern, selector, limits=self._ground.limits)
             taken = whole_destination(asked) if ordered else asked
-            number = self._deliveries.subscribe(taken, asked)
+            number = self._deliveries.subscribe(taken, asked, confirmed=confirmed)
             self._steps.grant_wishes(now)
         return number
 

@@ -118,6 +118,9 @@ class Recovery:
         answered = self._journal.lost(serial)
         if answered is None:
             return
+        for event in answered.held:
+            if isinstance(event, Delivered):
+                self._deliveries.undo_confirmation(event)
         taken_back = self._layers.lost(serial, answered.held)
         gone: dict[MessageId, None] = {}
         for key in answered.puts:
@@ -186,6 +189,7 @@ class Recovery:
             if delivery.message not in gone and delivery.message not in self._undelivered
         )  # fmt: skip
         if kept:
+            self._deliveries.redo_confirmation(Delivered(kept))
             self._journal.hold(Delivered(kept))
 
     def _undeliver(self, message: MessageId) -> None:

@@ -3,7 +3,7 @@
 A message is delivered once: when it is whole and every layer has let it pass, or when the first subscription that it
 matches is made. The event waits until the copy, marked as delivered, is durable; so after a crash everything that was
 delivered and not confirmed comes again and says so, and nothing that was confirmed does. Unconfirmed copies are pinned
-in the cache, within bounds.
+in the cache, within bounds. A subscription may be confirmed by its deliveries, in the batch that notes them.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class Deliveries(Layer):
 
     # --- subscriptions -------------------------------------------------------------------------------------
 
-    def subscribe(self, entry: Entry, asked: Entry) -> int:
-        """One more subscription; returns its number.
+    def subscribe(self, entry: Entry, asked: Entry, *, confirmed: bool = False) -> int:
+        """One more subscription; returns its number. `confirmed`: its deliveries confirm themselves.
 
         The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
-        number = self.subscriptions.add(entry, asked if asked != entry else None)
+        number = self.subscriptions.add(entry, asked if asked != entry else None, confirmed=confirmed)
         self.wishes.found += sorted(self._begin(entry), key=_in_order)
         return number
 
@@ -185,7 +185,7 @@ class Deliveries(Layer):
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
-        claimed = self.waiting
+        claimed, confirmed = self.waiting, self.subscriptions.confirmed
         new: list[Copy] = []
         done: list[Copy] = []
         noted: list[Copy] = []
@@ -199,7 +199,7 @@ class Deliveries(Layer):
             numbers = asking(descriptor)
             if numbers:
                 known = claimed.pop(copy.slot, None) is None and holdings.is_claimed(copy)
-                burst.append(Delivery(descriptor, numbers, again, copy.hops, known))
+                burst.append(Delivery(descriptor, numbers, again, copy.hops, known, confirmed.issuperset(numbers)))
                 (done if again else new).append(copy)
             elif claimed.pop(copy.slot, None) is not None:
                 burst.append(Delivery(descriptor, (), again, copy.hops))
@@ -244,6 +244,8 @@ class Deliveries(Layer):
             self._holdings.keep(self.take(claimed), again=True)
             self.waiting = {}
         if self.burst:
+            if self.subscriptions.confirmed:
+                self._confirm([delivery.message for delivery in self.burst if delivery.confirmed])
             self._journal.hold(Delivered(tuple(self.burst)))
             self.burst = []
 
@@ -272,16 +274,36 @@ class Deliveries(Layer):
         if self._again:
             self._again.discard(copy.id)
         holdings = self._holdings
-        if holdings.is_given(copy) and not holdings.is_confirmed(copy):
+        if holdings.is_given(copy) and (self.subscriptions.confirmed or not holdings.is_confirmed(copy)):
             waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
             if self._journal.retract(copy.id) or len(waiting) < len(self.burst):
                 self.burst = waiting
+                holdings.unconfirm(copy)  # By its delivery, if it was: nobody has it yet.
                 holdings.unmark_delivered(copy)
 
     # --- confirmation --------------------------------------------------------------------------------------
 
     def confirm(self, messages: tuple[MessageId, ...]) -> None:
         """The application has them; told back by `Confirmed` once that is durable."""
+        self._confirm(messages)
+        if messages:
+            self._journal.hold(Confirmed(messages))
+
+    def undo_confirmation(self, event: Delivered) -> None:
+        """Take back that these deliveries confirmed themselves: the batch that had both was lost."""
+        for copy in self._confirmed(event):
+            self._holdings.unconfirm(copy)
+
+    def redo_confirmation(self, event: Delivered) -> None:
+        """Let these deliveries confirm themselves once more: what they deliver is on disk, and they stand."""
+        self._holdings.confirm(self._confirmed(event))
+
+    def _confirmed(self, event: Delivered) -> list[Copy]:
+        """The copies of deliveries that confirm themselves."""
+        messages = [delivery.message for delivery in event.deliveries if delivery.confirmed]
+        return [copy for message in messages if (copy := self._cache.get(message)) is not None]
+
+    def _confirm(self, messages: Sequence[MessageId]) -> None:
         get, unconfirmed = self._cache.get, self._unconfirmed
         known: list[Copy] = []
         pinned: list[Copy] = []
@@ -295,8 +317,6 @@ class Deliveries(Layer):
                 self._unconfirmed_bytes -= copy.descriptor.length
         self._cache.unpin(pinned, DELIVERIES)
         self._holdings.confirm(known)
-        if messages:
-            self._journal.hold(Confirmed(messages))
 
     def confirm_again(self, messages: Sequence[MessageId]) -> None:
         """The batch with these confirmations was lost: write them once more."""

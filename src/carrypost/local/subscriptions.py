@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Subscriptions:
     """The subscriptions of one host, by number."""
 
-    __slots__ = ("_lent", "_limits", "_narrower", "_own")
+    __slots__ = ("_lent", "_limits", "_narrower", "_own", "confirmed")
 
     def __init__(self, own: Own, limits: Limits) -> None:
         self._own = own
@@ -31,6 +31,8 @@ class Subscriptions:
         """Of subscriptions that are applied at delivery only: what they ask for besides the destination."""
         self._lent: set[int] = set()
         """Numbers that belong to layers: what they want is theirs, and not the application's."""
+        self.confirmed: set[int] = set()
+        """Numbers of those whose deliveries confirm themselves."""
 
     def __len__(self) -> int:
         return len(self._own) - len(self._lent)
@@ -41,9 +43,14 @@ class Subscriptions:
         self._lent.add(number)
         return number
 
-    def add(self, entry: Entry, narrower: Entry | None = None) -> int:
-        """One more, which at delivery takes only what matches `narrower` as well; returns its number."""
+    def add(self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False) -> int:
+        """One more, which at delivery takes only what matches `narrower` as well; returns its number.
+
+        `confirmed`: its deliveries confirm themselves.
+        """
         number = self._own.add(entry)
+        if confirmed:
+            self.confirmed.add(number)
         if narrower is not None:
             self._narrower[number] = Matcher((narrower,), self._limits, own=True)
         return number
@@ -54,6 +61,7 @@ class Subscriptions:
         for number in numbers:
             self._narrower.pop(number, None)
             self._lent.discard(number)
+            self.confirmed.discard(number)
         return gone
 
     def asked(self, number: int) -> Entry:

@@ -55,7 +55,7 @@ class Emulation:
 
     def __init__(
         self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool,
-        application: MakeApplication = WorkloadApplication,
+        application: MakeApplication | None = None,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.record = record
@@ -79,7 +79,10 @@ class Emulation:
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
-        self._application = application(topics, self._recorder.observe)
+        observe = self._recorder.observe
+        self._application = (
+            WorkloadApplication(topics, observe, not crashing) if application is None else application(topics, observe)
+        )
         self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}

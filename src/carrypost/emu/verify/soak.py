@@ -22,7 +22,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.emu.engine.workload import WorkloadApplication
 from carrypost.emu.engine.world import MakeApplication
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
@@ -124,7 +123,7 @@ def attempt(seed: int, family: str = PLAIN) -> SeedOutcome:
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
         watched = Watched(drawn, scenario) if family == MESSAGING else None
-        application: MakeApplication = watched or WorkloadApplication
+        application: MakeApplication | None = watched
         try:
             table = run(scenario, seed, application=application).table
             log = log_of(table)
