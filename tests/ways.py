@@ -304,14 +304,17 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     given = {"NODE_DATA": str(folder), "MESSAGING_REDELIVERY_DELAY_S": "0.0"}
     given |= {f"UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
     environment = os.environ | {f"CARRYPOST_{name}": value for name, value in given.items()}
-    with subprocess.Popen(  # noqa: S603 - our own
-        [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+    log = folder.with_suffix(".log")
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said
+        ) as process,
+    ):
         try:
             until = time.monotonic() + PATIENCE_S
             while not (folder / CONTROL_FILE).exists():
-                assert process.poll() is None, "it has ended"
+                assert process.poll() is None, log.read_text()
                 assert time.monotonic() < until, "it does not serve its socket"
                 time.sleep(0.02)
             yield process
