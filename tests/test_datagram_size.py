@@ -240,6 +240,17 @@ def test_a_stranger_that_says_odd_sizes_makes_nothing_shorter_than_usual_or_long
         air.run(0.1)
 
 
+def test_a_stranger_that_says_another_size_all_the_time_is_muted() -> None:
+    air = Air(a=WIDE)
+    host = air.hosts["a"]
+    air.run(1)
+    heard = (node_prefix(host.node),)
+    for counter in range(1, 2_000):
+        nbytes = WIDE if counter % 2 else BASE
+        host.receive([Announce(NodeId("z"), 1, counter, 1_000, bytes(8), heard, b"", (), nbytes)], "z", air.now)
+    assert not host.listens("z", air.now)
+
+
 @pytest.mark.parametrize("odd", [-1, 2**53 + 1, 2**64 - 1, "1452", 1452.0, None, b"x"])
 def test_a_size_that_is_no_size_is_refused_with_its_frame(odd: object) -> None:
     fields = [1, "z", 1, 1, 1_000, bytes(8), [], b"", [], odd]

@@ -51,7 +51,8 @@ _PROFILE_RETRY_US = 1_000_000
 _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
 """What the receipt for one neighbour takes."""
 _CHANGE_COST = 25
-"""What a link costs that begins or ends, beside the frames that made it do so (`gossip.transfers.accounts`)."""
+"""What a link costs that begins, ends or takes other datagrams, beside the frames that made it do so
+(`gossip.transfers.accounts`)."""
 
 
 class Neighbours:
@@ -273,6 +274,7 @@ class Neighbours:
             neighbour.profile = b""
         if frame.datagram_bytes != neighbour.link.takes_bytes:
             neighbour.link.takes(frame.datagram_bytes)
+            neighbour.link.budgets.charge(_CHANGE_COST)
             self._links.fit()
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
