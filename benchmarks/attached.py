@@ -3,6 +3,8 @@
 CPU time per message of 1,000 bytes, of all threads and processes that take part, in turn with the same program awaited
 on a node in its own process. Of every figure the least of several rounds counts: what else the machine does only adds.
 
+The table Attached has programs in other processes than their node (programs in `_attached_programs`): a call is a round
+trip over its socket. Long bodies has small sends of one program beside another that sends bodies of 10 MB all the time.
 The table Sync has blocking programs (`carrypost.sync`, programs in `_sync_programs`): a call is a hop between two
 threads. A further kind of program is a further table of `measure`, with the same columns.
 
@@ -16,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import _attached_programs as attached
 from benchmarks import _report
+from benchmarks import _sync_programs as sync
 from benchmarks._processes import Row, say, scratch
-from benchmarks._sync_programs import CASES, Case
 
 
 @dataclass
@@ -35,7 +38,28 @@ class Bench:
         self._nodes += 1
         return self.folder / str(self._nodes)
 
-    def blocking(self, case: Case) -> Row:
+    def attached(self, case: attached.Case) -> Row:
+        """Measure an attached program beside the embedded one, in turn."""
+        messages = max(1, self.messages // case.share)
+        inside, beside = [], []
+        for _ in range(self.repeats):
+            inside.append(case.embedded(self.node(), messages))
+            beside.append(case.attached(self.node(), messages))
+        return judged(case.what, min(beside), min(inside), case.goal)
+
+    def long_bodies(self) -> Row:
+        """Measure small sends beside long ones, attached and embedded in turn."""
+        inside, beside = [], []
+        for _ in range(self.repeats):
+            inside.append(attached.beside_films(self.node(), attach=False))
+            beside.append(attached.beside_films(self.node(), attach=True))
+        part = max(beside) / max(inside)
+        return {
+            "what": "small sends a second", "attached": max(beside), "embedded": max(inside), "part": part, "goal": 0.5,
+            "met": part >= 0.5,
+        }  # fmt: skip
+
+    def blocking(self, case: sync.Case) -> Row:
         """Measure a blocking program beside the awaited one, in turn."""
         messages = max(1, self.messages // case.share)
         awaited, blocking = [], []
@@ -55,10 +79,18 @@ def judged(what: str, cost_us: float, embedded_us: float, goal: float) -> Row:
 
 def measure(bench: Bench, *, json: bool | None) -> bool:
     """Measure and show; return True if all goals are met."""
+    say("attached programs")
+    rows = [bench.attached(case) for case in attached.CASES]
+    _report.show(
+        "Attached: programs beside their node, beside the same embedded, CPU time of a message", rows, json=json
+    )
+    say("long bodies")
+    long_bodies = [bench.long_bodies()]
+    _report.show("Long bodies: small sends of one program while another sends 10 MB", long_bodies, json=json)
     say("blocking programs")
-    rows = [bench.blocking(case) for case in CASES]
-    _report.show("Sync: blocking programs, beside the same awaited, CPU time of a message", rows, json=json)
-    return all(row["met"] for row in rows)
+    blocking = [bench.blocking(case) for case in sync.CASES]
+    _report.show("Sync: blocking programs, beside the same awaited, CPU time of a message", blocking, json=json)
+    return all(row["met"] for row in (*rows, *long_bodies, *blocking))
 
 
 def main(argv: Sequence[str]) -> int:

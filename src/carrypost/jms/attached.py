@@ -28,6 +28,7 @@ from carrypost.node.control.framing import ENVELOPE_BYTES
 _PERFORM = CALLS["perform"]
 _CLOSERS = {"connect": "disconnect", "open_session": "close_session", "consume": "close_consumer"}
 """What closes that which a call opened: a program that was cancelled meanwhile does not know it."""
+_CLOSE_S = 5.0
 _AT_ONCE = frozenset({"take", "receipt"})
 """News that cannot come before its program knows what it is about."""
 
@@ -115,7 +116,8 @@ class AttachedProvider(Asking):
         return self._place is not None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, once the node has answered everything."""
+        await self.line.answered(_CLOSE_S)
         self.line.end(IllegalStateException("this program is not attached to the node any more"))
         await asyncio.shield(self.line.over)
 

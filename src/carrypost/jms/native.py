@@ -30,12 +30,13 @@ from carrypost.errors import (
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
 from carrypost.jms.provider import Performed, Provider
 from carrypost.jms.values import CALLS, NEWS, Call, Fault, encode_place
+from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Browsing
 from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
-from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
+from carrypost.node.control.line import PATIENCE_S, UNWRITTEN_BYTES_MAX, Line
 
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
@@ -47,6 +48,9 @@ _BROWSED = 32
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
 """How often the clocks are compared, and what programs are told of."""
+_WAKE_S = 0.0005
+"""Pause that each program adds to those between two writes of news to one of them: together they wake 2,000 times a
+second, which is what a processor core can do."""
 _SENDS = 64
 """Works after which is looked whether the disk is behind."""
 _ALONE = frozenset({"payload", "browse"})
@@ -106,6 +110,11 @@ class Native:
     def parts_bytes_max(self) -> int:
         """How long what comes in parts may be."""
         return self.provider.place.limits.message_bytes_max + ENVELOPE_BYTES
+
+    @property
+    def window_s(self) -> float:
+        """Time for which news are gathered: the more programs there are to wake, the longer."""
+        return max(PATIENCE_S, len(self._programs) * _WAKE_S)
 
     def join(self, line: Line) -> Served:
         """Serve one more program."""
@@ -279,7 +288,9 @@ class Served:
             self._say_news(connection, name, *args)
 
     def _say_news(self, connection: int, name: str, *args: object) -> None:
-        self.line.say(calls.News(connection, name, Raw(NEWS[name].encode(args))))
+        self.line.say(
+            calls.News(connection, name, Raw(NEWS[name].encode(args))), self.line.pace_s(self._native.window_s)
+        )
 
     # --- what the program asks -----------------------------------------------------------------------------
 
@@ -365,23 +376,25 @@ class Served:
             return
         if sends:
             self._native.sent()
+            # The program waits for the disk, or only until the node has the message: the other frame may wait.
             if performed.sent.done():
-                self._say_sent(number, performed.sent)
+                self._say_sent(number, PATIENCE_S if args[-1] is Durability.FULL else 0.0, performed.sent)
             else:
-                performed.sent.add_done_callback(partial(self._say_sent, number))
-        performed.done.add_done_callback(partial(self._say_done, number, performed))
+                performed.sent.add_done_callback(partial(self._say_sent, number, 0.0))
+        within_s = self._native.window_s if (sends or args[2]) and args[-1] is Durability.NORMAL else 0.0
+        performed.done.add_done_callback(partial(self._say_done, number, performed, within_s))
 
-    def _say_sent(self, number: int, sent: asyncio.Future[Any]) -> None:
+    def _say_sent(self, number: int, within_s: float, sent: asyncio.Future[Any]) -> None:
         if sent.exception() is None:
-            self.line.say(calls.Sent(number, Raw(CALLS["perform"].encode_value(sent.result()))))
+            self.line.say(calls.Sent(number, Raw(CALLS["perform"].encode_value(sent.result()))), within_s)
 
-    def _say_done(self, number: int, performed: Performed, done: asyncio.Future[None]) -> None:
+    def _say_done(self, number: int, performed: Performed, within_s: float, done: asyncio.Future[None]) -> None:
         self._unanswered -= 1
         error = performed.sent.exception() or done.exception()
         if isinstance(error, CarrypostError):
             self._refuse(number, error)
         else:
-            self._say_in_turn(calls.Answer(number))
+            self._say_in_turn(calls.Answer(number), within_s)
         self.went_on()
 
     async def _answer(self, number: int, call: Call, args: list[Any]) -> None:
@@ -429,12 +442,12 @@ class Served:
             raise ResourceAllocationException(f"the answer has {len(raw):,} bytes: ask for less")
         self._say_in_turn(calls.Answer(number, Raw(raw)))
 
-    def _say_in_turn(self, frame: calls.AnyReply) -> None:
+    def _say_in_turn(self, frame: calls.AnyReply, within_s: float = 0.0) -> None:
         """Say something behind all that was handed over before: a program that asked knows then what there is."""
         if self._waiting:
             self._waiting.append((0, "", (frame,)))
         else:
-            self.line.say(frame)
+            self.line.say(frame, within_s)
 
     async def _show(self, number: int, found: Browsing, connection: int) -> None:
         """Answer with a number by which all that waits in a queue is told, a few at a time."""

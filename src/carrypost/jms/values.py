@@ -76,12 +76,22 @@ def _fields(forms: list[_Form], make: Callable[[list[Any]], Any], read: Callable
     kinds = GenericAlias(tuple, tuple(each.kind for each in forms))
     if all(each.pack is None for each in forms):
         return _Form(kinds)
-    packs, unpacks = [each.pack or _same for each in forms], [each.unpack or _same for each in forms]
-    return _Form(
-        kinds,
-        lambda value: [pack(part) for pack, part in zip(packs, read(value), strict=True)],
-        lambda parts: make([unpack(part) for unpack, part in zip(unpacks, parts, strict=True)]),
-    )
+    packs = [(at, each.pack) for at, each in enumerate(forms) if each.pack is not None]
+    unpacks = [(at, each.unpack) for at, each in enumerate(forms) if each.unpack is not None]
+
+    def pack(value: Any) -> list[Any]:  # noqa: ANN401 - a value of the type
+        parts = list(read(value))
+        for at, change in packs:
+            parts[at] = change(parts[at])
+        return parts
+
+    def unpack(given: tuple[Any, ...]) -> Any:  # noqa: ANN401 - likewise
+        parts = list(given)
+        for at, change in unpacks:
+            parts[at] = change(parts[at])
+        return make(parts)
+
+    return _Form(kinds, pack, unpack)
 
 
 def _codec(form: _Form) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:

@@ -65,6 +65,11 @@ class Caller(Line):
         future.add_done_callback(partial(self._close, number))
         return future
 
+    async def answered(self, patience_s: float) -> None:
+        """Wait until every call is answered, at most so long."""
+        if self._open:
+            await asyncio.wait(list(self._open.values()), timeout=patience_s)
+
     def _close(self, number: int, future: asyncio.Future[Any]) -> None:
         self._open.pop(number, None)
         if not future.cancelled():

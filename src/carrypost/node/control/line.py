@@ -21,6 +21,8 @@ _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
 """What the transport keeps before this end stops writing, and when it goes on."""
 UNWRITTEN_BYTES_MAX = 1024 * 1024
 """Of a program that does not read so much, nothing is read."""
+PATIENCE_S = 0.002
+"""Time for which frames that nobody waits for are gathered."""
 _DEAF_S = 5.0
 """Time after which a program is cut off that was told a mistake, and goes on."""
 
@@ -37,6 +39,9 @@ class Line(asyncio.Protocol):
         self._long: deque[tuple[int, memoryview]] = deque()
         """What is left of what goes in parts, by number."""
         self._flushing = self._paused = self._deaf = False
+        self._later: asyncio.TimerHandle | None = None
+        self._wrote_s = 0.0
+        """Time of the last write."""
         self._reads = True
         self._bodies: deque[bytes] = deque()
         """Frames that were read before this end stopped reading."""
@@ -62,8 +67,11 @@ class Line(asyncio.Protocol):
 
     # --- saying --------------------------------------------------------------------------------------------
 
-    def say(self, frame: calls.AnyFrame) -> None:
-        """Write a frame, in this turn of the loop with all others; one that is too long goes in parts."""
+    def say(self, frame: calls.AnyFrame, within_s: float = 0.0) -> None:
+        """Write a frame, with all others of this turn of the loop, or of so long; one that is too long goes in parts.
+
+        To wake the other side costs more than a frame does: what is not waited for goes with what is.
+        """
         if not self.is_open:
             return
         body = calls.encode(frame)
@@ -71,12 +79,24 @@ class Line(asyncio.Protocol):
             value = bytes(getattr(frame, frame.long))
             self._long.append((frame.number, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
             body = calls.encode(msgspec.structs.replace(frame, **{frame.long: calls.NOTHING, "length": len(value)}))
-        self._write(body)
+        self._write(body, within_s)
 
-    def _write(self, body: bytes) -> None:
+    def _write(self, body: bytes, within_s: float = 0.0) -> None:
         self._out.append(framed(body))
         self._out_bytes += len(body)
-        self._flush_soon()
+        if not within_s or self._out_bytes >= PART_BYTES:
+            self._flush_soon()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(within_s, self._flush_late)
+
+    def pace_s(self, window_s: float) -> float:
+        """Return how long to wait with what is said often: so long, or not at all after a pause of that length."""
+        return 0.0 if self._wrote_s + window_s < asyncio.get_running_loop().time() else window_s
+
+    def _flush_late(self) -> None:
+        self._later = None
+        if self._out:
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and not self._paused:
@@ -92,6 +112,7 @@ class Line(asyncio.Protocol):
         if self._out:
             out, self._out, self._out_bytes = self._out, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._wrote_s = asyncio.get_running_loop().time()
         if self._long:
             self._flush_soon()
         if not self._paused:

@@ -1,0 +1,116 @@
+"""A program on the node of a folder, in a process of its own; it says on stdout what it was promised, a line each.
+
+``python tests/attached_agent.py WHAT FOLDER SETTINGS …``, with the node's settings as JSON. `node` and `embed` have the
+node, as `carrypost node` or inside of a program. The others are attached. `send` sends texts to the queue box, `move`
+takes them to the queue out, each in a transaction, `read` reads a topic, `share` attaches or embeds and meets others.
+All that wait say ``ended`` and why when the node ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from carrypost import ConnectionFactory, Context, JMSException, SessionMode
+from carrypost.cli import serve
+from carrypost.cli._settings import NodeCommand
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - the test reads it
+
+
+def attached(folder: str, **options: Any) -> ConnectionFactory:  # noqa: ANN401 - as a factory has them
+    return ConnectionFactory(data=folder, attach=True, **options)
+
+
+async def embed(folder: str, settings: str) -> None:
+    async with ConnectionFactory(data=folder, attach=False, **json.loads(settings)).create_context():
+        say("ready")
+        await asyncio.sleep(3_600)
+
+
+async def send(folder: str, _: str, life: str) -> None:
+    async with attached(folder).create_context() as ctx:
+        box = await ctx.declare_queue("box")
+        for number in range(1_000_000):
+            text = f"{life}-{number}"
+            say("trying", text)
+            await ctx.send(box, text)
+            say("sent", text)
+
+
+async def move(folder: str, _: str) -> None:
+    async with attached(folder, client_id="mover").create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+        box, out = await ctx.declare_queue("box"), await ctx.declare_queue("out")
+        inbox = await ctx.create_consumer(box)
+        say("ready")
+        while True:
+            message = await inbox.receive()
+            assert message is not None
+            text = message.get_body(str)
+            await ctx.send(out, text)
+            await ctx.commit()
+            say("moved", text)
+
+
+async def read(folder: str, _: str, count: str) -> None:
+    async with attached(folder).create_context() as ctx, ctx.create_consumer("topic/news", prefetch=10_000) as consumer:
+        say("ready")
+        for number in range(int(count)):
+            body = await consumer.receive_body(bytes)
+            assert body is not None
+            assert int.from_bytes(body[:4], "big") == number
+        say("read", count)
+        await asyncio.sleep(3_600)
+
+
+async def share(folder: str, settings: str, name: str, others: str) -> None:
+    factory = ConnectionFactory(data=folder, **json.loads(settings))
+    async with factory.create_context() as ctx, ctx.create_consumer("topic/news") as consumer:
+        say("mode", factory.mode)
+        await meet(ctx, name, {*others.split(","), name})
+        say("met")
+        async for _ in consumer:
+            pass
+
+
+async def meet(ctx: Context, name: str, all_: set[str]) -> None:
+    """Call until everybody was heard."""
+
+    async def call() -> None:
+        while True:
+            await ctx.send("topic/here", name, time_to_live=5)
+            await asyncio.sleep(0.1)
+
+    async with ctx.create_consumer("topic/here") as inbox:
+        calling = asyncio.ensure_future(call())
+        while all_:
+            all_.discard(await inbox.receive_body(str) or "")
+        await asyncio.sleep(0.3)  # Others may not have heard the last call yet.
+        calling.cancel()
+
+
+def node(folder: str, settings: str) -> None:
+    changes = [
+        f"{table}.{name}={json.dumps(value)}"
+        for table, of in json.loads(settings).items()
+        for name, value in of.items()
+    ]
+    sys.exit(serve.run(NodeCommand(None, folder, tuple(changes), json=True, verbose=False)))
+
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    if what == "node":
+        node(*arguments)
+    programs: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+        "embed": embed, "send": send, "move": move, "read": read, "share": share,
+    }  # fmt: skip
+    try:
+        asyncio.run(programs[what](*arguments))
+    except JMSException as error:
+        say("ended", *str(error).split())
