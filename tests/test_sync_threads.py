@@ -16,7 +16,7 @@ import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
 from tests.ways import running
 
-from carrypost import IllegalStateException, JMSException, ListenerException, SessionMode
+from carrypost import DeliveryMode, IllegalStateException, JMSException, ListenerException, SessionMode
 from carrypost.sync import ConnectionFactory, Context, Message
 
 __all__ = ["context", "factory"]
@@ -304,6 +304,28 @@ def test_two_threads_that_take_from_one_consumer_get_each_message_once(context: 
     for thread in threads:
         thread.join(WITHIN_S)
     assert sorted(seen) == list(range(200))
+
+
+def test_what_one_thread_recovers_while_another_iterates_comes_again_and_nothing_is_lost(context: Make) -> None:
+    ctx, sender, topic = context(SessionMode.CLIENT_ACKNOWLEDGE), context(), fresh()
+    inbox = ctx.create_consumer(topic)
+    for number in range(100):
+        sender.send(topic, str(number), delivery_mode=DeliveryMode.NON_PERSISTENT)
+    seen: set[str | None] = set()
+
+    def recover() -> None:
+        for _ in range(4):  # With a fifth the message that came each time would be given up.
+            time.sleep(0.005)
+            ctx.recover()
+
+    thread = threading.Thread(target=recover)
+    thread.start()
+    for message in inbox.messages(timeout=1):
+        seen.add(message.get_body(str))
+        time.sleep(0.0005)
+    thread.join()
+    seen.update(message.get_body(str) for message in inbox.messages(timeout=0.2))
+    assert seen == {str(number) for number in range(100)}
 
 
 def test_a_thread_that_waits_is_woken_when_another_closes(context: Make) -> None:

@@ -271,6 +271,7 @@ class Intake:
 
     def drop_through(self, number: int) -> None:
         """Drop what waits under numbers up to this one, which comes again; as much more may be handed over."""
+        self.hold_back()
         while self.waiting and self.waiting[0].number <= number:
             dropped = self.waiting.popleft()
             self._bodies.pop(dropped.number, None)

@@ -197,6 +197,7 @@ class Session:
 
     async def leave(self, intake: Intake) -> None:
         """Close one consumer."""
+        intake.hold_back()
         unread = [each.number for each in intake.waiting]
         self._remove(intake, "this consumer is closed: create another")
         self.acknowledging.flush()
