@@ -1,9 +1,9 @@
 """One emulated run in a program of its own: what it took, and what a flood over the same contacts takes.
 
 Run by benchmarks/emu.py and benchmarks/causal.py with one argument, JSON: the scenario's file, what is changed in it,
-the seed, and where the record goes. Answers by one line of JSON. Clocks stand around the parts of a run, so that they
-cost it next to nothing; memory is looked at before anything else is done than the run. The bound is reckoned after
-that, from the record.
+the seed, where the record goes, and whether steps are to be clocked. Answers by one line of JSON. Clocks stand around
+the parts of a run, so that they cost it next to nothing, unless they stand around steps. Memory is looked at before
+anything else is done than the run. The bound is reckoned after that, from the record.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from benchmarks._steps import Steps
 
 from carrypost.emu import runs
 from carrypost.emu.records import files as records
@@ -55,15 +56,16 @@ class Clock:
         return clocked
 
 
-def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path) -> dict[str, Any]:
-    """The run, then the bound."""
+def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path, *, clocked: bool) -> dict[str, Any]:
+    """The run, then the bound; `clocked`: and what its steps took."""
     writing = Clock(records.Sink, "take", "close")
+    steps = Steps() if clocked else None
     start_s = time.process_time()
     prepared = runs.prepare(Scenario.load(scenario, overrides), seed)
     built_s = time.process_time()
     prepared.run(out)
     ended_s = time.process_time()
-    found = {
+    found: dict[str, Any] = {
         "start_s": start_s,
         "build_s": built_s - start_s,
         "run_s": ended_s - built_s - writing.spent_s,
@@ -75,7 +77,9 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path)
     }
     contacts = list(prepared.emulation.contacts)
     del prepared
-    return found | _beside(contacts, records.read(out))
+    found |= _beside(contacts, records.read(out))
+    found["steps"] = steps.rows(found["receptions"], found["run_s"]) if steps is not None else []
+    return found
 
 
 def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
@@ -98,6 +102,7 @@ def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
         "contacts": found.contacts,
         "messages": found.published,
         "receptions": found.received,
+        "sent_bytes": found.control_bytes + found.data_bytes,
         "deliveries": found.delivered + found.delivered_own,
         "co_delivery_ratio": order.co_delivery_ratio if order else None,
         "barrier_entries": order.barrier.mean if order and order.barrier else None,
@@ -138,7 +143,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of whoever started this.
     order = json.loads(sys.argv[1])
     try:
-        found = measured(Path(order["scenario"]), order["overrides"], order["seed"], Path(order["out"]))
+        found = measured(
+            Path(order["scenario"]), order["overrides"], order["seed"], Path(order["out"]), clocked=order["steps"]
+        )
     except CarrypostError as error:
         print(f"carrypost bench: {error}", file=sys.stderr)
         return 1

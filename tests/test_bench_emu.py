@@ -47,6 +47,29 @@ def test_a_workload_of_files_is_run_and_its_goal_is_judged(tmp_path: Path, scrat
     assert (goal["measured"], goal["goal"], goal["met"]) == (run["CPU s"], "at most 4", run["CPU s"] <= 4)
 
 
+def test_steps_add_up_to_the_run_and_a_run_is_compared_with_an_earlier_one(tmp_path: Path, scratch: Path) -> None:
+    given = ("--only", "neutral-bus", "--workloads", str(workload(tmp_path)), "--json")
+    before = tmp_path / "before.json"
+    before.write_text(BENCH.run(*given).stdout, encoding="utf-8")
+    shown = BENCH.tables(scratch, *given, "--steps", "--against", str(before))
+    (run,), (areas,), steps = shown["Runs"], shown["Areas"], shown["Steps"]
+    assert {"announcement", "Offer, Request, Ack", "timer"} <= {row["step"] for row in steps}
+    for row in steps[:-1]:
+        assert row["times"] * row["µs each"] == pytest.approx(row["µs"])
+    assert 0 < sum(row["µs"] for row in steps) <= areas["run s"] / run["receptions"] * 1e6
+    ratios = {row["what"]: row["ratio"] for row in shown["Ratios"]}
+    assert ratios.keys() == {"CPU a reception", "MB sent", "receptions"}
+    assert ratios["receptions"] == ratios["MB sent"] == 1
+
+
+def test_what_a_run_is_compared_with_has_to_be_an_output_of_the_benchmark(tmp_path: Path) -> None:
+    wrong = tmp_path / "before.json"
+    wrong.write_text("hello\n", encoding="utf-8")
+    outcome = BENCH.here("--only", "neutral-bus", "--workloads", str(workload(tmp_path)), "--against", str(wrong))
+    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert f"{wrong} is no output of" in outcome.stderr
+
+
 @pytest.mark.soak
 def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: Path) -> None:
     shown = BENCH.tables(scratch, "--quick", "--only", "city_bus", "waypoint-100", "--json")
