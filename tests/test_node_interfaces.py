@@ -52,10 +52,10 @@ def test_what_the_system_says_is_understood(monkeypatch: pytest.MonkeyPatch, tol
         return SimpleNamespace(family=family, address=address, netmask=netmask, broadcast=broadcast)
 
     stats = {
-        "eth0": SimpleNamespace(isup=True, flags="up,broadcast,running,multicast"),
-        "ppp0": SimpleNamespace(isup=True, flags="up,pointopoint,running,multicast"),
-        "gone0": SimpleNamespace(isup=True, flags="up"),
-        "Ethernet": SimpleNamespace(isup=True, flags=""),
+        "eth0": SimpleNamespace(isup=True, flags="up,broadcast,running,multicast", mtu=1500),
+        "ppp0": SimpleNamespace(isup=True, flags="up,pointopoint,running,multicast", mtu=1492),
+        "gone0": SimpleNamespace(isup=True, flags="up", mtu=1500),
+        "Ethernet": SimpleNamespace(isup=True, flags="", mtu=None),
     }
     addresses = {
         "eth0": [
@@ -79,7 +79,7 @@ def test_what_the_system_says_is_understood(monkeypatch: pytest.MonkeyPatch, tol
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
     monkeypatch.setattr(socket, "if_nametoindex", number)
     assert snapshot() == [
-        Interface(name="ppp0", index=2, up=True, ipv4="10.8.0.1", addresses=("10.8.0.1",)),
+        Interface(name="ppp0", index=2, up=True, ipv4="10.8.0.1", addresses=("10.8.0.1",), mtu_bytes=1492),
         Interface(name="Ethernet", index=3, up=True, ipv4="192.168.0.2", addresses=("192.168.0.2",)),
         Interface(
             name="eth0",
@@ -89,6 +89,7 @@ def test_what_the_system_says_is_understood(monkeypatch: pytest.MonkeyPatch, tol
             broadcast="10.1.255.255",
             link_local="fe80::3",
             addresses=("10.1.2.3", "fd00::2", "fe80::3", "10.9.9.9"),
+            mtu_bytes=1500,
         ),
     ]
 

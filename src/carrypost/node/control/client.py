@@ -48,6 +48,9 @@ class Caller(Line):
         except (OSError, TimeoutError, NotImplementedError, AttributeError):
             self.cut_off()
             raise NoNodeError(f"no node answers at {self.path}; start one with: carrypost node") from None
+        except asyncio.CancelledError:
+            self.cut_off()
+            raise
 
     def next(self) -> int:
         """Return the number of the next call."""
