@@ -15,6 +15,7 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -33,7 +34,6 @@ from carrypost.cli._settings import NodeCommand
 PERSISTENT, NON_PERSISTENT = DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT
 PROGRAMS: Final = 20
 FILM_BYTES: Final = 10_000_000
-FILM_S: Final = 4.0
 _WARM: Final = 20
 
 
@@ -175,7 +175,7 @@ async def receive(folder: str, messages: int) -> None:
 # --- beside long bodies ---------------------------------------------------------------------------------------
 
 
-async def _beside_films(films: Context, small: Context) -> float:
+async def _beside_films(films: Context, small: Context, seconds: float) -> float:
     """Return how many small messages a second one program sends while another sends long ones without pause."""
 
     async def send_films() -> None:
@@ -185,29 +185,29 @@ async def _beside_films(films: Context, small: Context) -> float:
 
     sending, sent = asyncio.ensure_future(send_films()), 0
     try:
-        until_s = time.monotonic() + FILM_S
+        until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             await small.send(TOPIC, BODY, delivery_mode=NON_PERSISTENT)
             sent += 1
     finally:
         sending.cancel()
-    return sent / FILM_S
+    return sent / seconds
 
 
-def beside_films(folder: Path, *, attach: bool) -> float:
+def beside_films(folder: Path, seconds: float, *, attach: bool) -> float:
     """Return small sends a second beside a sender of long bodies, both embedded or both attached."""
 
     async def run(films: ConnectionFactory, small: ConnectionFactory) -> float:
         async with films.create_context() as one, small.create_context() as other:
-            return await _beside_films(one, other)
+            return await _beside_films(one, other, seconds)
 
     if not attach:
         made = programs.factory(folder, "signed", 10_000)
         return asyncio.run(run(made, made))
-    with node(folder, 10_000):
-        control = folder / "control.sock"
-        (folder / "other.sock").symlink_to(control)  # Another path is another connection.
-        return asyncio.run(run(*(ConnectionFactory(f"unix:{path}") for path in (control, folder / "other.sock"))))
+    with node(folder, 10_000), tempfile.TemporaryDirectory() as short:
+        paths = ConnectionFactory(data=folder).settings.control, Path(short) / "other.sock"
+        paths[1].symlink_to(paths[0])  # Another path is another connection.
+        return asyncio.run(run(*(ConnectionFactory(f"unix:{path}") for path in paths)))
 
 
 class Case(NamedTuple):

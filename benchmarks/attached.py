@@ -51,8 +51,8 @@ class Bench:
         """Measure small sends beside long ones, attached and embedded in turn."""
         inside, beside = [], []
         for _ in range(self.repeats):
-            inside.append(attached.beside_films(self.node(), attach=False))
-            beside.append(attached.beside_films(self.node(), attach=True))
+            inside.append(attached.beside_films(self.node(), self.messages / 500, attach=False))
+            beside.append(attached.beside_films(self.node(), self.messages / 500, attach=True))
         part = max(beside) / max(inside)
         return {
             "what": "small sends a second", "attached": max(beside), "embedded": max(inside), "part": part, "goal": 0.5,

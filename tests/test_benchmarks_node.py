@@ -108,10 +108,14 @@ def test_programs_are_weighed_against_the_host_and_the_bare_commit(tmp_path: Pat
 
 
 @pytest.mark.soak
-def test_blocking_programs_are_weighed_against_awaited_ones(tmp_path: Path) -> None:
+def test_attached_and_blocking_programs_are_weighed_against_embedded_and_awaited_ones(tmp_path: Path) -> None:
     shown = tables(tmp_path, "attached", "--quick", "--json")
+    assert list(shown) == ["Attached", "Long bodies", "Sync"]
+    assert len(shown["Attached"]) == 5
+    (small,) = shown["Long bodies"]
+    assert small["part"] == pytest.approx(small["attached"] / small["embedded"])
     assert [row["what"] for row in shown["Sync"]] == ["PERSISTENT", "NON_PERSISTENT", "iteration"]
-    for row in shown["Sync"]:
+    for row in (*shown["Attached"], *shown["Sync"]):
         assert row["times"] == pytest.approx(row["µs"] / row["embedded µs"])
         assert row["met"] is (row["times"] <= row["goal"])
 

@@ -48,9 +48,9 @@ _BROWSED = 32
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
 """How often the clocks are compared, and what programs are told of."""
-_WAKE_S = 0.0005
-"""Pause that each program adds to those between two writes of news to one of them: together they wake 2,000 times a
-second, which is what a processor core can do."""
+_WAKE_S, _WINDOW_S_MAX = 0.001, 0.05
+"""Pause that each program adds to that between two writes of news to one of them, and the longest: to wake a program,
+and take what it acknowledges, costs more than a message does."""
 _SENDS = 64
 """Works after which is looked whether the disk is behind."""
 _ALONE = frozenset({"payload", "browse"})
@@ -114,7 +114,7 @@ class Native:
     @property
     def window_s(self) -> float:
         """Time for which news are gathered: the more programs there are to wake, the longer."""
-        return max(PATIENCE_S, len(self._programs) * _WAKE_S)
+        return min(max(PATIENCE_S, len(self._programs) * _WAKE_S), _WINDOW_S_MAX)
 
     def join(self, line: Line) -> Served:
         """Serve one more program."""
