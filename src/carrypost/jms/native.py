@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -28,10 +28,10 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
 from carrypost.jms.provider import Performed, Provider
 from carrypost.jms.values import CALLS, NEWS, Call, Fault, encode_place
 from carrypost.journal import Durability
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Browsing
 from carrypost.node.control import calls
@@ -40,9 +40,6 @@ from carrypost.node.control.line import PATIENCE_S, UNWRITTEN_BYTES_MAX, Line
 
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
-_WAITING_MAX = 10_000
-"""Messages that wait for one program: further credit counts when some of them are written."""
-_BODIES_BYTES = 1024 * 1024
 _BROWSED = 32
 """Descriptors of a queue that are told together."""
 _LOOK_S = 1.0
@@ -62,29 +59,6 @@ def system_us() -> int:
     return time.time_ns() // 1_000
 
 
-class Bodies:
-    """Bodies as they are read from a provider; the last ones are kept for other programs."""
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-        self._kept: dict[MessageId, bytes] = {}
-        self._bytes = 0
-
-    async def read(self, descriptor: Descriptor) -> bytes | None:
-        """Return the body of a message if it is short enough to come along with it, and not gone."""
-        if descriptor.size + len(descriptor.wire) > PART_BYTES:
-            return None
-        body = self._kept.get(descriptor.id)
-        if body is None:
-            body = await self._provider.payload(descriptor)
-            if body is not None:
-                self._kept[descriptor.id] = body
-                self._bytes += len(body)
-                while self._bytes > _BODIES_BYTES:
-                    self._bytes -= len(self._kept.pop(next(iter(self._kept))))
-        return body
-
-
 class Native:
     """Serves one provider to all programs at a node's socket."""
 
@@ -92,7 +66,7 @@ class Native:
         self.provider = provider
         self._system_us = system_us
         """The system's clock, with which that of the node is compared; None: it is not."""
-        self.bodies = Bodies(provider)
+        self.bodies = Bodies(provider, PART_BYTES)
         self.busy = False
         """True if the disk is behind."""
         self._programs: set[Served] = set()
@@ -173,15 +147,6 @@ class Native:
             program.line.say(frame)
 
 
-class _Credit:
-    """What one consumer takes: `given` to the provider, and `owed` until some of that was written."""
-
-    __slots__ = ("given", "owed", "session")
-
-    def __init__(self, session: int) -> None:
-        self.session, self.given, self.owed = session, 0, 0
-
-
 class _Seat:
     """One connection of a program, to which the provider tells what happens."""
 
@@ -231,9 +196,7 @@ class Served:
         self._connections: set[int] = set()
         self._sessions: dict[int, int] = {}
         """Their connections."""
-        self._consumers: dict[int, _Credit] = {}
-        self._outstanding = 0
-        """Credit that the provider has, for all consumers."""
+        self._consumers = Credits(self._give)
         self._browsings = 0
         self._unanswered = 0
         self._alone = asyncio.Lock()
@@ -244,7 +207,7 @@ class Served:
 
     def news(self, connection: int, name: str, *args: object) -> None:
         """Let something wait until it can be written; of what is only good to know, not too much."""
-        if name in {"lost", "gave_up"} and len(self._waiting) >= _WAITING_MAX:
+        if name in {"lost", "gave_up"} and len(self._waiting) >= WAITING_MAX:
             return
         self._waiting.append((connection, name, args))
         self.wake.set()
@@ -272,14 +235,11 @@ class Served:
         connection, name, args = self._waiting[0]
         if name == "take":
             handed, body = args
-            credit = self._consumers.get(handed.consumer)
-            if credit is not None:
+            if handed.consumer in self._consumers:
                 body = await self._native.bodies.read(handed.descriptor) if body is None else body
                 self._waiting.popleft()
                 self._say_news(connection, name, handed, body)
-                credit.given -= 1
-                self._outstanding -= 1
-                self._grant(handed.consumer, credit, 0)
+                self._consumers.written(handed.consumer)
                 return
         self._waiting.popleft()
         if not name:
@@ -322,7 +282,11 @@ class Served:
 
     def _check(self, call: Call, args: list[Any]) -> None:
         """Raise for what is not this program's, and add what it has not read to what it calls unread."""
-        mine = {"connection": self._connections, "session": self._sessions, "consumer": self._consumers}
+        mine: Mapping[str, Container[object]] = {
+            "connection": self._connections,
+            "session": self._sessions,
+            "consumer": self._consumers,
+        }
         self._add_unread(call, args)
         for at, name in enumerate(call.parameters):
             if args[at] not in mine.get(name, (args[at],)):
@@ -349,22 +313,14 @@ class Served:
                 raise LocalError(
                     f"a credit of {messages:,} messages and {nbytes:,} bytes; at most {UNBOUNDED:,} are given"
                 )
-            if (credit := self._consumers.get(consumer)) is not None:
-                credit.owed += messages
-                self._grant(consumer, credit, nbytes)
+            self._consumers.add(consumer, messages, nbytes)
         elif args[0] in self._sessions:
             with suppress(CarrypostError):  # The node ends.
                 getattr(self._provider, call.name)(*args)
 
-    def _grant(self, consumer: int, credit: _Credit, nbytes: int) -> None:
-        """Give a consumer what it is owed, as far as not too much can come of that; one message at least."""
-        messages = min(credit.owed, max(_WAITING_MAX - self._outstanding, 0 if credit.given else 1))
-        if messages or nbytes:
-            credit.owed -= messages
-            credit.given += messages
-            self._outstanding += messages
-            with suppress(CarrypostError):  # The node ends.
-                self._provider.credit(consumer, messages, nbytes)
+    def _give(self, consumer: int, messages: int, nbytes: int) -> None:
+        with suppress(CarrypostError):  # The node ends.
+            self._provider.credit(consumer, messages, nbytes)
 
     def _perform(self, number: int, args: list[Any]) -> None:
         sends = args[1]
@@ -427,7 +383,7 @@ class Served:
                 self._sessions[value] = args[0]
             case "consume":
                 value = await self._provider.consume(*args)
-                self._consumers[value] = _Credit(args[0])
+                self._consumers.open(value, args[0])
             case "browse":
                 value = await self._provider.browse(*args)
                 if value.descriptors is not None and len(value.descriptors) > _BROWSED:
@@ -468,10 +424,9 @@ class Served:
                 self._forget("close_session", [session])
         elif name == "close_session":
             self._sessions.pop(args[0], None)
-            for consumer in [number for number, credit in self._consumers.items() if credit.session == args[0]]:
-                self._forget("close_consumer", [consumer])
-        elif name == "close_consumer" and (credit := self._consumers.pop(args[0], None)) is not None:
-            self._outstanding -= credit.given
+            self._consumers.close_session(args[0])
+        elif name == "close_consumer":
+            self._consumers.close(args[0])
 
     def _refuse(self, number: int, error: CarrypostError) -> None:
         fault = Fault.of(error if isinstance(error, JMSException) else JMSException(str(error)))
