@@ -39,7 +39,7 @@ class Agent:
     def wait(self, condition: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while not condition():
-            assert self.process.poll() is None, self.process.communicate()[1]
+            assert self.process.poll() is None, (self.lines[-5:], self.kill())
             assert time.monotonic() < deadline_s, self.lines[-5:]
             time.sleep(0.01)
 

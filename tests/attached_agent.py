@@ -2,14 +2,15 @@
 
 ``python tests/attached_agent.py WHAT FOLDER SETTINGS …``, with the node's settings as JSON. `node` and `embed` have the
 node, as `carrypost node` or inside of a program. The others are attached. `send` sends texts to the queue box, `move`
-takes them to the queue out, each in a transaction, `read` reads a topic, `share` attaches or embeds and meets others.
-All that wait say ``ended`` and why when the node ends.
+takes them to the queue out, each in a transaction, `read` reads a topic, `fall` crashes by a message, `share`
+attaches or embeds and meets others. All that wait say ``ended`` and why when the node ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -41,6 +42,7 @@ async def send(folder: str, _: str, life: str) -> None:
             say("trying", text)
             await ctx.send(box, text)
             say("sent", text)
+            await asyncio.sleep(0.01)  # Else queues are full before the last kill.
 
 
 async def move(folder: str, _: str) -> None:
@@ -66,6 +68,17 @@ async def read(folder: str, _: str, count: str) -> None:
             assert int.from_bytes(body[:4], "big") == number
         say("read", count)
         await asyncio.sleep(3_600)
+
+
+async def fall(folder: str, _: str) -> None:
+    """End because of the first message of the queue box, without a word to the node."""
+    async with attached(folder).create_context(SessionMode.CLIENT_ACKNOWLEDGE) as ctx:
+        inbox = await ctx.create_consumer(await ctx.declare_queue("box"))
+        message = await inbox.receive()
+        assert message is not None
+        say("fell", message.get_body(str))
+        await asyncio.sleep(0.2)  # More comes ahead of the program.
+        os._exit(1)
 
 
 async def share(folder: str, settings: str, name: str, others: str) -> None:
@@ -108,7 +121,7 @@ if __name__ == "__main__":
     if what == "node":
         node(*arguments)
     programs: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
-        "embed": embed, "send": send, "move": move, "read": read, "share": share,
+        "embed": embed, "send": send, "move": move, "read": read, "fall": fall, "share": share,
     }  # fmt: skip
     try:
         asyncio.run(programs[what](*arguments))

@@ -19,7 +19,7 @@ from tests.agents import Agent
 from tests.loopback import apart
 from tests.nodes import PATIENCE_S, scene
 
-from carrypost import ConnectionFactory, DeliveryMode, InvalidClientIDException
+from carrypost import ConnectionFactory, DeliveryMode, InvalidClientIDException, SessionMode
 
 PROGRAM = Path(__file__).with_name("attached_agent.py")
 MIB = 1024 * 1024
@@ -29,11 +29,12 @@ class Scene:
     """The processes of one test, on one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._udp = folder / "node", json.dumps({"udp": apart()})
+        settings = {"udp": apart(), "limits": {"share_queues": 1.0}}
+        self.folder, self._settings = folder / "node", json.dumps(settings)
         self.agents: list[Agent] = []
 
     def start(self, what: str, *arguments: object) -> Agent:
-        agent = Agent(PROGRAM, None, what, what, self.folder, self._udp, *arguments)
+        agent = Agent(PROGRAM, None, what, what, self.folder, self._settings, *arguments)
         self.agents.append(agent)
         return agent
 
@@ -128,6 +129,28 @@ def test_what_was_confirmed_survives_kills_and_comes_once(tmp_path: Path, what: 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_was_confirmed_survives_many_kills(tmp_path: Path, what: str, victim: str, seed: int) -> None:
     kill_again_and_again(tmp_path, what, victim, 20, random.Random(seed))
+
+
+@scene
+async def test_a_message_that_ends_its_program_takes_no_other_along(tmp_path: Path) -> None:
+    with played(tmp_path) as processes:
+        processes.start_node("node")
+        async with processes.factory().create_context(SessionMode.CLIENT_ACKNOWLEDGE) as ctx:
+            box = await ctx.declare_queue("box")
+            for number in range(20):
+                await ctx.send(box, str(number))
+            for _ in range(3):
+                program = processes.start("fall")
+                program.process.wait(PATIENCE_S)
+                assert not program.kill()
+                assert program.said("fell") == [["0"]]
+            inbox = await ctx.create_consumer(box)
+            for number in range(20):
+                message = await inbox.receive(timeout=PATIENCE_S)
+                assert message is not None
+                count = message.get_int_property("JMSXDeliveryCount")
+                assert (message.get_body(str), count) == (str(number), 2 if number else 4)
+                await message.acknowledge()
 
 
 def stop_a_reader(folder: Path, stopped_s: float, messages: int) -> None:

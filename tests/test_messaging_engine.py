@@ -978,6 +978,35 @@ def test_after_a_restart_a_durable_subscription_has_everything_in_the_order_of_s
     assert counts(handed) == [2] * 3 + [1] * 9
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_a_program_saw_that_crashed_comes_one_at_a_time(node: OneNode, crashed: bool) -> None:
+    messaging = node.host.messaging
+
+    def attach() -> tuple[int, int]:
+        connection = messaging.connect(node.now, client="me")
+        session = messaging.open_session(connection, node.now)
+        node.credit(node.consume(session, "t", name="mail", durable=True), 4)
+        node.write()
+        return connection, session
+
+    sent = [node.publish("t", b"%d" % n) for n in range(5)]
+    connection, _ = attach()
+    seen = node.handed()
+    assert ids(seen) == sent[:4]
+    messaging.disconnect(connection, node.now, unread=[seen[3].number], crashed=crashed)
+    _, session = attach()
+    if crashed:
+        for expected in sent[:3]:
+            (one,) = node.handed()
+            assert (one.message, one.count, one.alone) == (expected, 2, True)
+            node.acknowledge(session, one)
+            node.write()
+    rest = node.handed()
+    assert ids(rest) == (sent[3:4] if crashed else sent[:4])
+    assert counts(rest) == ([1] if crashed else [2, 2, 2, 1])
+    assert not any(each.alone for each in rest)
+
+
 def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
     node.publish("t", b"1")
     node.collect()

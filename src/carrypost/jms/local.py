@@ -186,8 +186,15 @@ class LocalProvider(Provider):
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions."""
+        self._disconnect(connection, unread)
+
+    async def abandon(self, connection: int, unread: Collection[int]) -> None:
+        """Close the connection of a program that ended without closing it."""
+        self._disconnect(connection, unread, crashed=True)
+
+    def _disconnect(self, connection: int, unread: Collection[int], *, crashed: bool = False) -> None:
         with self._command():
-            self._messaging.disconnect(connection, self.now_us(), unread=unread)
+            self._messaging.disconnect(connection, self.now_us(), unread=unread, crashed=crashed)
         del self._programs[connection], self._clients[connection]
         for session in [number for number, of in self._sessions.items() if of == connection]:
             self._forget(session)

@@ -440,7 +440,7 @@ class Served:
         self.line.read(not full and not self._native.busy)
 
     def leave(self) -> None:
-        """The program is gone: what was not written it never saw, and what was comes flagged."""
+        """The program is gone: what was not written it never saw, and what was comes flagged, one at a time."""
         for task in self._tasks:
             task.cancel()
         self._native.left(self)
@@ -449,4 +449,4 @@ class Served:
     async def _disconnect(self, unread: list[int]) -> None:
         for connection in self._connections:
             with suppress(CarrypostError):  # The node ends.
-                await self._provider.disconnect(connection, unread)
+                await self._provider.abandon(connection, unread)

@@ -81,6 +81,12 @@ class Provider(Protocol):
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions. What is `unread` its program never saw."""
 
+    async def abandon(self, connection: int, unread: Collection[int]) -> None:
+        """Close the connection of a program that ended without closing it.
+
+        What the program may have seen comes again one at a time, as after a crash of the node: it may be the cause.
+        """
+
     async def open_session(self, connection: int) -> int:
         """One more session; returns its number."""
 

@@ -21,8 +21,11 @@ from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 
-_HERE = frozenset({"now_us", "room"})
-"""Methods of a provider that are no calls: a program knows the time, and waits while the node says that it is busy."""
+_HERE = frozenset({"now_us", "room", "abandon"})
+"""Methods of a provider that are no calls.
+
+A program knows the time, and waits while the node says that it is busy. One that is gone says nothing.
+"""
 _encode = msgspec.msgpack.Encoder().encode
 
 

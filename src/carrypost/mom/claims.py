@@ -293,10 +293,18 @@ class Claims:
         if session.alone is claim:
             self.go_on(session)
 
-    def give_back(self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True) -> None:
-        """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw."""
+    def give_back(
+        self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True, crashed: bool = False
+    ) -> None:
+        """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw.
+
+        `crashed`: their program ended, perhaps because of one that it saw.
+        """
         untold = self._journal.retract_handed({claim.number for claim in claims})
         unseen = untold.union(unread)
+        for claim in claims if crashed else ():
+            if claim.number not in unseen:
+                claim.doubt()
         self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
 
     def defer(self, claim: Claim, until_us: int) -> None:

@@ -136,18 +136,18 @@ class Consuming:
 
     # --- going ---------------------------------------------------------------------------------------------
 
-    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a connection with all its sessions."""
+    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
+        """Close a connection with all its sessions; `crashed`: one of the messages that it saw may have ended it."""
         found = self._sessions.connection(connection)
         for session in list(found.sessions):
-            self.close_session(session, now, unread=unread)
+            self.close_session(session, now, unread=unread, crashed=crashed)
         self._queues.end_temporary(connection)
         self._sessions.disconnect(found)
 
-    def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+    def close_session(self, session: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
         """Close a session and its consumers. What it did not acknowledge goes back; `unread`: what nobody saw of it."""
         found = self._sessions.session(session)
-        self._claims.give_back(list(found.handed.values()), unread=unread)
+        self._claims.give_back(list(found.handed.values()), unread=unread, crashed=crashed)
         for consumer in list(found.consumers):
             self.close_consumer(consumer, now)
         self._sessions.close(found)

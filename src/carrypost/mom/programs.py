@@ -65,12 +65,15 @@ class MessagingCommands:
         with self._step(now, links=False):
             return self._awake.sessions.connect(client).number
 
-    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a connection with its sessions. What they did not acknowledge goes back; `unread`: nobody saw these."""
+    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
+        """Close a connection with its sessions. What they did not acknowledge goes back; `unread`: nobody saw these.
+
+        `crashed`: the program ended without a word, and what it saw comes again one at a time.
+        """
         with self._step(now):
             for session in self._awake.sessions.connection(connection).sessions:
                 self._steps.forget_drafts(session)
-            self._awake.consuming.disconnect(connection, now, unread=unread)
+            self._awake.consuming.disconnect(connection, now, unread=unread, crashed=crashed)
 
     def open_session(self, connection: int, now: int) -> int:
         """One more session of a connection; returns its number."""

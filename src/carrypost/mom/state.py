@@ -133,6 +133,9 @@ class Tenure(Protocol):
     def keep(self, count: int, place: int, deferred_us: int) -> None:
         """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
 
+    def doubt(self) -> None:
+        """Note that a program ended, perhaps because of it."""
+
     def done(self) -> None:
         """It was acknowledged, as far as that is not undone."""
 
@@ -163,9 +166,15 @@ class Claim(msgspec.Struct, eq=False):
     number: int = 0
     """Under which it was handed over the last time."""
     doubtful: bool = False
-    """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
+    """An earlier life, or program, was handed it, and perhaps ended because of it: it comes alone."""
     deferred_us: int = 0
     """Time until which a program lets it wait; 0: it does not."""
+
+    def doubt(self) -> None:
+        """Note that a program was handed it, and perhaps ended because of it: from now on it comes alone."""
+        self.doubtful = True
+        if self.tenure is not None:
+            self.tenure.doubt()
 
     @property
     def kept(self) -> bool:

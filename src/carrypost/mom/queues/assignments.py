@@ -120,6 +120,10 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         self.count, self.place, self.deferred_us = count, place, deferred_us
         self.everything.write(self)
 
+    def doubt(self) -> None:
+        """Note that a program ended, perhaps because of it."""
+        self.doubtful = True
+
     def done(self) -> None:
         """It was acknowledged."""
         if self.stands:

@@ -49,6 +49,10 @@ class LocalTenure:
         """Whether an earlier life was handed it, and perhaps ended because of it."""
         return self.entry.doubtful
 
+    def doubt(self) -> None:
+        """Note that a program ended, perhaps because of it."""
+        self.entry.doubtful = True
+
     @property
     def deferred_us(self) -> int:
         """Time until which a program lets it wait; 0: it does not."""
