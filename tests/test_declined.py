@@ -171,7 +171,7 @@ def test_a_full_cache_rests_though_its_neighbours_have_more_than_it_can_hold() -
         assert [net.sent(name).frames["Parcel"] for name in "abc"] == before
 
 
-def test_what_is_remembered_of_declined_offers_is_bounded() -> None:
+def test_what_is_remembered_of_declined_offers_is_bounded_and_ends_with_the_contact() -> None:
     scene = Scene(cache_messages_max=1, limits={"offers_open_max": 50})
     scene.host.publish("news", b"x", now=scene.now, priority=9)
     scene.passes(1)
@@ -180,7 +180,10 @@ def test_what_is_remembered_of_declined_offers_is_bounded() -> None:
         scene.says(Offer(page + 1, tuple(entries)))
         answers = [frame for frame in scene.settle() if kind(frame) == "Request"]
         assert len(answers) == 1
-    assert len(scene.host._links["b"].inbox.declined) == 50  # noqa: SLF001 - what a neighbour makes a host keep
+    link, memories = scene.host._links["b"], scene.host._ground.holdings.cache.memories  # noqa: SLF001
+    assert len(memories.offers(link)) == 50
+    scene.passes(600)
+    assert len(memories.offers(link)) == 0
 
 
 # ------------------------------------------------------------------------------ whatever comes, and whenever it goes

@@ -347,7 +347,7 @@ _CONSTANTS = (
     ("wants.PATIENCE_US", "a neighbour that was asked and sends no piece keeps others from being asked for this long"),
     ("wants.BLOCK_US", "a message that failed is not taken from the same neighbour again for this long"),
     ("wants.SHARE_BLOCK_US", "nor for this long, if the neighbour or the author has used up its share of a full cache"),
-    ("declined._LOOK_GAP_US", "what was declined is looked through at most this often"),
+    ("second_look._LOOK_GAP_US", "what was declined is looked through at most this often"),
     ("purged.IDS_MAX", "ids that notices named, and that are not known here; those of who was silent longest go first"),
     ("purged.NODE_IDS_MAX", "of these, ids that one node named: its latest"),
     ("purged._SWEEP_US", "those that are out of date are looked for at most this often"),

@@ -109,8 +109,8 @@ class Steps:
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = self._departures.expire(now) and self._links.sending
-            if self._cache.loosened:
-                self._transfers.declined.room_appeared(now)
+            if self._cache.memories.loosened:
+                self._transfers.second_look.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
@@ -137,8 +137,8 @@ class Steps:
         if self._deliveries.burst or self._deliveries.waiting:
             self._deliveries.flush()
         if not (links and self.ready):
-            if cache.loosened:
-                self._transfers.declined.room_appeared(now)
+            if cache.memories.loosened:
+                self._transfers.second_look.room_appeared(now)
             return
         if self._neighbours.profiles_wanted:
             self._neighbours.ask_profiles(now)
@@ -177,7 +177,7 @@ class Steps:
             self._transfers.inbound.interests_changed(entries)
             self._neighbours.interests_changed(now)
         if (missed := self._wishes.take_untold()) is not None:
-            self._transfers.declined.look_again(missed, now)
+            self._transfers.second_look.look_again(missed, now)
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which were delivered."""

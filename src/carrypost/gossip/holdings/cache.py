@@ -6,7 +6,7 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `partial`  here, with some of its pieces
     `whole`    here, with all of its pieces
     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
-    `declined` not here: evicted, or no room; not to be asked for again until there is room (`transfers.declined`)
+    `declined` not here: evicted, or no room; not to be asked for again until there is room (`holdings.memories`)
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
 is not given again before `take_released` reported it to the owners of other bitsets. What is here stays within both
@@ -25,12 +25,12 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Demand, Ranking
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.holdings.tenants import Tenants
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.ids import NodeId
 
 _ENDED_MAX = 32
 """So many slots of expired copies are freed together."""
@@ -41,19 +41,13 @@ class Cache:
 
     def __init__(self, settings: Settings, ranking: Ranking = INTEREST_FIRST) -> None:
         self.whole = self.partial = 0
-        self.short = self.loosened = False
-        """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
-        self.demand = Demand()
-        """What waits for room."""
-        self.reopened: set[MessageId] = set()
-        """Those that may come again: reset by whoever asks for them."""
         self.tenants = Tenants()
         self.copies, self.get = self.tenants.copies, self.tenants.get
         """By slot, and by id: the copy that is here, or (its `here` is false) what is remembered of it."""
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
         self.room = Room(settings, self.copies)
-        self.memories = Memories(settings.limits, self.copies, self.room)
+        self.memories = Memories(settings.limits, self.copies, self.room, ranking)
         self.changed = False
         """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
@@ -85,12 +79,8 @@ class Cache:
         rank = self.ranking.rank(privilege, interesting, 0)
         admits = self.room.could_fit(1, length, rank, interesting=interesting)
         if not admits:
-            self.short = True
+            self.memories.fall_short()
         return admits
-
-    def loosen(self, *, used: bool = False) -> None:
-        """Note that there may be more room than there was; `used`: use was made of it."""
-        self.loosened = self.short and not used
 
     def admit(
         self,
@@ -188,7 +178,7 @@ class Cache:
     def relieve(self) -> None:
         """End `confine`; what was declined is worth another look."""
         self.room.confine(None)
-        self.loosen()
+        self.memories.loosen()
         self._reconsider()
 
     def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
@@ -196,10 +186,8 @@ class Cache:
 
         `at_once`: neighbours in reach are asked for it. Else, and of others, it comes after the next review.
         """
-        mask = self.memories.reopen(owner, slots)
-        if at_once:
-            self.reopened.update([copy.id for slot in bits(mask) if (copy := self.copies[slot]) and not copy.here])
-        self.loosen()
+        self.memories.reopen(owner, slots, at_once=at_once)
+        self.memories.loosen()
         self._reconsider()
 
     def _give_way(self, leaving: list[Copy]) -> None:
@@ -232,7 +220,7 @@ class Cache:
                 self.memories.turn_away(copy, owner)
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
-            self.loosen()
+            self.memories.loosen()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
                 self._keep_memory([copy])
@@ -252,7 +240,7 @@ class Cache:
             self._removed.append((copy, reason))
         self.changed = self.changed or bool(leaving)
         self._reconsider()
-        self.loosen()
+        self.memories.loosen()
         self._keep_memory(leaving)
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
@@ -289,7 +277,7 @@ class Cache:
     def unpin(self, copies: Iterable[Copy], owner: int) -> None:
         """Let copies be evicted again, as far as this owner is concerned."""
         if self.room.unpin(copies, owner):
-            self.loosen()
+            self.memories.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """Note whether a copy is wanted here or only carried, after the local interests changed."""
@@ -309,7 +297,7 @@ class Cache:
             self._forget(ended, at_leisure=len(gone) == len(ended))
             if self.declined:
                 self._reconsider()
-            self.loosen()
+            self.memories.loosen()
         return gone
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
@@ -362,14 +350,11 @@ class Cache:
             self.note_removed(copy, Reason.EVICTED)
         self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
-        self.loosened = self.loosened or self.room.messages < self.room.messages_max
+        if self.room.messages < self.room.messages_max:
+            self.memories.loosen()
 
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""
-        for copy in copies:
-            if not copy.finished:
-                self.short = True
-                self.demand.note(copy.rank or self.ranking.top, copy.descriptor.length)
         if excess := self.memories.keep(copies):
             self._forget(excess)
 

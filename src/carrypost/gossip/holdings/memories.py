@@ -1,11 +1,13 @@
-"""Memories of messages that are not here, so that they do not come again.
+"""The memory of messages that are not here: they do not come again, or not before there is room for them.
 
-A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way, and is not asked for
-until there is room (`transfers.declined`). Some of those declined were turned away by an owner (`holdings.owners`),
-and are not asked for before that owner reopens them, whatever room there is.
+A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way. The invariant is that
+both sets of slots are disjoint and within `limits.seen_max` and `seen_bytes_max`: the memory with the earliest deadline
+is forgotten first. Beside these, offers of neighbours that there was no room for are declined, whether anything of the
+messages came or not.
 
-The invariant is that both sets are disjoint and within `limits.seen_max` and `seen_bytes_max`: the memory with the
-earliest deadline is forgotten first.
+What was declined is asked for again when room appears that may do for it (`transfers.second_look`). For that the
+highest rank and the smallest size of all that wait are noted, or better ones than these. Some were turned away by an
+owner (`holdings.owners`), and are not asked for before that owner reopens them, whatever room there is.
 
 What was declined counts as known when sets are compared, or it would be offered in every contact. While there is room
 some that would find it are invited: left out of what is compared, so that a neighbour that has them offers them again.
@@ -13,14 +15,18 @@ some that would find it are invited: left out of what is compared, so that a nei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import islice
 
-from carrypost.config import Limits
+from carrypost.config import UNBOUNDED, Limits
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.slots import Members, bits, mask_of
+from carrypost.gossip.wire.frames import OfferEntry
+from carrypost.model.ids import MessageId
 
 _INVITED_MIN = 256
 """Fewest declined messages that may be offered again after a review; as many as there are places, if those are more."""
@@ -29,21 +35,25 @@ _INVITE_SCAN = 4096
 
 
 class Memories:
-    """The memories of one cache: bitsets of slots, whose copies the cache has."""
+    """The memory of one cache: bitsets of slots, whose copies the cache has, and offers of neighbours."""
 
-    __slots__ = (
-        "_bytes", "_bytes_max", "_copies", "_count", "_count_max", "_deadlines", "_invited", "_room", "_up_to",
-        "declined", "done", "turned_away",
-    )  # fmt: skip
-
-    def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room) -> None:
+    def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room, ranking: Ranking) -> None:
+        self._copies, self._room, self._ranking = copies, room, ranking
         self.done = self.declined = 0
-        self.turned_away: dict[int, int] = {}
-        """By owner."""
         self._count = self._bytes = 0
         self._count_max, self._bytes_max = limits.seen_max, limits.seen_bytes_max
         self._deadlines = Deadlines(copies)
-        self._copies, self._room = copies, room
+        self._offers: dict[Hashable, OrderedDict[int, OfferEntry]] = defaultdict(OrderedDict)
+        """By neighbour and handle: what was declined; of each neighbour at most `_offers_max`."""
+        self._offers_max = limits.offers_open_max
+        self.turned_away: dict[int, int] = {}
+        """By owner."""
+        self._reopened: set[MessageId] = set()
+        """Of those, messages that are to be asked for at once."""
+        self._rank_max, self._bytes_min = -1, UNBOUNDED
+        """Of all that waits for room."""
+        self._short = self.loosened = False
+        """Room has been short, and since the last `opens` some has appeared, or may have."""
         self._invited = 0
         """Declined slots that do not count as known."""
         self._up_to = 0
@@ -59,8 +69,12 @@ class Memories:
 
     def keep(self, copies: Sequence[Copy]) -> list[Copy]:
         """Remember copies that are not here any more. Returns those that are to be forgotten for it."""
+        declined = [copy for copy in copies if not copy.finished]
+        for copy in declined:
+            self.fall_short()
+            self.expect(copy.rank or self._ranking.top, copy.descriptor.length)
         self.done |= mask_of([copy.slot for copy in copies if copy.finished])
-        self.declined |= mask_of([copy.slot for copy in copies if not copy.finished])
+        self.declined |= mask_of([copy.slot for copy in declined])
         self._count += len(copies)
         self._bytes += sum((len(copy.wire) or copy.descriptor.wire_bytes) for copy in copies)
         self._deadlines.add(copies, self._count)
@@ -97,6 +111,30 @@ class Memories:
             if slots:
                 self.turned_away[owner] = slots & keep
 
+    # --- offers that were declined -------------------------------------------------------------------------
+
+    def decline(self, neighbour: Hashable, entry: OfferEntry, *, interesting: bool) -> None:
+        """Remember what a neighbour offers; what is too much is left to the next review."""
+        offers = self._offers[neighbour]
+        offers[entry.handle] = entry
+        if len(offers) > self._offers_max:
+            offers.popitem(last=False)
+        self.expect(self._ranking.best(entry.privilege, interesting), entry.length)
+
+    def offers(self, neighbour: Hashable) -> Collection[OfferEntry]:
+        """Return what was declined of what a neighbour offers."""
+        return self._offers[neighbour].values() if neighbour in self._offers else ()
+
+    def forget_offer(self, neighbour: Hashable, handle: int) -> None:
+        """Forget an offer, if it is remembered: it is asked for, or of no use any more."""
+        self._offers[neighbour].pop(handle, None)
+
+    def leave(self, neighbour: Hashable) -> None:
+        """Forget the offers of a neighbour whose contact is over."""
+        self._offers.pop(neighbour, None)
+
+    # --- owners that turned something away -----------------------------------------------------------------
+
     def turn_away(self, copy: Copy, owner: int) -> None:
         """Note that this owner has no room for a message."""
         self.turned_away[owner] = self.turned_away.get(owner, 0) | 1 << copy.slot
@@ -105,11 +143,41 @@ class Memories:
         """Return True while an owner has no room for a message."""
         return any(slots >> copy.slot & 1 for slots in self.turned_away.values())
 
-    def reopen(self, owner: int, slots: int) -> int:
-        """End that this owner turned these slots away. Returns those of which it did."""
-        reopened = self.turned_away.get(owner, 0) & slots
-        self.turned_away[owner] = self.turned_away.get(owner, 0) & ~reopened
+    def reopen(self, owner: int, slots: int, *, at_once: bool) -> None:
+        """End that this owner turned these slots away; `at_once`: those that it did are taken by `take_reopened`."""
+        away = self.turned_away.get(owner, 0)
+        self.turned_away[owner] = away & ~slots
+        for slot in bits(away & slots) if at_once else ():
+            if (copy := self._copies[slot]) and not copy.here:
+                self._reopened.add(copy.id)
+
+    def take_reopened(self) -> set[MessageId]:
+        """Return what was reopened since the last call and is to be asked for at once."""
+        reopened, self._reopened = self._reopened, set()
         return reopened
+
+    # --- room ----------------------------------------------------------------------------------------------
+
+    def expect(self, rank: int, nbytes: int) -> None:
+        """Note that a message of this rank and size waits for room."""
+        self._rank_max, self._bytes_min = max(self._rank_max, rank), min(self._bytes_min, nbytes)
+
+    def expect_nothing(self) -> None:
+        """Forget what waits for room: all of it is looked through, and noted again."""
+        self._rank_max, self._bytes_min = -1, UNBOUNDED
+
+    def fall_short(self) -> None:
+        """Note that there is no room for something."""
+        self._short = True
+
+    def loosen(self) -> None:
+        """Note that there may be more room than there was."""
+        self.loosened = self._short
+
+    def opens(self) -> bool:
+        """Return True if anything that waits for room might find some by now. It may still find none."""
+        self.loosened = False
+        return self._room.fits(1, self._bytes_min, interesting=True) or self._room.yields(self._rank_max)
 
     def invite(self) -> tuple[list[Copy], list[Copy]]:
         """Choose what shall not count as known in the next review; returns it, and what shall again.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from carrypost.config import UNBOUNDED
 from carrypost.model.privilege import PRIVILEGE_MAX
 
 CREATED_BITS = 54
@@ -54,20 +53,3 @@ class Ranking:
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages give way before those that are wanted here (JOMS-15 §2.4)."""
-
-
-class Demand:
-    """The highest rank and the smallest size of all that waits for room, or better than these."""
-
-    __slots__ = ("nbytes", "rank")
-
-    def __init__(self) -> None:
-        self.rank, self.nbytes = -1, UNBOUNDED
-
-    def note(self, rank: int, nbytes: int) -> None:
-        """Take a message of this rank and size into account."""
-        self.rank, self.nbytes = max(self.rank, rank), min(self.nbytes, nbytes)
-
-    def clear(self) -> None:
-        """Forget all; whatever still waits will be noted again."""
-        self.rank, self.nbytes = -1, UNBOUNDED

@@ -121,7 +121,7 @@ class Strategy(Generic[C]):
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
-        self.transfers.declined.tick(now)
+        self.transfers.second_look.tick(now)
         for link in self._links.usable:
             if min(link.timers.due) <= now:
                 self.repeat(link, now)
@@ -133,8 +133,8 @@ class Strategy(Generic[C]):
         at: among hundreds of neighbours that look took longer than everything else.
         """
         transfers = self.transfers
-        if self._cache.loosened:
-            transfers.declined.room_appeared(now)
+        if self._cache.memories.loosened:
+            transfers.second_look.room_appeared(now)
         offers = sends = False
         for each in self._concerned(link, now):
             inbox, due = each.inbox, each.timers.due

@@ -45,7 +45,7 @@ class Inbound:
     def __init__(self, ground: Ground, wants: Wants, receptions: Receptions) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._links, self._own, self._limits = ground.outputs, ground.links, ground.own, ground.limits
-        self._wants = wants
+        self._wants, self._memories = wants, ground.holdings.cache.memories
         self._receptions = receptions
         self.inspection = Inspection(ground)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
@@ -232,7 +232,7 @@ class Inbound:
                 return
         elif not self._holdings.grow(copy, piece, descriptor.piece_length(piece)):
             self._wants.drop(link, handle)
-            self._wants.decline(link, want.entry)
+            self._memories.decline(link, want.entry, interesting=self._own.wants_something)
             self._holdings.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
@@ -269,7 +269,8 @@ class Inbound:
             if (memory := self._cache.get(descriptor.id)) is not None:
                 self._cache.remove(memory, Reason.EXPIRED)
             self._wants.block_from(link, want.entry.handle, copy.value, now + SHARE_BLOCK_US)
-            self._wants.decline(link, want.entry)  # In room that nobody uses, shares do not matter.
+            # In room that nobody uses, shares do not matter.
+            self._memories.decline(link, want.entry, interesting=self._own.wants_something)
             return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)
@@ -291,4 +292,4 @@ class Inbound:
         if memory is not None:
             self._holdings.note_memory(memory)
         self._wants.drop(link, want.entry.handle)
-        self._wants.decline(link, want.entry)
+        self._memories.decline(link, want.entry, interesting=self._own.wants_something)

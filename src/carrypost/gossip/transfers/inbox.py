@@ -60,17 +60,13 @@ class Want(msgspec.Struct, eq=False):
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
-    __slots__ = (
-        "answers", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "wants",
-    )  # fmt: skip
+    __slots__ = ("answers", "closed", "fresh", "progress_us", "receipts", "unasked", "wants")
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
         """By handle."""
         self.closed: OrderedDict[int, OfferEntry] = OrderedDict()
         """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
-        self.declined: OrderedDict[int, OfferEntry] = OrderedDict()
-        """By handle: what was offered, and there was no room for; bounded by `offers_open_max`."""
         self.answers: list[int] = []
         """Serials of the neighbour's offers that are to be answered."""
         self.fresh: list[int] = []

@@ -23,9 +23,9 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.declined import Declined
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.inbox import Want
+    from carrypost.gossip.transfers.second_look import SecondLook
     from carrypost.gossip.transfers.wants import Wants
 
 _REQUEST_RETRY_US = 2_000_000
@@ -50,12 +50,12 @@ _ACK_UNASKED = 16
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, ground: Ground, wants: Wants, declined: Declined) -> None:
+    def __init__(self, ground: Ground, wants: Wants, second_look: SecondLook) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._own = ground.outputs, ground.own
         self._limits = ground.limits
         self._wants = wants
-        self._declined = declined
+        self._second_look, self._memories = second_look, ground.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
 
     def take_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
@@ -68,7 +68,7 @@ class Requests:
         # carries it is.
         interesting = self._own.wants_something
         storing = now >= self._holdings.paused_until_us
-        noted_before = len(link.inbox.wants) + len(link.inbox.declined)
+        noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
         roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)), interesting=False)
         known: list[int] = []
         add, fresh = self._wants.add, link.inbox.fresh
@@ -78,7 +78,7 @@ class Requests:
                 if not entry.pieces:  # Who offers some pieces lacks the others.
                     known.append(copy.slot)
                 if not copy.here and not copy.finished:
-                    self._declined.offered_again(link, entry, now)
+                    self._second_look.decline(link, entry, now)
             elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
                 want = add(link, entry, now)
                 if want is None or want.asked_us:
@@ -87,12 +87,12 @@ class Requests:
                     fresh.append(entry.handle)
             else:
                 self._outputs.refuse("no-room", link.peer)
-                self._declined.declined(link, entry, now)
+                self._second_look.decline(link, entry, now)
         mask = mask_of(known)
         if len(known) < len(frame.entries) or without(mask, offered):
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
-        noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
+        noted = len(link.inbox.wants) + len(self._memories.offers(link)) - noted_before
         if len(link.inbox.wants) >= self._limits.offers_open_max:
             noted = 0  # An honest neighbour offers the rest when the first are through.
         news = without(mask, link.known).bit_count() + max(0, noted)
@@ -112,7 +112,7 @@ class Requests:
         if copy is not None and not copy.here:
             self.has(link, 1 << copy.slot)
             if not copy.finished:
-                self._declined.offered_again(link, entry, now)
+                self._second_look.decline(link, entry, now)
             return None
         storing, interesting = now >= self._holdings.paused_until_us, self._own.wants_something
         if storing and (roomy or cache.admits(entry.length, privilege, interesting=interesting)):
@@ -123,7 +123,7 @@ class Requests:
                 want.unasked = frame.serial
             return want
         self._outputs.refuse("no-room", link.peer)
-        self._declined.declined(link, entry, now)
+        self._second_look.decline(link, entry, now)
         return None
 
     def has(self, link: Link, mask: int) -> bool:
@@ -144,7 +144,7 @@ class Requests:
         """Take an offer of what was asked for already, or is not to be asked for now (no want)."""
         if want is None:
             if len(link.inbox.wants) >= self._limits.offers_open_max:
-                self._declined.declined(link, entry, now)
+                self._second_look.decline(link, entry, now)
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
             want.requested = 0  # Who offers it again did not hear that it is wanted.
@@ -277,7 +277,7 @@ class Requests:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0
                 given_up.append(want.entry.handle)
-            self._cache.loosen()  # Nothing is kept free for these any more.
+            self._memories.loosen()  # Nothing is kept free for these any more.
             for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:
                 self._wants.drop(link, handle)
             self.released(others, now)

@@ -1,6 +1,6 @@
 """Moving messages over links, whoever decided what is offered: requests, pieces, bursts, acknowledgements.
 
-This joins the parts: what neighbours offer becomes wants (`wants`, `requests`, `declined`), what comes becomes whole
+This joins the parts: what neighbours offer becomes wants (`wants`, `requests`, `second_look`), what comes becomes whole
 messages (`inbound`, `parcels`, `receptions`), what they ask for becomes bursts (`serving`, `transfer`, `outbox`). Both
 directions run side by side, over several links at the same time. Everything is soft state: a lost request or
 acknowledgement costs a timeout, a lost link costs nothing.
@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
-from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.outbox import PARCEL_GAIN, TIMEOUTS_DOUBTFUL
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.pushes import Pushes
 from carrypost.gossip.transfers.requests import Requests
+from carrypost.gossip.transfers.second_look import SecondLook
 from carrypost.gossip.transfers.serving import Serving
 from carrypost.gossip.transfers.transfer import Transfer
 from carrypost.gossip.transfers.wants import Wants
@@ -42,8 +42,8 @@ class Transfers:
         self._transfer = Transfer(ground, rng)
         self.pushes = Pushes(ground, self._transfer)
         self.serving = Serving(ground, self._transfer, self.pushes)
-        self.declined = Declined(ground, self.wants)
-        self.requests = Requests(ground, self.wants, self.declined)
+        self.second_look = SecondLook(ground, self.wants)
+        self.requests = Requests(ground, self.wants, self.second_look)
         self._parcels = Parcels(ground, self.wants, self.requests, self.inbound, receptions)
         self._holdings = ground.holdings
         self._offers = 0

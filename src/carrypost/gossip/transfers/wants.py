@@ -45,8 +45,8 @@ class Wants:
     """All wants of one host, over all its links."""
 
     def __init__(self, ground: Ground) -> None:
-        self._outputs, self._own = ground.outputs, ground.own
-        self._cache, self._limits = ground.holdings.cache, ground.limits
+        self._outputs, self._limits = ground.outputs, ground.limits
+        self._memories = ground.holdings.cache.memories
         self._sources: dict[MessageId, dict[Link, int]] = {}
         """Who offers a message, and under which handle."""
         self._open: dict[Link, dict[int, Want]] = {}
@@ -93,14 +93,6 @@ class Wants:
         else:
             sources[link] = handle
         return want
-
-    def decline(self, link: Link, entry: OfferEntry) -> None:
-        """Note that `link` offers a message that there is no room for; what is too much is left to the next review."""
-        declined = link.inbox.declined
-        declined[entry.handle] = entry
-        if len(declined) > self._limits.offers_open_max:
-            declined.popitem(last=False)
-        self._cache.demand.note(self._cache.ranking.best(entry.privilege, self._own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
@@ -194,6 +186,7 @@ class Wants:
 
     def drop_link(self, link: Link) -> None:
         """End all wants of a contact that is over. Whole pieces stay in the cache, fragments go."""
+        self._memories.leave(link)
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
         self._open.pop(link, None)
@@ -208,7 +201,7 @@ class Wants:
         link.budgets.charge(_BLOCKED_COST)
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
-        self._cache.loosen()  # Nothing is kept free for it any more.
+        self._memories.loosen()  # Nothing is kept free for it any more.
         self._blocked[link, want.entry.message] = until_us
         if len(self._blocked) > self._limits.offers_open_max:
             del self._blocked[next(iter(self._blocked))]

@@ -1,14 +1,12 @@
-"""What was declined for want of room, and when it is asked for after all.
+"""The second look at what was declined for want of room (`holdings.memories`), when there is room for it.
 
-A message that found no room, or had to give way, is not asked for until there is room for it: room that nobody uses,
-or that of copies which would give way to it. Room appears when a copy leaves, or may give way again because it was
-confirmed. Then what neighbours have is looked through, highest rank first, and as much is asked for as finds room
-beside what each neighbour was asked for already: at once, and at most once a second.
+Room is what nobody uses, or what copies use that would give way. It appears when a copy leaves, or may give way again
+because it was confirmed. Then what neighbours have is looked through, highest rank first, and as much is asked for as
+finds room beside what each neighbour was asked for already: at once, and at most once a second.
 
-What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.closed` of what was
-evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
-reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
-is compared (`holdings.memories`), others at each review, and the neighbour offers them again.
+What a neighbour offered during this contact is known by its handle (for what was evicted since, see `Inbox.closed`), so
+it is asked for without a new offer. What was declined before the contact is on offer nowhere, since reviews count it as
+known; so some of it is invited when a review begins while there is room, and the neighbour offers it again.
 
 This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
 a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
@@ -43,36 +41,27 @@ Candidate = tuple[int, bool, int, "OfferEntry"]
 _RANK, _LACKING = itemgetter(0), itemgetter(2)
 
 
-class Declined:
-    """The second look of one host at what it had no room for."""
+class SecondLook:
+    """Asks neighbours of one host for what it had no room for."""
 
     def __init__(self, ground: Ground, wants: Wants) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._links, self._own, self._limits = ground.links, ground.own, ground.limits
-        self._wants = wants
+        self._wants, self._memories = wants, ground.holdings.cache.memories
         self._looked_us = -NEVER
         self._timers = Timers(ground.links.schedule)
         ground.links.schedule.add(self._timers)
         self._first = 0
         """Which link comes first."""
-        self._places = _Places(self._cache)
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
-        self._cache.loosen(used=True)
-        if self._cache.reopened:
-            reopened, self._cache.reopened = self._cache.reopened, set()
-            self._recall(reopened)
-        if self._links.usable and self._opens():
+        self._recall(self._memories.take_reopened())
+        if self._memories.opens() and self._links.usable:
             self._look_soon(now)
 
     def _look_soon(self, now: int) -> None:
         self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
-
-    def _opens(self) -> bool:
-        """Return True if anything that waits for room might find some. It may still find none."""
-        demand, room = self._cache.demand, self._cache.room
-        return room.fits(1, demand.nbytes, interesting=True) or room.yields(demand.rank)
 
     def look_again(self, messages: Collection[MessageId], now: int) -> None:
         """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
@@ -84,22 +73,21 @@ class Declined:
         """Look again at these, of which nothing may be remembered: who offered them is known by closed handles."""
         for link in self._links.usable if messages else ():
             for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
-                self._wants.decline(link, entry)
+                self._memories.decline(link, entry, interesting=self._own.wants_something)
 
-    def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
-        """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""
-        self._wants.decline(link, entry)
-        if now < self._holdings.paused_until_us:
+    def decline(self, link: Link, entry: OfferEntry, now: int) -> None:
+        """Do not ask for what is offered: there is no room, the store cannot write, or too much was asked for already.
+
+        For what was declined before there may be room by now.
+        """
+        self._memories.decline(link, entry, interesting=self._own.wants_something)
+        if (copy := self._cache.get(entry.message)) is not None and not copy.here:
+            if (candidate := self._candidate(entry)) and self._fits(link, candidate, 0, 0):
+                self._look_soon(now)
+        elif now < self._holdings.paused_until_us:
             self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
         elif len(link.inbox.wants) >= self._limits.offers_open_max:
             self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
-
-    def offered_again(self, link: Link, entry: OfferEntry, now: int) -> None:
-        """Something that was declined before is on offer; perhaps there is room by now."""
-        self._wants.decline(link, entry)
-        candidate = self._candidate(entry)
-        if candidate is not None and self._fits(link, candidate, 0, 0):
-            self._look_soon(now)
 
     def tick(self, now: int) -> None:
         """Look again, if it is time."""
@@ -113,14 +101,14 @@ class Declined:
             self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
             return
         self._looked_us = now
-        self._places = _Places(self._cache)
-        self._cache.demand.clear()
+        places = _Places(self._cache)
+        self._memories.expect_nothing()
         links, left = self._links.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
             link = links[(self._first + turn) % len(links)]
-            left -= len(link.inbox.declined) + len(link.inbox.closed)
+            left -= len(self._memories.offers(link)) + len(link.inbox.closed)
             if candidates := self._candidates(link):
-                self._ask(link, candidates, now)
+                self._ask(link, candidates, places, now)
             if left <= 0 and turn + 1 < len(links):
                 self._first += turn + 1
                 self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
@@ -129,18 +117,17 @@ class Declined:
     def _candidates(self, link: Link) -> list[Candidate]:
         """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
         inbox, get = link.inbox, self._cache.get
-        offered = dict(inbox.declined)
+        offered = {entry.handle: entry for entry in self._memories.offers(link)}
         for handle, entry in inbox.closed.items() if self._cache.declined else ():
             copy = get(entry.message)
             if copy is not None and not (copy.here or copy.finished or handle in inbox.wants):
                 offered.setdefault(handle, entry)
         found: list[Candidate] = []
         for handle, entry in offered.items():
-            candidate = self._candidate(entry)
-            if candidate is not None:
+            if candidate := self._candidate(entry):
                 found.append(candidate)
             else:
-                inbox.declined.pop(handle, None)
+                self._memories.forget_offer(link, handle)
         found.sort(key=_RANK, reverse=True)
         return found
 
@@ -169,12 +156,12 @@ class Declined:
                 nbytes += max(0, half.descriptor.length - half.held_bytes)
         return messages, nbytes
 
-    def _ask(self, link: Link, candidates: list[Candidate], now: int) -> None:
+    def _ask(self, link: Link, candidates: list[Candidate], places: _Places, now: int) -> None:
         inbox, limit = link.inbox, self._limits.offers_open_max
         messages, nbytes = self._coming(link)
         too_much = NEVER
         cache = self._cache
-        cache.demand.note(candidates[0][0], min(map(_LACKING, candidates)))
+        self._memories.expect(candidates[0][0], min(map(_LACKING, candidates)))
         lowest = cache.room.lowest(candidates[0][0])
         for candidate in candidates:
             rank, _, lacking, entry = candidate
@@ -185,18 +172,15 @@ class Declined:
                 if now - inbox.progress_us < PATIENCE_US:
                     self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
                 return
-            places = self._places
-            if lacking >= too_much or not self._fits(
-                link, candidate, messages + places.messages, nbytes + places.bytes
-            ):
+            coming = messages + places.messages, nbytes + places.bytes
+            if lacking >= too_much or not self._fits(link, candidate, *coming):
                 continue
             if not places.take(candidate, messages, nbytes):
                 too_much = lacking  # For whatever comes next, and has a lower rank, too.
                 continue
-            inbox.declined.pop(entry.handle, None)
+            self._memories.forget_offer(link, entry.handle)
             self._wants.forgive(link, entry.message)
-            want = self._wants.add(link, entry, now)
-            if want is not None:
+            if (want := self._wants.add(link, entry, now)) is not None:
                 want.unsure = True
                 inbox.fresh.append(entry.handle)
 
@@ -204,7 +188,7 @@ class Declined:
         """Whether there may be room beside so much that is on its way, at the latest if others give way."""
         rank, interesting, lacking, entry = candidate
         cache, copy = self._cache, self._cache.get(entry.message)
-        if copy is not None and cache.memories.is_turned_away(copy):
+        if copy is not None and self._memories.is_turned_away(copy):
             return False
         messages, nbytes = messages + 1, nbytes + lacking
         if cache.room.fits(messages, nbytes, interesting=interesting):
