@@ -351,7 +351,7 @@ class Cache:
         self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
         if self.room.messages < self.room.messages_max:
-            self.memories.loosen()
+            self.memories.loosen(short=True)
 
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""

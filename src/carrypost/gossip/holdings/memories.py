@@ -170,9 +170,9 @@ class Memories:
         """Note that there is no room for something."""
         self._short = True
 
-    def loosen(self) -> None:
-        """Note that there may be more room than there was."""
-        self.loosened = self._short
+    def loosen(self, *, short: bool = False) -> None:
+        """Note that there may be more room than there was, if it has been short, or is now."""
+        self.loosened = short or self._short
 
     def opens(self) -> bool:
         """Return True if anything that waits for room might find some by now. It may still find none."""
