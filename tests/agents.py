@@ -19,6 +19,7 @@ class Agent:
     def __init__(self, program: Path, net: Net | None, name: str, *arguments: object) -> None:
         command = [sys.executable, str(program), *map(str, arguments)]
         self.lines: list[list[str]] = []
+        self.killed = False
         self.process: subprocess.Popen[bytes] = (
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own program
             if net is None
@@ -36,8 +37,8 @@ class Agent:
     def said(self, word: str) -> list[list[str]]:
         return [rest for first, *rest in self.lines if first == word]
 
-    def wait(self, condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
+    def wait(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+        deadline_s = time.monotonic() + patience_s
         while not condition():
             assert self.process.poll() is None, (self.lines[-5:], self.kill())
             assert time.monotonic() < deadline_s, self.lines[-5:]
@@ -45,6 +46,7 @@ class Agent:
 
     def kill(self) -> str:
         """End it; what it had to say to people."""
+        self.killed = True
         self.process.kill()
         self.process.wait()
         self._reading.join()

@@ -93,18 +93,19 @@ async def share(folder: str, settings: str, name: str, others: str) -> None:
 
 async def meet(ctx: Context, name: str, all_: set[str]) -> None:
     """Call until everybody was heard."""
+    pause_s = max(0.1, len(all_) ** 2 / 2_000)  # All of them hear every call.
 
     async def call() -> None:
         while True:
             await ctx.send("topic/here", name, time_to_live=5)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(pause_s)
 
     async with ctx.create_consumer("topic/here") as inbox:
         calling = asyncio.ensure_future(call())
         while all_:
             all_.discard(await inbox.receive_body(str) or "")
-        await asyncio.sleep(0.3)  # Others may not have heard the last call yet.
         calling.cancel()
+        await ctx.send("topic/here", name, time_to_live=5)  # Those who were heard listen.
 
 
 def node(folder: str, settings: str) -> None:

@@ -53,7 +53,7 @@ def played(folder: Path) -> Iterator[Scene]:
     try:
         yield made
     finally:
-        told = [each.kill() for each in made.agents if each.process.poll() is None]
+        told = [each.kill() for each in reversed(made.agents) if not each.killed]  # The node last.
     assert not any("Traceback" in text for text in told), told
 
 
@@ -193,15 +193,16 @@ def share_one_node(folder: Path, count: int) -> None:
     with played(folder) as scene:
         scene.start_node("node")
         names = [str(number) for number in range(count)]
+        patience_s = PATIENCE_S * (1 + count / 10)
         programs = [scene.start("share", name, ",".join(names)) for name in names]
         for each in programs:
-            each.wait(lambda: bool(each.said("met")))  # noqa: B023 - waited for at once
+            each.wait(lambda: bool(each.said("met")), patience_s)  # noqa: B023 - waited for at once
             assert each.said("mode") == [["attached"]]
         for each in programs[::2]:
             each.kill()
         again = [scene.start("share", f"{name}!", ",".join(f"{each}!" for each in names[::2])) for name in names[::2]]
         for each in again:
-            each.wait(lambda: bool(each.said("met")))  # noqa: B023 - likewise
+            each.wait(lambda: bool(each.said("met")), patience_s)  # noqa: B023 - likewise
         assert all(each.process.poll() is None for each in programs[1::2])
 
 
