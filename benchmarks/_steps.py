@@ -1,4 +1,4 @@
-"""What each kind of step of an emulated run costs: what a host takes from a neighbour, and its timers.
+"""Costs of an emulated run by kind of step: what a host takes from a neighbour, and its timers.
 
 Clocks stand around the two methods of the emulator's driver through which a host is given anything, with all that
 follows from it: what it sends, stores and tells. What the clocks themselves take is subtracted from the rest.
@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._spent: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-        """How many there were, and their CPU seconds."""
+        """Number of steps of one kind, and their CPU seconds."""
         self._clocks_s = 0.0
         for name, of in (("_receive", _received), ("_timer_fired", lambda _: ("timer", 1))):
             setattr(EmulatedDriver, name, self._clocked(getattr(EmulatedDriver, name), of))

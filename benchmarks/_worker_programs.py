@@ -18,7 +18,7 @@ from carrypost.jms.provider import Provider
 from carrypost.node.runtime import Node
 
 SEND_STEP = 32
-"""So many messages are sent at the same time."""
+"""Number of messages that are sent at the same time."""
 PREFETCH = 4_000
 """Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
 
@@ -26,17 +26,17 @@ Order = dict[str, Any]
 
 
 class Source:
-    """Where a context gets the node from."""
+    """Source from which a context gets a node that runs."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
 
     async def acquire(self) -> Provider:
-        """It runs already."""
+        """Return the provider of the node, which runs already."""
         return self._provider
 
     async def release(self) -> None:
-        """It runs on."""
+        """Do nothing: the node runs on."""
 
     def unheard(self, error: JMSException) -> None:
         """The benchmark waits in vain, and says so."""

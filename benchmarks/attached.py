@@ -26,7 +26,7 @@ from benchmarks._processes import Row, say, scratch
 
 @dataclass
 class Bench:
-    """How much is measured, and where."""
+    """Amount that is measured, and the folder for it."""
 
     folder: Path
     messages: int

@@ -75,7 +75,7 @@ class Phone:
 
     @property
     def address(self) -> str:
-        """Where its node is reached."""
+        """Address at which its node is reached."""
         return f"127.0.0.1:{self.port}"
 
 

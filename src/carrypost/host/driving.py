@@ -118,7 +118,7 @@ class ProgramDriver(HostDriver):
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
         super().__init__(host)
         self.settings = settings
-        """How the host behaves."""
+        """Settings of the host."""
 
     @abstractmethod
     def command(self) -> Host:

@@ -27,7 +27,7 @@ from carrypost.node.control.framing import ENVELOPE_BYTES
 
 _PERFORM = CALLS["perform"]
 _CLOSERS = {"connect": "disconnect", "open_session": "close_session", "consume": "close_consumer"}
-"""What closes that which a call opened: a program that was cancelled meanwhile does not know it."""
+"""Calls that close what another call opened: a program that was cancelled meanwhile does not know it."""
 _CLOSE_S = 5.0
 _AT_ONCE = frozenset({"take", "receipt"})
 """News that cannot come before its program knows what it is about."""
@@ -112,7 +112,7 @@ class AttachedProvider(Asking):
 
     @property
     def welcomed(self) -> bool:
-        """Whether the node has said who it is."""
+        """True if the node has said who it is."""
         return self._place is not None
 
     async def close(self) -> None:
@@ -123,7 +123,7 @@ class AttachedProvider(Asking):
 
     @property
     def place(self) -> Place:
-        """Which node it is, and what holds there."""
+        """Name of the node, and what holds there."""
         if self._place is None:
             raise IllegalStateException("this program is not attached to a node")
         return self._place
@@ -265,7 +265,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = Wea
 
 
 class AttachedNode:
-    """Where contexts get a node from that runs elsewhere."""
+    """Source from which contexts get a node that runs elsewhere."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -36,7 +36,7 @@ class Batch:
         self._read, self._took = read, took
         left_us = min(_end_us(handed) for handed, _ in read) - now_us
         self._until = monotonic() + left_us / MICROSECONDS
-        """When the first of them expires, by the steady clock."""
+        """Time at which the first of them expires, by the steady clock."""
         self._taken = self._told = 0
         self._closed = False
         self._lock = threading.Lock()

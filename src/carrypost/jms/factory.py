@@ -103,7 +103,7 @@ class ConnectionFactory:
 
     @property
     def mode(self) -> Mode | None:
-        """How its last context came to its node: "attached" or "embedded"; None before the first."""
+        """Way in which its last context came to its node: "attached" or "embedded"; None before the first."""
         return self._joining.mode
 
     def create_context(
@@ -119,7 +119,7 @@ class ConnectionFactory:
 
 
 class _Joining:
-    """How the contexts of one factory come to their node."""
+    """Ways in which the contexts of one factory come to their node."""
 
     def __init__(
         self, settings: NodeSettings, privilege: Privilege | None, attach: bool | None, *, waits: bool
@@ -177,7 +177,7 @@ class _Joining:
 
 
 class _Joined:
-    """Where one connection gets its provider from."""
+    """Source from which one connection gets its provider."""
 
     def __init__(self, joining: _Joining) -> None:
         self._joining = joining

@@ -1,4 +1,4 @@
-"""What waits for programs at a node's socket, bounded: the credit of their consumers, and bodies on their way.
+"""Bounds of what waits for programs at a node's socket: the credit of their consumers, and bodies on their way.
 
 A program may give its consumers any credit. The provider gets so much of it that little more than `WAITING_MAX`
 messages wait for the program, and the rest when some of them were written.

@@ -47,7 +47,7 @@ class Intake:
         self.wanted = wanted
         self.waiting: deque[Handed] = deque()
         self._bodies: dict[int, bytes] = {}
-        """Those that came with messages that wait, by number."""
+        """Bodies that came with messages that wait, by number."""
         self.listener: Listener | None = None
         self.receiving = False
         """True if a task waits in `receive`."""

@@ -44,7 +44,7 @@ _BROWSED = 32
 """Descriptors of a queue that are told together."""
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
-"""How often the clocks are compared, and what programs are told of."""
+"""Time between two looks at the clocks, and the difference that programs are told of."""
 _WAKE_S, _WINDOW_S_MAX = 0.001, 0.05
 """Pause that each program adds to that between two writes of news to one of them, and the longest: to wake a program,
 and take what it acknowledges, costs more than a message does."""
@@ -77,12 +77,12 @@ class Native:
 
     @cached_property
     def place(self) -> bytes:
-        """What programs have to know of the node."""
+        """Description of the node for programs, encoded."""
         return encode_place(self.provider.place)
 
     @property
     def parts_bytes_max(self) -> int:
-        """How long what comes in parts may be."""
+        """Length of what comes in parts, at most."""
         return self.provider.place.limits.message_bytes_max + ENVELOPE_BYTES
 
     @property

@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Form(NamedTuple):
-    """How the values of one type travel: as values of another type, made by `pack`. None: as they are."""
+    """Form in which values of one type travel: as values of another type, made by `pack`. None: as they are."""
 
     kind: Any
     pack: Callable[[Any], Any] | None = None
@@ -124,7 +124,7 @@ class Call:
         self.encode, self.decode = _codec(_fields([_form(hints[each]) for each in self.parameters], tuple, _same))
         """Its arguments as bytes, and back."""
         self.encode_value, self.decode_value = _codec(_form(value))
-        """What it returns, likewise; of `perform`, what its messages were sent with."""
+        """Its result as bytes, and back; of `perform`, what its messages were sent with."""
 
 
 def _methods(of: type) -> Mapping[str, Call]:
@@ -133,9 +133,9 @@ def _methods(of: type) -> Mapping[str, Call]:
 
 
 CALLS = _methods(Provider)
-"""What a program asks its node."""
+"""Calls that a program makes to its node."""
 NEWS = _methods(Program)
-"""What a node tells a program."""
+"""News that a node tells a program."""
 
 encode_place, decode_place = _codec(_form(Place))
 

@@ -44,7 +44,7 @@ _UNREAD_MAX = 128
 """After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
-"""What a host has no copy of."""
+"""States of messages that a host has no copy of."""
 _TELLING = (Announce, Profile)
 """Frames that tell others of this node, and so go out by every means."""
 _log = logging.getLogger("carrypost.node")
@@ -80,7 +80,7 @@ class NodeDriver(ProgramDriver):
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
         self._carried_bytes = 0
-        """What the host was told of the interfaces."""
+        """Size of datagrams that the interfaces carry, as the host was told."""
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._failures: list[Exception] = []

@@ -255,7 +255,7 @@ class EmulatedDriver(ProgramDriver):
                 return  # The application crashed its node, and the rest of what it was to be told with it.
 
     async def room(self) -> None:
-        """There is room in memory."""
+        """Return at once: there is room in memory."""
 
     def stored(self, descriptor: Descriptor) -> bytes:
         """Read a payload from the store; blank ones are made."""

@@ -88,7 +88,7 @@ def draw_messaging(seed: int) -> Drawn:
 
 
 DRAWS: Mapping[str, Callable[[int], Drawn]] = {PLAIN: draw, ORDER: draw_ordered, MESSAGING: draw_messaging}
-"""What draws the scenario of a seed, by family."""
+"""Functions that draw the scenario of a seed, by family."""
 
 
 class Watched:

@@ -21,7 +21,7 @@ _HASTE_US = 100_000
 _GAP_US = 200_000
 """But never sooner than this after the last announcement."""
 _REPORT_US = 1_000_000
-"""What came unasked is confirmed within so much."""
+"""Time within which unasked Parcels are confirmed."""
 _JITTER = 0.1
 
 

@@ -84,7 +84,7 @@ class Neighbour:
         """When it became usable."""
         self.announced_us = -NEVER
         self.counted_us = -NEVER
-        """When its last period began: it may announce itself more often."""
+        """Time at which its last period began: it may announce itself more often."""
         self.state = SILENT
         self.driver_asserted = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""

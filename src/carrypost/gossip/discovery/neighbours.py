@@ -49,9 +49,9 @@ _OVERTAKEN_US = 250_000
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
 _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
-"""What the receipt for one neighbour takes."""
+"""Size of the receipt for one neighbour, at most."""
 _CHANGE_COST = 25
-"""What a link costs that begins, ends or takes other datagrams, beside the frames that made it do so
+"""Cost of a link that begins, ends or takes other datagrams, beside the frames that made it do so
 (`gossip.transfers.accounts`)."""
 
 
@@ -133,7 +133,7 @@ class Neighbours:
             to.addressed_us = now
 
     def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
-        """Which unasked Parcels came lately, for those who sent them and for those who await the same.
+        """Return receipts of unasked Parcels that came lately, for their senders and for those who await the same.
 
         So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
         """

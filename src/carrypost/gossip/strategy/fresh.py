@@ -1,4 +1,4 @@
-"""What is sent on as soon as it is here, unasked: fresh messages, to neighbours that have agreed and want them.
+"""Fresh messages, which are sent on unasked as soon as they are here, to neighbours that have agreed and want them.
 
 Everybody whom its giver lists as heard was sent it by the giver as well. So it is not sent there: its arrival is
 awaited, and only what does not arrive is offered. Thus one broadcast among neighbours that all hear each other is all
@@ -36,7 +36,7 @@ class Fresh:
         self._offers = offers
         self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
         self.on = bool(pushes.bytes_max) and not ground.settings.paper_mode
-        """Whether anything is pushed at all."""
+        """True if anything is pushed at all."""
 
     def push(self, fresh: Sequence[Arrival], now: int) -> list[ExchangeContact]:
         """Send messages that are new here to those who lack them, or await them where their giver sends them, too.
@@ -61,7 +61,7 @@ class Fresh:
         return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
 
     def _own_share(self, link: Link, fresh: Sequence[Arrival], mask: int, now: int) -> list[Copy]:
-        """Those of these messages that the neighbour gets from nobody else that this host knows of."""
+        """Return the messages that the neighbour gets from nobody else that this host knows of."""
         copies: list[Copy] = []
         for copy, giver, serial in fresh:
             if not mask >> copy.slot & 1:
@@ -73,7 +73,7 @@ class Fresh:
         return copies
 
     def _welcome(self, copies: Sequence[Copy], lacking: Collection[Link]) -> bool:
-        """Whether these may be broadcast: nobody in reach would refuse them."""
+        """Return True if these may be broadcast: nobody in reach would refuse them."""
         mask = mask_of([copy.slot for copy in copies])
         for contact in self._contacts.all:
             link, view = contact.link, contact.view

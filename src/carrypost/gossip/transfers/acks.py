@@ -50,7 +50,7 @@ class Receipts:
 
     @property
     def told(self) -> bool:
-        """Whether nothing is left that the next report would say."""
+        """True if nothing is left that the next report would say."""
         return not self._bits
 
     def peek(self) -> Ack:

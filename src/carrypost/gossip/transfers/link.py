@@ -99,7 +99,7 @@ class Link:
         self.prefix = b""
         """The name by which requests call it."""
         self.heard: tuple[bytes, ...] = ()
-        """Whom the other side hears, as it says: their prefixes."""
+        """Prefixes of the nodes that the other side says it hears."""
         self.usable = False
         """Whether messages may be exchanged over it: changed by `Links`."""
         self.standing = STRANGER

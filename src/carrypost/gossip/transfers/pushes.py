@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OpenParcel, Receipt
 
 _WINDOW_BYTES_MAX = 32 * 1024
-"""So much may be on its way to a neighbour, asked for or not, for anything to be pushed to it."""
+"""Bytes that may be on their way to a neighbour, asked for or not, for anything to be pushed to it."""
 _ON_ITS_WAY_US = 100_000
 """An announcement that was made sooner after a push may have crossed it."""
 
 
 class Pushes:
-    """What one host sends unasked."""
+    """Sender of what goes from one host unasked."""
 
     def __init__(self, ground: Ground, transfer: Transfer) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs

@@ -37,12 +37,12 @@ class Arrival(NamedTuple):
 
 
 class News(NamedTuple):
-    """What came in one step."""
+    """News of one step."""
 
     whole: bool
     """Messages became whole."""
     grown: bool
-    """Others got another piece."""
+    """True if others got another piece."""
     fresh: Sequence[Arrival]
     """The messages that became whole, if they are few."""
     unasked: bool

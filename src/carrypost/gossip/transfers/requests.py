@@ -44,7 +44,7 @@ _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
 _ACK_UNASKED = 16
-"""So many Parcels that nobody asked for, and nothing was said of, call for an acknowledgement."""
+"""Number of Parcels that nobody asked for, and nothing was said of, that call for an acknowledgement."""
 
 
 class Requests:

@@ -1,4 +1,4 @@
-"""What went to one neighbour unasked, from this host or another, and is not known to have arrived.
+"""Messages that went to one neighbour unasked, from this host or another, and are not known to have arrived.
 
 A *push* of this host is known by its serial. One is *awaited* if another neighbour brought a message unasked and lists
 this one as heard: then it went here, too, under the serial that the giver gave it. Either is confirmed by the
@@ -30,11 +30,11 @@ class Push(msgspec.Struct, eq=False):
     """On their way from this host; 0 if somebody else sent it."""
     since_us: int
     overtaken: int = 0
-    """How many that were sent later are confirmed."""
+    """Number of confirmed ones that were sent later."""
 
 
 class Unconfirmed:
-    """What went to one neighbour unasked, by the prefix of who sent it and by its serial."""
+    """Messages that went to one neighbour unasked, by the prefix of their sender and by serial."""
 
     __slots__ = ("_by_giver", "_lost", "_lost_elsewhere", "nbytes", "slots")
 
@@ -82,7 +82,7 @@ class Unconfirmed:
 
     @property
     def lost(self) -> bool:
-        """Whether anything was lost since the last `take_lost`."""
+        """True if anything was lost since the last `take_lost`."""
         return bool(self._lost or self._lost_elsewhere)
 
     def take_lost(self) -> tuple[int, int]:

@@ -207,7 +207,7 @@ class Wants:
             del self._blocked[next(iter(self._blocked))]
 
     def blocked(self, link: Link, message: MessageId, now: int = 0) -> bool:
-        """Whether it is not to be taken from this neighbour, now or (0) at any time since the contact began."""
+        """Return True if it is not to be taken from this neighbour, now or (0) at any time since the contact began."""
         return bool(self._blocked) and self._blocked.get((link, message), -1) >= now
 
     def forgive(self, link: Link, message: MessageId) -> None:

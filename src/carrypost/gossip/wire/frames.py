@@ -51,7 +51,7 @@ MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """Which unasked Parcels of one neighbour came."""
+    """Unasked Parcels of one neighbour that came."""
 
     node: NodePrefix
     """Prefix of the neighbour that sent them."""

@@ -42,14 +42,14 @@ class Order:
 
 
 class Seen(NamedTuple):
-    """What a trace tells, in place of the `Presence` of a run."""
+    """Tables of a trace, in place of the `Presence` of a run."""
 
     meetings: Meetings
     presence: Stays
     window_us: int
 
     def stays(self) -> Stays:
-        """Who was there when."""
+        """Stays of the nodes."""
         return self.presence
 
 

@@ -1,4 +1,4 @@
-"""What is asked of `lab ingest`: files, their format, and what users may say about it; all of it checked."""
+"""The request of one `lab ingest`: files, their format, and what users may say about it; all of it checked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRequest:
-    """What is asked for."""
+    """A request to ingest the files of one trace."""
 
     paths: Sequence[Path]
     format: str
@@ -38,7 +38,7 @@ class IngestRequest:
     options: Options = field(default_factory=Options)
     day: str | None = None
     shapes: bool = True
-    """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
+    """True if vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
     route_types: tuple[str, ...] = ()
     """Of a timetable: only routes of these types."""
     lenient: bool = False
@@ -48,7 +48,7 @@ class IngestRequest:
 
     @property
     def small(self) -> bool:
-        """Whether one process has read it before Spark has started; of a timetable nothing is done on Spark."""
+        """True if one process has read it before Spark has started; of a timetable nothing is done on Spark."""
         if self.name == GTFS or not all(path.is_file() for path in self.paths):
             return False
         return sum(path.stat().st_size for path in self.paths) <= SMALL_BYTES
@@ -79,17 +79,17 @@ class IngestRequest:
 
     @property
     def form(self) -> Format:
-        """How the lines of its files read."""
+        """Rules by which the lines of its files are read."""
         return FORMATS[self.name]
 
     @property
     def names(self) -> list[str]:
-        """What errors call the files."""
+        """Names of the files in errors."""
         return [str(path) for path in self.paths]
 
     @property
     def table(self) -> Table:
-        """What comes of it."""
+        """Table that the ingest makes."""
         return POSITIONS if self.name == GTFS or FORMATS[self.name].gives == "positions" else CONTACTS
 
 

@@ -38,7 +38,7 @@ _COUNTED = {
     "overlapping_contacts": "{contacts} whose first row overlaps the row before; to join them: --overlaps",
     "empty_contacts": "left out: {contacts} without any length",
 }
-"""What is said of counts that are not 0."""
+"""Sentences about counts that are not 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Order:
     families: tuple[str, ...]
     window_s: float
     target: str
-    """Where the tables go."""
+    """Folder of the tables."""
     slices: int
     """More than one: it is too large for one task."""
 

@@ -26,7 +26,7 @@ _LOOK_S = 0.25
 def collected(
     spark: SparkSession, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch
 ) -> list[Answer]:
-    """What a function answers to each piece, in their order."""
+    """Return what a function answers to each piece, in their order."""
     context = spark.sparkContext
     return watched(spark, name, lambda: context.parallelize(pieces, len(pieces)).map(do).collect(), watch)
 
@@ -64,7 +64,7 @@ def watched(spark: SparkSession, name: str, action: Callable[[], Answer], watch:
 
 
 def _done(context: SparkContext, group: str) -> tuple[int, int]:
-    """How many tasks of the group's jobs are over, and how many there are so far."""
+    """Return how many tasks of the group's jobs are over, and how many there are so far."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     found = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]

@@ -114,7 +114,7 @@ class Welcome(Reply, tag="welcome", frozen=True):
     version: int
     carrypost: str
     place: Raw
-    """What programs have to know of the node, encoded by `jms.values`; nothing where messaging is off."""
+    """Description of the node for programs, encoded by `jms.values`; nothing where messaging is off."""
     now_us: int
     system_us: int
     """The system's clock at that time."""

@@ -31,7 +31,7 @@ class Caller(Line):
         self._number = 0
         self._open: dict[int, asyncio.Future[Any]] = {}
         self.ended: CarrypostError | None = None
-        """What every call raises from now on, if the connection is over."""
+        """Error that every call raises from now on, if the connection is over."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is over."""
 

@@ -53,11 +53,11 @@ class Programs(Protocol):
 
     @property
     def place(self) -> bytes:
-        """What programs have to know of the node."""
+        """Description of the node for programs, encoded."""
 
     @property
     def parts_bytes_max(self) -> int:
-        """How long what comes in parts may be."""
+        """Length of what comes in parts, at most."""
 
     def join(self, line: Line) -> Guest:
         """Serve one more program."""

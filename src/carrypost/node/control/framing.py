@@ -15,10 +15,10 @@ from carrypost.node.control.calls import CallPart, ReplyPart
 
 LENGTH_BYTES = 4
 PART_BYTES = 64 * 1024
-"""What is longer is cut into parts."""
+"""Size of a part: longer values are cut into parts."""
 FRAME_BYTES_MAX = 1024 * 1024
 ENVELOPE_BYTES = 4 * 1024 * 1024
-"""What may come around a body in parts."""
+"""Bytes that may come around a body in parts."""
 
 
 def framed(body: bytes) -> bytes:

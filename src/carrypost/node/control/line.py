@@ -18,7 +18,7 @@ from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES, Frames, Parts, framed
 
 _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
-"""What the transport keeps before this end stops writing, and when it goes on."""
+"""Bytes that the transport keeps before this end stops writing, and at which it goes on."""
 UNWRITTEN_BYTES_MAX = 1024 * 1024
 """Of a program that does not read so much, nothing is read."""
 PATIENCE_S = 0.002
@@ -37,7 +37,7 @@ class Line(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._long: deque[tuple[int, memoryview]] = deque()
-        """What is left of what goes in parts, by number."""
+        """Rest of the values that go in parts, by number."""
         self._flushing = self._paused = self._deaf = False
         self._later: asyncio.TimerHandle | None = None
         self._wrote_s = 0.0
@@ -131,7 +131,7 @@ class Line(asyncio.Protocol):
 
     @property
     def unwritten_bytes(self) -> int:
-        """What was said and the other side has not read, as far as it is not with the system."""
+        """Bytes that were said and not read by the other side, as far as they are not with the system."""
         return self._out_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     @property

@@ -185,7 +185,7 @@ def of_settings(settings: Settings) -> list[Finding]:
 
 
 def narrow(interface: Interface, settings: Settings) -> list[Finding]:
-    """What speaks against these settings on one interface: it cuts datagrams into pieces."""
+    """Return a finding if an interface cuts datagrams of these settings into pieces."""
     whole_bytes = interface.mtu_bytes - HEADERS_BYTES
     if not interface.mtu_bytes or whole_bytes >= settings.datagram_bytes:
         return []

@@ -16,7 +16,7 @@ import psutil
 _PREFIX_WITH_BROADCAST_MAX = 30
 """Networks of one or two addresses have none to broadcast to."""
 _MTU_BYTES_MAX = 1_500
-"""That of Ethernet and of wireless networks."""
+"""MTU of Ethernet and of wireless networks."""
 HEADERS_BYTES = 48
 """Of IPv6 and UDP; those of IPv4 are shorter."""
 _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6})

@@ -125,7 +125,7 @@ class Options:
 
 
 class Sum(msgspec.Struct):
-    """What is known of lines besides their rows. Blocks add up to the same, in whatever order they were read."""
+    """Knowledge of lines besides their rows. Blocks add up to the same, in whatever order they were read."""
 
     lines: int = 0
     passed: int = 0
@@ -164,7 +164,7 @@ class Sum(msgspec.Struct):
 
 
 class Parsed(Sum, kw_only=True):
-    """What a block of lines says."""
+    """Rows of a block of lines, and what else is known of them."""
 
     rows: pa.Table
 
