@@ -18,7 +18,7 @@ from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.modes import SessionMode
 from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
-from carrypost.sync.methods import blocking, documented, each, entered, hopping, passing, reading
+from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.process import loop, post, running
 from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
 
@@ -32,10 +32,7 @@ D = TypeVar("D")
 
 
 @documented(sent.Sent)
-class Sent:
-    def __init__(self, inner: sent.Sent) -> None:
-        self._inner = inner
-
+class Sent(Blocking[sent.Sent]):
     @property
     def descriptor(self) -> Descriptor | None:
         """What the network knows of it; None while that waits for a commit, and if it was found by its id."""
@@ -53,15 +50,9 @@ class Sent:
     def states(self) -> Iterator[SendState]:
         return each(self._inner.states())
 
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
 
 @documented(requestor.Request)
-class Request:
-    def __init__(self, inner: requestor.Request) -> None:
-        self._inner = inner
-
+class Request(Blocking[requestor.Request]):
     correlation_id = reading(requestor.Request.correlation_id)
     deadline = reading(requestor.Request.deadline)
     reply = blocking(requestor.Request.reply, as_message)
@@ -70,9 +61,6 @@ class Request:
     def sent(self) -> Sent | None:
         """What is known of the request's own way; None if it was sent by an earlier life of the program."""
         return None if self._inner.sent is None else Sent(self._inner.sent)
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
 
 _send = blocking(producer.Producer.send, Sent, eager=True)
@@ -92,16 +80,7 @@ class Producer(producer.Producer):
 
 
 @documented(consumer.Consumer)
-class Consumer:
-    def __init__(self, inner: consumer.Consumer) -> None:
-        self._inner = inner
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
+class Consumer(Closing[consumer.Consumer]):
     destination = reading(consumer.Consumer.destination)
     message_selector = reading(consumer.Consumer.message_selector)
     no_local = reading(consumer.Consumer.no_local)
@@ -172,21 +151,9 @@ class Consumer:
 
         loop().run(listen)
 
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
 
 @documented(browsing.QueueBrowser)
-class QueueBrowser:
-    def __init__(self, inner: browsing.QueueBrowser) -> None:
-        self._inner = inner
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
+class QueueBrowser(Closing[browsing.QueueBrowser]):
     queue = reading(browsing.QueueBrowser.queue)
     message_selector = reading(browsing.QueueBrowser.message_selector)
     taken_at = reading(browsing.QueueBrowser.taken_at)
@@ -208,9 +175,6 @@ class QueueBrowser:
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
 
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
 
 def _close(opened: Consumer | Context) -> object:
     """Close what nobody got, as its call was interrupted."""
@@ -218,9 +182,9 @@ def _close(opened: Consumer | Context) -> object:
 
 
 @documented(context.Context)
-class Context:
+class Context(Blocking[context.Context]):
     def __init__(self, inner: context.Context) -> None:
-        self._inner = inner
+        super().__init__(inner)
         running().add(inner._sessions)
 
     # --- opening and closing -------------------------------------------------------------------------------
@@ -237,9 +201,6 @@ class Context:
     def __del__(self) -> None:
         if self._inner._sessions.is_open:
             warnings.warn(f"{self!r} was not closed: use `with`, or ctx.close()", ResourceWarning, 2, source=self)
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     # --- what it is ----------------------------------------------------------------------------------------
 

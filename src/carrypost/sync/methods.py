@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from carrypost.jms.batches import BATCH_MAX
 from carrypost.sync.process import loop, post
@@ -123,6 +123,30 @@ def entered(block: AbstractAsyncContextManager[T]) -> Iterator[T]:
             raise
     else:
         loop().run(lambda: block.__aexit__(None, None, None))
+
+
+class Blocking(Generic[T]):
+    """An object of the API for programs that block, which stands for one of the asyncio API."""
+
+    def __init__(self, inner: T) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+class Closing(Blocking[T]):
+    """Such an object that is closed at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Close it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class _Steps(Generic[T]):

@@ -8,7 +8,7 @@ from carrypost import naming
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms.destinations import Destination
 from carrypost.sync.contexts import Context
-from carrypost.sync.methods import blocking, documented, reading
+from carrypost.sync.methods import Blocking, blocking, documented, reading
 
 
 class Binding(NamedTuple):
@@ -23,10 +23,7 @@ def _bound(found: Destination | naming.NamingContext) -> Destination | NamingCon
 
 
 @documented(naming.NamingContext)
-class NamingContext:
-    def __init__(self, inner: naming.NamingContext) -> None:
-        self._inner = inner
-
+class NamingContext(Blocking[naming.NamingContext]):
     name = reading(naming.NamingContext.name)
     bind = blocking(naming.NamingContext.bind)
     rebind = blocking(naming.NamingContext.rebind)
@@ -38,9 +35,6 @@ class NamingContext:
     )
     create_subcontext = blocking(naming.NamingContext.create_subcontext, lambda made: NamingContext(made))  # noqa: PLW0108 - no class yet
     destroy_subcontext = blocking(naming.NamingContext.destroy_subcontext)
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
 
 @documented(naming.InitialContext)
