@@ -12,7 +12,7 @@ from carrypost.model import descriptor as descriptors
 from carrypost.model import ids
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.security.identity import Identity, verify
+from carrypost.security.identity import Domain, Identity, verify, verify_bytes
 
 
 def descriptor(identity: Identity, **changes: object) -> Descriptor:
@@ -77,6 +77,32 @@ def test_a_signature_is_checked_against_the_author_and_every_field() -> None:
         forged = descriptor(identity, **change).with_signature(signed.signature)
         with pytest.raises(ForgeryError):
             verify(forged)
+
+
+@pytest.mark.parametrize("domain", Domain)
+@pytest.mark.parametrize("data", [b"", b"x", Domain.DESCRIPTOR.value, descriptor(Identity.derived(1, "a")).encoded])
+def test_a_signature_is_valid_for_its_author_its_bytes_and_its_kind_only(domain: Domain, data: bytes) -> None:
+    identity, other = Identity.derived(1, "a"), Identity.derived(1, "b")
+    signature = identity.sign_bytes(domain, data)
+    verify_bytes(identity.author, domain, data, signature)
+    wrong = [(other.author, domain, data), (identity.author, domain, data + b"\0"), ("a", domain, data)]
+    wrong += [(identity.author, kind, data) for kind in Domain if kind is not domain]
+    for author, kind, signed in wrong:
+        with pytest.raises(ForgeryError):
+            verify_bytes(author, kind, signed, signature)
+
+
+def test_no_bytes_of_one_kind_can_be_moved_into_the_domain_of_another() -> None:
+    for one in Domain:
+        for other in Domain:
+            assert one is other or not one.value.startswith(other.value)
+    identity = Identity.derived(1, "a")
+    signed = identity.sign(descriptor(identity))
+    verify_bytes(identity.author, Domain.DESCRIPTOR, signed.encoded, signed.signature)
+
+
+def test_a_plain_identity_signs_nothing() -> None:
+    assert Identity.plain("a").sign_bytes(Domain.ACK_RECORD, b"x") == b""
 
 
 @pytest.mark.parametrize("signature", [b"", bytes(63), bytes(64), bytes(65)])

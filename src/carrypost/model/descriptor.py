@@ -30,7 +30,6 @@ T = TypeVar("T")
 PIECE_BYTES = 16 * 1024
 """The verified unit of a payload. Fragments never cross the border of a piece."""
 SIGNATURE_BYTES = 64
-SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 if TYPE_CHECKING:

@@ -3,10 +3,14 @@
 A signed identity's node id is the hash of its public key, so names such as ``Alan@<node id>`` certify themselves.
 A plain identity is a bare name and means that security is off. Keys come from the operating system or from 32
 bytes that the caller derived; never from `random`.
+
+Each kind of signed bytes has a `Domain`, which is signed in front of them. A signature of one kind is therefore never
+valid for another, even if somebody finds bytes that can be read as both.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
 from dataclasses import dataclass, field
@@ -16,11 +20,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from carrypost.errors import ForgeryError, LocalError
 from carrypost.model import ids
-from carrypost.model.descriptor import SIGNATURE_DOMAIN, Descriptor
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
 
 SEED_BYTES = 32
 PLAIN_NAME_BYTES_MAX = 64
+
+
+class Domain(enum.Enum):
+    """The kinds of bytes that nodes sign. Each value ends with its only zero byte, so none is a prefix of another."""
+
+    DESCRIPTOR = b"carrypost descriptor 1\0"
+    ACK_RECORD = b"carrypost ack record 1\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +84,29 @@ class Identity:
         return self._key.private_bytes_raw()
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
-        """The descriptor with this identity's signature; as it is where security is off."""
+        """Return the descriptor with this identity's signature, or as it is where security is off."""
         if self._key is None:
             return descriptor
-        return descriptor.with_signature(self._key.sign(SIGNATURE_DOMAIN + descriptor.encoded))
+        return descriptor.with_signature(self.sign_bytes(Domain.DESCRIPTOR, descriptor.encoded))
+
+    def sign_bytes(self, domain: Domain, data: bytes) -> bytes:
+        """Return this identity's signature of bytes of one kind; empty where security is off."""
+        return b"" if self._key is None else self._key.sign(domain.value + data)
 
 
 def verify(descriptor: Descriptor) -> None:
     """Raise `ForgeryError` unless the descriptor's author signed it."""
-    if isinstance(descriptor.author, str):
+    verify_bytes(descriptor.author, Domain.DESCRIPTOR, descriptor.encoded, descriptor.signature)
+
+
+def verify_bytes(author: bytes | str, domain: Domain, data: bytes, signature: bytes) -> None:
+    """Raise `ForgeryError` unless the author, a public key, signed these bytes as bytes of this kind."""
+    if isinstance(author, str):
         raise ForgeryError("unsigned", "a plain author where signatures are required")
     try:
-        _public_key(descriptor.author).verify(descriptor.signature, SIGNATURE_DOMAIN + descriptor.encoded)
+        _public_key(author).verify(signature, domain.value + data)
     except (InvalidSignature, ValueError):
-        raise ForgeryError("signature", "the signature does not fit the descriptor") from None
+        raise ForgeryError("signature", "the signature does not fit what is signed") from None
 
 
 @functools.lru_cache(maxsize=256)  # Few authors write most messages.
