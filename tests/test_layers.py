@@ -1,8 +1,8 @@
 """A layer of a host, with a frame, a companion, a link, a row, a gate and a draft of its own.
 
 `Quorum` holds every message of a destination back until so many neighbours have vouched for it, each by a frame. It
-says what it vouches for beside its announcements, remembers vouchers in the store, keeps a route, and publishes a note
-when something passed.
+says what it vouches for beside its announcements and when a contact begins, remembers vouchers in the store, keeps a
+route, and publishes a note when something passed.
 """
 
 # ruff: noqa: ARG002 - a layer is given more than this one needs
@@ -19,7 +19,7 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Handler, Layer
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.wire.frames import Frame, Transmission
+from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch, Key, Value
@@ -58,6 +58,13 @@ class Quorum(Layer):
 
     def companions(self, now: int) -> Sequence[Frame]:
         return (Vouch(tuple(self.vouched_for)),) if self.vouched_for else ()  # type: ignore[return-value]
+
+    def met(self, link: Link, now: int) -> None:
+        self.told.append(("met", link.node))
+        link.send(self.companions(now))
+
+    def parted(self, link: Link, now: int) -> None:
+        self.told.append(("parted", link.node, link.usable))
 
     def _take_vouch(self, link: Link, frame: Vouch, now: int) -> None:
         for message in frame.messages:
@@ -122,6 +129,7 @@ class Site:
         self.events: dict[str, list[Event]] = {name: [] for name in names}
         self.hosts: dict[str, Host] = {}
         self.quorums: dict[str, Quorum] = {}
+        self.sent: list[tuple[str, str | None, Frame]] = []
         self.full = False
         for name in names:
             self.start(name)
@@ -156,6 +164,7 @@ class Site:
 
     def _carry(self, name: str, transmission: Transmission) -> None:
         pieces = self.stores[name]
+        self.sent += [(name, transmission.to, frame) for frame in transmission.frames]
         frames, _ = filled(transmission.frames, lambda message, piece: pieces.get((PIECE, message, piece)))  # type: ignore[arg-type,return-value]
         for other, host in self.hosts.items():
             if other != name and transmission.to in (None, other):
@@ -211,6 +220,26 @@ def test_a_draft_is_published_in_the_step_in_which_a_layer_asks_for_it_and_told_
     assert notes == [("published", "passed")]
     stored = [value for key, value in site.stores["b"].items() if key[0] == PIECE]
     assert bytes(message) in stored
+
+
+def test_a_layer_hears_of_a_contact_before_sets_are_compared_and_of_its_end() -> None:
+    site = Site("a")
+    site.hosts["a"].subscribe("asked", now=0)
+    message = site.hosts["a"].publish("asked", b"x", now=0)
+    site.quorums["a"].vouched_for.append(message)
+    site.run(5)
+    site.stores["b"], site.events["b"] = {}, []
+    site.start("b")
+    site.hosts["b"].subscribe("asked", now=site.now)
+    site.run(5)
+    kinds: list[type] = [type(frame) for name, to, frame in site.sent if (name, to) == ("a", "b")]
+    assert kinds[0] is Announce
+    assert kinds.index(Vouch) < kinds.index(Digest)
+    assert site.quorums["b"].vouchers == {message: {"a"}}
+    del site.hosts["b"]
+    site.run(60)
+    contacts = [each for each in site.quorums["a"].told if each[0] in {"met", "parted"}]
+    assert contacts == [("met", "b"), ("parted", "b", False)]
 
 
 def test_what_waits_behind_a_gate_and_dies_there_is_told_and_leaves_the_routes_of_the_layer() -> None:

@@ -104,6 +104,16 @@ class Layer:
         """Frames that go beside an announcement."""
         return ()
 
+    def met(self, link: Link, now: int) -> None:
+        """Begin a contact: what is sent now arrives before sets of messages are compared.
+
+        Called once the link is usable and the neighbour was told so. A layer that joins a running host hears only of
+        contacts that begin later.
+        """
+
+    def parted(self, link: Link, now: int) -> None:
+        """End a contact: the link is not usable any more."""
+
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Take in the rows of an earlier life. Copies are restored already; nothing was announced yet."""
 
@@ -270,6 +280,16 @@ class Layers:
     def companions(self, now: int) -> list[Frame]:
         """Frames that go beside an announcement."""
         return [frame for companions in self._of["companions"] for frame in companions(now)]
+
+    def met(self, link: Link, now: int) -> None:
+        """Tell of a contact that begins."""
+        for met in self._of["met"]:
+            met(link, now)
+
+    def parted(self, link: Link, now: int) -> None:
+        """Tell of a contact that is over."""
+        for parted in self._of["parted"]:
+            parted(link, now)
 
     def write(self, journal: Journal) -> None:
         """Put what changed in each layer into the batch that is being made."""

@@ -373,10 +373,12 @@ class Neighbours:
             if not neighbour.driver_asserted:
                 # What follows goes to somebody who may not have heard yet that it is heard.
                 self.announce(now, neighbour, begins=not answer)
+            self._layers.met(neighbour.link, now)
             if neighbour.view is not None:
                 self._strategy.learn(contact, neighbour.view, now)
         elif neighbour.contact is not None:
             self._outputs.tell(NeighbourDown(neighbour.link.node))
+            self._layers.parted(neighbour.link, now)
             self._strategy.end(neighbour.contact, now)
             neighbour.contact = None
             neighbour.alive(neighbour.heard_us)
