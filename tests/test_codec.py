@@ -11,7 +11,7 @@ from tests.frames import DESCRIPTOR, EXACT, ID
 
 from carrypost.config import Limits
 from carrypost.errors import LocalError
-from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import checks, codec
 from carrypost.gossip.wire.frames import (
     WIRE_KINDS,
     Ack,
@@ -150,7 +150,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     ),
     st.builds(HashList, LONG, LONG, st.integers(0, 900), st.integers(1, 100).map(lambda n: bytes(32 * n))),
     st.builds(Data, LONG, LONG, INDEX, st.booleans(), BODY),
-    st.builds(Ack, LONG, BODY.map(lambda body: body[: codec.ACK_BITMAP_BYTES_MAX])),
+    st.builds(Ack, LONG, BODY.map(lambda body: body[: checks.ACK_BITMAP_BYTES_MAX])),
     st.builds(WholeDescriptor, LONG, LONG, COUNT, COUNT, descriptors()),
     st.builds(
         StoredData, LONG, LONG, INDEX, st.booleans(), MESSAGE_IDS, st.just(0), st.just(0), LENGTH

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carrypost.config import Limits
-from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import checks, codec
 
 LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507
@@ -41,7 +41,7 @@ def check_harmless(datagram: bytes) -> codec.Decoded:
     """Decode; what is taken must be sound and mean the same when it is passed on."""
     decoded = codec.decode(datagram, LIMITS)
     assert len(decoded.frames) <= LIMITS.frames_max
-    assert all(reason in set(codec.Refusal) and count > 0 for reason, count in decoded.refused.items())
+    assert all(reason in set(checks.Refusal) and count > 0 for reason, count in decoded.refused.items())
     for frame in decoded.frames:
         encoded = codec.encode(frame)
         assert codec.wire_size(frame) == len(encoded)

@@ -7,7 +7,7 @@ from tests.wrapping import OpenWrapped, Wrapped
 
 from carrypost.config import Limits
 from carrypost.errors import LimitError, LocalError
-from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import checks, codec
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame, LayerFrame, StoredData, kind
 from carrypost.gossip.wire.payloads import filled
 from carrypost.model.ids import MessageId
@@ -22,7 +22,7 @@ class Count(LayerFrame, frozen=True, array_like=True, tag=102):
 
 def _few(frame: Count, _: Limits) -> None:
     if frame.number > 3:
-        raise LimitError(codec.Refusal.LIMIT)
+        raise LimitError(checks.Refusal.LIMIT)
 
 
 def test_a_registered_kind_is_decoded_and_checked() -> None:

@@ -29,7 +29,7 @@ from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
-from carrypost.gossip.wire.codec import Refusal
+from carrypost.gossip.wire.checks import Refusal
 from carrypost.gossip.wire.pieces import full_mask
 from carrypost.host import Host
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec

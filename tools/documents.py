@@ -32,7 +32,7 @@ from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
 from carrypost.gossip.holdings import lives
 from carrypost.gossip.strategy import states
-from carrypost.gossip.wire import frames
+from carrypost.gossip.wire import fields, frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
 from carrypost.model import descriptor, headers
@@ -74,7 +74,7 @@ def _section(kind: type[msgspec.Struct]) -> str:
 
 
 def _fields(kind: type[msgspec.Struct]) -> str:
-    aliases = _docstrings(_parsed(sys.modules[kind.__module__]))
+    aliases = _docstrings(_parsed(fields)) | _docstrings(_parsed(sys.modules[kind.__module__]))
     source = _class(sys.modules[kind.__module__], kind)
     meanings = _docstrings(source)
     types = {

@@ -30,7 +30,7 @@ from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.codec import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt, Request
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest

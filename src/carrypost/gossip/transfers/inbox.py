@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.transfers.acks import Receipts
-from carrypost.gossip.wire.codec import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
 
 if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OfferEntry

@@ -8,14 +8,13 @@ The invariant: `wire_size(frame)` is exactly the number of bytes that `encode` m
 that never encodes anything counts what a real node would send.
 
 `decode` takes anything from anybody and never raises. Stage one cuts the array into frames without looking
-into them; stage two decodes each by its kind and checks it against `Limits`, so that one bad frame does not
+into them; stage two decodes each by its kind and checks it (`gossip.wire.checks`), so that one bad frame does not
 take the others with it. What is not taken is counted under its `Refusal`. Whatever lengths a peer declares,
 memory is allotted only for bytes that are there.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,22 +23,15 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, LocalError, RemoteError
 from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.checks import CHECKS, Check, Refusal
 from carrypost.gossip.wire.frames import Frame, WireFrame
-from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model import descriptor as descriptors
-from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec
+from carrypost.model.descriptor import PayloadCodec
 
 MAGIC = b"CP"
 VERSION = 1
 FRAMES_MAX = 512
 """Frames that are packed into one datagram; what `Limits.frames_max` allows unless it is changed."""
-RECEIPT_BITMAP_BYTES_MAX = 32
-"""Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
-ACK_BITMAP_BYTES_MAX = 8_192
-"""One acknowledgement speaks of at most 65,536 serials."""
-NAME_BYTES_MAX = 64
-FRAGMENT_BYTES_MIN = 64
-"""What a descriptor may declare at least."""
 
 _PREAMBLE = MAGIC + bytes((VERSION,))
 _OVERHEAD_SHORT, _OVERHEAD_LONG = len(_PREAMBLE) + 1, len(_PREAMBLE) + 3
@@ -48,28 +40,6 @@ _SHORT_ARRAY, _SHORT_ARRAY_MAX = 0x90, 15
 _ARRAY_WIDTHS = {0xDC: 2, 0xDD: 4}
 _SHORT_NUMBER_MAX = 0x7F
 _NUMBER_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
-
-
-class Refusal(enum.StrEnum):
-    """Why bytes were not taken, or not all of them."""
-
-    OVERSIZE = "oversize"
-    MAGIC = "magic"
-    VERSION = "version"
-    DATAGRAM = "datagram"
-    """No array of frames: broken off, nested too deeply, or something else altogether."""
-    FRAMES = "frames"
-    """More frames than `Limits` allows; none was looked at."""
-    FRAME = "frame"
-    """Not a frame of the kind that it says: wrong types, sizes or numbers."""
-    KIND = "kind"
-    """A kind that this version does not know."""
-    LIMIT = "limit"
-    """A frame with more of something than `Limits` allows."""
-    DESCRIPTOR = "descriptor"
-    """A one-part descriptor that is none."""
-    TRAILING = "trailing"
-    """Fields that a later version appended. They are skipped; the frame is taken."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -290,78 +260,6 @@ def _long_head(view: memoryview) -> tuple[int, int]:
     return fields, int.from_bytes(view[at + 1 : at + 1 + width], "big")
 
 
-def _allow(found: int, allowed: int) -> None:
-    if found > allowed:
-        raise LimitError(Refusal.LIMIT)
-
-
-def _require(*, sound: bool) -> None:
-    if not sound:
-        raise DecodeError(Refusal.FRAME)
-
-
-def _pieces_max(limits: Limits) -> int:
-    return -(-limits.message_bytes_max // PIECE_BYTES)
-
-
-def _sound_name(name: str) -> bool:
-    """Whether this can be a node's id or plain name; a colon would make message ids ambiguous."""
-    return ":" not in name and (name.isascii() or len(name.encode()) <= NAME_BYTES_MAX)
-
-
-def _check_announce(frame: f.Announce, limits: Limits) -> None:
-    _allow(max(len(frame.heard), len(frame.receipts)), limits.heard_max)
-    _allow(max((len(receipt.bitmap) for receipt in frame.receipts), default=0), RECEIPT_BITMAP_BYTES_MAX)
-    _require(sound=_sound_name(frame.node))
-
-
-def _check_part(frame: f.Profile | f.DescriptorPart, bytes_max: int) -> None:
-    """Every part but an only one has something in it, so the number of parts is bounded, too."""
-    _allow(max(frame.parts, len(frame.body)), bytes_max)
-    _require(sound=frame.part < frame.parts and (frame.parts == 1 or frame.body != b""))
-
-
-def _check_digest(frame: f.Digest, limits: Limits) -> None:
-    _require(sound=frame.part < frame.parts)
-    numbers = len(frame.wanted) + 2 * len(frame.buckets)
-    for bucket in frame.buckets:
-        numbers += len(bucket.fingerprints) + len(bucket.members or ())
-        _require(sound=not bucket.prefix >> bucket.depth)
-    _allow(numbers, limits.digest_members_max)
-
-
-def _check_offer(frame: f.Offer, limits: Limits) -> None:
-    _allow(len(frame.entries), limits.offer_entries_max)
-    _check_bitmaps(frame.entries, limits)
-
-
-def _check_request(frame: f.Request, limits: Limits) -> None:
-    _allow(len(frame.offers), limits.request_handles_max)
-    _allow(len(frame.handles) + len(frame.pieces), limits.request_handles_max)
-    _check_bitmaps(frame.pieces, limits)
-
-
-def _check_bitmaps(entries: Iterable[f.OfferEntry | f.PieceRequest], limits: Limits) -> None:
-    bitmap_bytes_max = -(-_pieces_max(limits) // 8)
-    _allow(max((len(entry.pieces) for entry in entries), default=0), bitmap_bytes_max)
-
-
-def _check_hash_list(frame: f.HashList, limits: Limits) -> None:
-    hashes, rest = divmod(len(frame.hashes), HASH_BYTES)
-    _require(sound=hashes > 0 and rest == 0)
-    _allow(frame.start + hashes, _pieces_max(limits))
-
-
-def _check_data(frame: f.Data, limits: Limits) -> None:
-    if len(frame.body) > PIECE_BYTES or frame.index * FRAGMENT_BYTES_MIN > limits.message_bytes_max:
-        raise LimitError(Refusal.LIMIT)
-
-
-def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
-    if len(frame.wire) > limits.descriptor_bytes_max or len(frame.body) > PIECE_BYTES:
-        raise LimitError(Refusal.LIMIT)
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]] = {
@@ -378,25 +276,12 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     f.StoredData: _data_size,
     f.WholeDescriptor: _whole_size,
 }
-_Check = Callable[[Any, Limits], None]
-_CHECKS: dict[type, _Check] = {
-    f.Announce: _check_announce,
-    f.Profile: lambda frame, limits: _check_part(frame, limits.profile_bytes_max),
-    f.Digest: _check_digest,
-    f.Offer: _check_offer,
-    f.Request: _check_request,
-    f.DescriptorPart: lambda frame, limits: _check_part(frame, limits.descriptor_bytes_max),
-    f.HashList: _check_hash_list,
-    f.Data: _check_data,
-    f.Ack: lambda frame, _: _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX),
-    f.Parcel: _check_parcel,
-}
-_Kind = tuple[Callable[[memoryview], WireFrame | f.LayerFrame], int, _Check | None, bool]
+_Kind = tuple[Callable[[memoryview], WireFrame | f.LayerFrame], int, Check | None, bool]
 
 
 def _kind(kind: type[WireFrame | f.LayerFrame]) -> _Kind:
     decoder = msgspec.msgpack.Decoder(kind)
-    return decoder.decode, 1 + len(kind.__struct_fields__), _CHECKS.get(kind), bool(f.entries(kind))
+    return decoder.decode, 1 + len(kind.__struct_fields__), CHECKS.get(kind), bool(f.entries(kind))
 
 
 _TAGS: dict[object, type[WireFrame | f.LayerFrame]] = {kind.__struct_config__.tag: kind for kind in f.WIRE_KINDS}
@@ -404,9 +289,7 @@ _KINDS: dict[object, _Kind] = {tag: _kind(kind) for tag, kind in _TAGS.items()}
 """By number: decoder, elements of the array, check, and whether there are structures inside."""
 
 
-def register(
-    kind: type[f.LayerFrame], check: _Check | None = None, *, envelope: type[f.Envelope] | None = None
-) -> None:
+def register(kind: type[f.LayerFrame], check: Check | None = None, *, envelope: type[f.Envelope] | None = None) -> None:
     """Add a kind of frame that a layer brings. Idempotent; raises `LocalError` if its number belongs to another kind.
 
     `check` raises `RemoteError` for a frame that is beyond the limits. `envelope` is what stands for the frame in the
@@ -416,7 +299,7 @@ def register(
     if not isinstance(tag, int) or _TAGS.setdefault(tag, kind) is not kind:
         raise LocalError(f"{kind.__name__} needs a number that no other kind of frame has, not {tag!r}")
     if check is not None:
-        _CHECKS[kind] = check
+        CHECKS[kind] = check
     if envelope is not None:
         f.stand_for(envelope, kind)
         _WIRE_FORMS[envelope], _SIZES[envelope] = _sealed, _sealed_size

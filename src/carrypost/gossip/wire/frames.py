@@ -21,33 +21,20 @@ from typing import Annotated, get_args
 
 import msgspec
 
+from carrypost.gossip.wire.fields import (
+    Count,
+    Fingerprint,
+    Handle,
+    MessageKey,
+    NodeName,
+    NodePrefix,
+    Part,
+    Parts,
+    ProfileDigest,
+    Serial,
+)
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId
-from carrypost.model.pattern import PROFILE_DIGEST_BYTES
-
-MESSAGE_ID_BYTES_MAX = 98
-"""A plain id: a name of 64 bytes and two numbers of 16 digits."""
-
-# What stands in these annotations holds for frames that come from the wire, whatever `Limits` says;
-# constructors do not check it. Handles and serials are counted up in one life, so 63 bits never run out.
-Handle = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""The number under which the one who offers speaks of the message."""
-Serial = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""Number of this frame among the sender's transfer frames."""
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Fingerprint = Annotated[int, msgspec.Meta(ge=0)]
-"""64 bits; msgpack has no longer numbers."""
-Part = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
-"""Number of this part, from 0."""
-Parts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-"""How many parts there are."""
-NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
-"""Id of the sender, or its plain name."""
-NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]
-ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)]
-"""Digest of an interest profile."""
-MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
-"""Id of the message."""
+from carrypost.model.ids import MessageId
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):

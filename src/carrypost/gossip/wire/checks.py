@@ -1,0 +1,137 @@
+"""Checks of frames that came from the wire, against `Limits` and against themselves.
+
+A frame that is checked here has the types and numbers that its class says. Whatever can be longer than `Limits` allows
+raises `LimitError`, and whatever no host of ours writes raises `DecodeError`, before anything else looks at the frame.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from carrypost.config import Limits
+from carrypost.errors import DecodeError, LimitError
+from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.pieces import HASH_BYTES
+from carrypost.model.descriptor import PIECE_BYTES
+
+RECEIPT_BITMAP_BYTES_MAX = 32
+"""Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
+ACK_BITMAP_BYTES_MAX = 8_192
+"""One acknowledgement speaks of at most 65,536 serials."""
+NAME_BYTES_MAX = 64
+FRAGMENT_BYTES_MIN = 64
+"""What a descriptor may declare at least."""
+
+
+class Refusal(enum.StrEnum):
+    """Why bytes were not taken, or not all of them."""
+
+    OVERSIZE = "oversize"
+    MAGIC = "magic"
+    VERSION = "version"
+    DATAGRAM = "datagram"
+    """No array of frames: broken off, nested too deeply, or something else altogether."""
+    FRAMES = "frames"
+    """More frames than `Limits` allows; none was looked at."""
+    FRAME = "frame"
+    """Not a frame of the kind that it says: wrong types, sizes or numbers."""
+    KIND = "kind"
+    """A kind that this version does not know."""
+    LIMIT = "limit"
+    """A frame with more of something than `Limits` allows."""
+    DESCRIPTOR = "descriptor"
+    """A one-part descriptor that is none."""
+    TRAILING = "trailing"
+    """Fields that a later version appended. They are skipped; the frame is taken."""
+
+
+def allow(found: int, allowed: int) -> None:
+    """Raise `LimitError` if there is more of something than allowed."""
+    if found > allowed:
+        raise LimitError(Refusal.LIMIT)
+
+
+def require(*, sound: bool) -> None:
+    """Raise `DecodeError` unless the frame makes sense."""
+    if not sound:
+        raise DecodeError(Refusal.FRAME)
+
+
+def _pieces_max(limits: Limits) -> int:
+    return -(-limits.message_bytes_max // PIECE_BYTES)
+
+
+def _sound_name(name: str) -> bool:
+    """Whether this can be a node's id or plain name; a colon would make message ids ambiguous."""
+    return ":" not in name and (name.isascii() or len(name.encode()) <= NAME_BYTES_MAX)
+
+
+def _check_announce(frame: f.Announce, limits: Limits) -> None:
+    allow(max(len(frame.heard), len(frame.receipts)), limits.heard_max)
+    allow(max((len(receipt.bitmap) for receipt in frame.receipts), default=0), RECEIPT_BITMAP_BYTES_MAX)
+    require(sound=_sound_name(frame.node))
+
+
+def _check_part(frame: f.Profile | f.DescriptorPart, bytes_max: int) -> None:
+    """Every part but an only one has something in it, so the number of parts is bounded, too."""
+    allow(max(frame.parts, len(frame.body)), bytes_max)
+    require(sound=frame.part < frame.parts and (frame.parts == 1 or frame.body != b""))
+
+
+def _check_digest(frame: f.Digest, limits: Limits) -> None:
+    require(sound=frame.part < frame.parts)
+    numbers = len(frame.wanted) + 2 * len(frame.buckets)
+    for bucket in frame.buckets:
+        numbers += len(bucket.fingerprints) + len(bucket.members or ())
+        require(sound=not bucket.prefix >> bucket.depth)
+    allow(numbers, limits.digest_members_max)
+
+
+def _check_offer(frame: f.Offer, limits: Limits) -> None:
+    allow(len(frame.entries), limits.offer_entries_max)
+    _check_bitmaps(frame.entries, limits)
+
+
+def _check_request(frame: f.Request, limits: Limits) -> None:
+    allow(len(frame.offers), limits.request_handles_max)
+    allow(len(frame.handles) + len(frame.pieces), limits.request_handles_max)
+    _check_bitmaps(frame.pieces, limits)
+
+
+def _check_bitmaps(entries: Iterable[f.OfferEntry | f.PieceRequest], limits: Limits) -> None:
+    bitmap_bytes_max = -(-_pieces_max(limits) // 8)
+    allow(max((len(entry.pieces) for entry in entries), default=0), bitmap_bytes_max)
+
+
+def _check_hash_list(frame: f.HashList, limits: Limits) -> None:
+    hashes, rest = divmod(len(frame.hashes), HASH_BYTES)
+    require(sound=hashes > 0 and rest == 0)
+    allow(frame.start + hashes, _pieces_max(limits))
+
+
+def _check_data(frame: f.Data, limits: Limits) -> None:
+    if len(frame.body) > PIECE_BYTES or frame.index * FRAGMENT_BYTES_MIN > limits.message_bytes_max:
+        raise LimitError(Refusal.LIMIT)
+
+
+def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
+    if len(frame.wire) > limits.descriptor_bytes_max or len(frame.body) > PIECE_BYTES:
+        raise LimitError(Refusal.LIMIT)
+
+
+Check = Callable[[Any, Limits], None]
+CHECKS: dict[type, Check] = {
+    f.Announce: _check_announce,
+    f.Profile: lambda frame, limits: _check_part(frame, limits.profile_bytes_max),
+    f.Digest: _check_digest,
+    f.Offer: _check_offer,
+    f.Request: _check_request,
+    f.DescriptorPart: lambda frame, limits: _check_part(frame, limits.descriptor_bytes_max),
+    f.HashList: _check_hash_list,
+    f.Data: _check_data,
+    f.Ack: lambda frame, _: allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX),
+    f.Parcel: _check_parcel,
+}
+"""By kind; a kind without a check is sound as soon as it is decoded."""
