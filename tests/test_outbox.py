@@ -13,7 +13,7 @@ from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.timers import SEND, Schedule, Timers
 from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES
-from carrypost.gossip.transfers.outbox import FRAGMENT, Job, Outbox
+from carrypost.gossip.transfers.outbox import DESCRIPTOR, FRAGMENT, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.times import NEVER
 
@@ -213,6 +213,39 @@ def test_a_slow_answer_to_something_else_lengthens_the_first_wait_and_a_fast_one
     bench.acknowledge(*sent)
     bench.outbox.recovery.expect(20_000_000)  # What is measured counts from then on.
     assert bench.outbox.recovery.timeout_us == 100_000
+
+
+def test_a_lost_descriptor_goes_out_again_before_the_fragments_that_wait() -> None:
+    bench = Bench()
+    job = bench.job()
+    contents = [(job, item) for item in ((DESCRIPTOR, 0), (FRAGMENT, 0), (FRAGMENT, 1), (FRAGMENT, 2))]
+    for serial, content in enumerate(contents, 1):
+        bench.outbox.sent(serial, content, SIZE, bench.now)
+    bench.outbox.time_out(1_000_000)
+    for serial in (5, 6):  # The window has room for two: both are lost again.
+        bench.outbox.sent(serial, bench.outbox.retransmissions.popleft(), SIZE, bench.now)
+    bench.outbox.time_out(3_000_000)
+    again = list(bench.outbox.retransmissions)
+    assert again[0] == contents[0]
+    assert sorted(again[1:], key=lambda content: content[1]) == contents[1:]
+
+
+@pytest.mark.parametrize(
+    ("round_trip_us", "patience_s"),
+    [
+        (None, [1, 2, 4, 8, 16, 32, 64, 64]),
+        (1_000, [0.5, 1, 2, 4, 4]),
+        (100_000, [0.6, 1.2, 2.4, 4, 4]),
+        (1_000_000, [6, 6]),
+    ],
+)
+def test_patience_for_an_answer_follows_what_is_known_of_the_link(
+    round_trip_us: int | None, patience_s: list[float]
+) -> None:
+    bench = Bench()
+    if round_trip_us is not None:
+        bench.outbox.recovery.expect(round_trip_us)
+    assert [bench.outbox.recovery.answer_us(tries) / 1e6 for tries in range(len(patience_s))] == patience_s
 
 
 def test_a_late_acknowledgement_of_what_is_to_go_out_again_keeps_it_from_going_out() -> None:

@@ -38,8 +38,6 @@ _PARTIAL_US = 1_000_000
 """How often, at most, the growth of a half-received message is told."""
 _FEW_LINKS = 2
 """With so many neighbours, what is new is offered at once."""
-_OFFER_RETRY_US = 500_000
-_OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
 _SENDING_ORDER = attrgetter("sending_order")
@@ -165,10 +163,7 @@ class Offers:
 
     def _wait_for_answer(self, contact: ExchangeContact, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
-        patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.recovery.timeout_us)
-        if offer.tries:
-            patience_us <<= min(offer.tries, _OFFER_DOUBLINGS)
-        offer.due_us = due_us = now + patience_us
+        offer.due_us = due_us = now + contact.link.outbox.recovery.answer_us(offer.tries)
         contact.timers.hasten(OFFER_AGAIN, due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:

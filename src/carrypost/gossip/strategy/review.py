@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _REVIEW_GRACE = 2
 """The larger id leaves it to the other for so many periods to begin the next one."""
-_RETRY_US = 2_000_000
-_RETRY_DOUBLINGS = 6
 _TURN_US = 4_000_000
 """So long a neighbour that has begun a review may be silent before this side begins its own."""
 _ANSWERED_MAX = 4096
@@ -95,7 +93,7 @@ class Review:
 
     @staticmethod
     def _patience_us(contact: ExchangeContact) -> int:
-        return _RETRY_US << min(contact.agreement.tries, _RETRY_DOUBLINGS)
+        return contact.link.outbox.recovery.answer_us(contact.agreement.tries)
 
     def take(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
@@ -125,12 +123,21 @@ class Review:
             self._end(contact, run, now, offering=offering)
 
     def _answering(self, contact: ExchangeContact, view: View, frame: Digest, now: int) -> ReviewRun | None:
-        """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
+        """Return the neighbour's run, if it is the one to answer.
+
+        Where both begin one for the same set at a time, that of the smaller id stands. If half of its patience is
+        over, its question or the answer was probably lost, while the neighbour's question is here.
+        """
         agreement = contact.agreement
         run = agreement.answering
         if frame.round == 0 and (run is None or run.number != frame.run):
             if self._same(contact):
-                if agreement.asking is not None and self._node < contact.link.node:
+                mine = agreement.asking
+                if (
+                    mine is not None
+                    and self._node < contact.link.node
+                    and (now - mine.asked_us < contact.timers.due[REVIEW] - now)
+                ):
                     return None
                 agreement.give_way()
             self._holdings.invite()

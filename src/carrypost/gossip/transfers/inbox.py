@@ -60,7 +60,7 @@ class Want(msgspec.Struct, eq=False):
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
-    __slots__ = ("answers", "closed", "fresh", "progress_us", "receipts", "unasked", "wants")
+    __slots__ = ("answers", "asked_us", "closed", "fresh", "progress_us", "receipts", "unasked", "wants")
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
@@ -71,8 +71,10 @@ class Inbox:
         """Serials of the neighbour's offers that are to be answered."""
         self.fresh: list[int] = []
         """Handles that are to be asked for."""
+        self.asked_us = 0
+        """When something was asked for, or asked for again, if nothing has come since then; else 0."""
         self.progress_us = 0
-        """When the neighbour last sent something that it was asked for."""
+        """When the neighbour last sent something that it was asked for, or was first asked."""
         self.receipts = Receipts()
         """Of all transfer frames, for acknowledgements."""
         self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)

@@ -139,6 +139,10 @@ class LossRecovery(Generic[Content]):
         """How long an acknowledgement is waited for."""
         return self._timeout.us
 
+    def answer_us(self, tries: int) -> int:
+        """Return how long to wait for the answer to something short that was asked so many times before."""
+        return self._timeout.answer_us(tries)
+
     @property
     def unacknowledged(self) -> int:
         """How many frames an acknowledgement may speak of: those in flight, and the lost ones that are remembered."""

@@ -352,9 +352,18 @@ class Outbox:
                 self._repeat_preamble(job)
 
     def _send_again(self, frames: list[SentFrame[Content]]) -> None:
+        """Queue lost frames again, fragments behind their descriptor and hash list: without these they are dropped."""
+        headless: dict[Job, None] = {}
         for frame in frames:
-            frame.content[0].in_flight.discard(frame.serial)
+            job, (kind, _) = frame.content
+            job.in_flight.discard(frame.serial)
             self.retransmissions.append(frame.content)
+            if kind in _PREAMBLE:
+                headless[job] = None
+        for job in headless:
+            for item in list(self.retransmissions.of(job)):
+                if item[0] not in _PREAMBLE:
+                    self.retransmissions.append((job, item))
 
     def _repeat_preamble(self, job: Job) -> None:
         """Send the preamble again, if perhaps the neighbour can make nothing of the fragments because it forgot it.

@@ -158,7 +158,7 @@ class Requests:
         handles: list[int] = []
         parts: list[PieceRequest] = []
         inbox, wants, known = link.inbox, self._wants, self._cache.get
-        due_us = link.timers.due[REQUEST_AGAIN]
+        due_us, tries = link.timers.due[REQUEST_AGAIN], NEVER
         if now < self._holdings.paused_until_us and inbox.wants:
             # What came would be lost again, and asked for again at once: as fast as the link carries it.
             among, due_us = (), min(due_us, self._holdings.paused_until_us)
@@ -178,14 +178,16 @@ class Requests:
                     continue
             want.requested |= missing
             want.asked_us = now
-            patience_us = _REQUEST_RETRY_US << want.tries if want.tries < _REQUEST_DOUBLINGS else _PATIENCE_US_MAX
-            if now + patience_us < due_us:
-                due_us = now + patience_us
+            tries = min(tries, want.tries)
             wants.asked(entry.message, now)
             if small or missing == full_mask(_pieces(want)):
                 handles.append(handle)
             else:
                 parts.append(PieceRequest(handle, to_bitmap(missing)))
+        if handles or parts:
+            inbox.asked_us = inbox.asked_us or now
+            inbox.progress_us = inbox.progress_us or now
+            due_us = min(due_us, now + _patience_us(link, tries))
         link.timers.arm(REQUEST_AGAIN, due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
@@ -219,6 +221,9 @@ class Requests:
     def arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
         """Note transfer frames that need not come again; acknowledge them soon, and at once where the burst ends."""
         inbox = link.inbox
+        if inbox.asked_us:
+            link.outbox.recovery.expect(now - inbox.asked_us)
+            inbox.asked_us = 0
         earlier = inbox.receipts.note(serials)
         if earlier:
             link.send(earlier)
@@ -260,14 +265,16 @@ class Requests:
                 given_up.append(handle)
             elif not want.requested:
                 again.append(handle)  # If those who were asked for it kept it to themselves.
-            elif want.asked_us + _patience_us(want) > now:
-                link.timers.hasten(REQUEST_AGAIN, want.asked_us + _patience_us(want))
+            elif (due_us := want.asked_us + _patience_us(link, want.tries)) > now:
+                link.timers.hasten(REQUEST_AGAIN, due_us)
             elif (silent and want.tries >= _REQUEST_TRIES) or (want.unsure and self._forgotten(link, want, now)):
                 hopeless.append(want)
             else:
                 want.tries += 1
                 want.requested = 0
                 again.append(handle)
+        if again and inbox.asked_us:
+            inbox.asked_us = now
         self._request(link, again, (), now)
         if hopeless:
             # It does not answer: leave it to the next review, and ask the others.
@@ -290,8 +297,14 @@ class Requests:
         return want.tries >= many or (idle and want.tries >= few)
 
 
-def _patience_us(want: Want) -> int:
-    return _REQUEST_RETRY_US << min(want.tries, _REQUEST_DOUBLINGS)
+def _patience_us(link: Link, tries: int) -> int:
+    """Return how long to wait for what was asked for so many times before.
+
+    While nothing comes, the request itself was probably lost. Else the message may have to wait for others.
+    """
+    if link.inbox.asked_us:
+        return min(_PATIENCE_US_MAX, link.outbox.recovery.answer_us(tries))
+    return _REQUEST_RETRY_US << min(tries, _REQUEST_DOUBLINGS)
 
 
 def _given_up(want: Want) -> bool:

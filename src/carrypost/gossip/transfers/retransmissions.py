@@ -37,8 +37,9 @@ class Retransmissions(Generic[J, I]):
         return self._items.get(job, ())
 
     def append(self, content: tuple[J, I]) -> None:
-        """Add a content behind all others."""
+        """Put a content behind all others."""
         self._order[content] = None
+        self._order.move_to_end(content)
         self._items.setdefault(content[0], {})[content[1]] = None
 
     def put_first(self, job: J, items: Sequence[I]) -> None:

@@ -17,6 +17,9 @@ _TIMEOUT_MIN_US = 100_000
 _TIMEOUT_MAX_US = 300_000_000
 _BACKOFF_BLIND_US = 16_000_000
 _BACKOFF_US = 4_000_000
+_ANSWER_MIN_US = 500_000
+"""A short question waits its turn behind bursts of both sides, and its answer as well."""
+_ANSWER_DOUBLINGS = 6
 _EXPECTED_FACTOR = 3
 """A round trip, and twice that for its variation: what RFC 6298 makes of a first measurement."""
 
@@ -56,3 +59,9 @@ class Timeout:
         """Double the timeout, within bounds: nothing was acknowledged for a whole one (RFC 6298 §5.5)."""
         most_us = max(_BACKOFF_US, 2 * self._known_us) if self._known_us else _BACKOFF_BLIND_US
         self.us = min(most_us, 2 * self.us)
+
+    def answer_us(self, tries: int) -> int:
+        """Return how long to wait for the answer to something short that was asked so many times before."""
+        patience_us = max(_ANSWER_MIN_US, 2 * self._known_us) if self._known_us else _TIMEOUT_START_US
+        patience_us <<= min(tries, _ANSWER_DOUBLINGS)
+        return min(patience_us, max(_BACKOFF_US, 2 * self._known_us)) if self._known_us else patience_us
