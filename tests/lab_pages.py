@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
+from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import scenario_file
 from carrypost.lab.folders import write_arrow
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
@@ -90,16 +91,11 @@ def like_paper(
     recipe = next(each for each in RECIPES.values() if each.scenario == paper.scenario)
     rows: Rows = {table: [] for table in FAMILIES}
     runs = []
-    for lifetime_s in paper.processing:
-        settings = "none" if lifetime_s is None else f"{lifetime_s // 60:.0f}min"
-        changes: dict[str, object] = dict(recipe.usual)
-        if lifetime_s is not None:
-            changes |= {**recipe.bounded, "workload.0.lifetime_s": lifetime_s}
-        if part:
-            changes["duration_s"] = recipe.quick_s
+    for lifetime_s, chosen in zip(paper.processing, recipe.settings, strict=True):
+        changes = {**chosen.changes, **({"duration_s": recipe.quick_s} if part else {})}
         in_force = Scenario.load(scenario_file(paper.scenario), changes).in_force()
         for place, seed in enumerate(seeds):
-            run = f"{name or paper.scenario}/{settings}/{seed}"
+            run = f"{name or paper.scenario}/{chosen.name}/{seed}"
             runs.append(done(folder, run, in_force))
             add(rows, run, paper, lifetime_s, factor + place / 100)
     keep(folder, rows, runs)

@@ -1,95 +1,31 @@
-"""The papers' experiments as campaigns: which scenario, which settings, and the small version of each (X1, X2).
+"""The papers' experiments (`carrypost.lab.campaign.recipes`) as campaigns, laid out in a folder.
 
 An experiment is written into its folder as ``campaign.toml`` with its scenario beside it, so that the folder alone
-tells what was run, and `lab campaign` can run it too. Lifetimes are those of CAUSAL, Tables II and V. Scenarios are
-found in the source tree and in the installed package.
+tells what was run, and `lab campaign` can run it too. Scenarios are found in the source tree and in the installed
+package.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import carrypost
-from carrypost.config.document import toml
 from carrypost.errors import LocalError
 from carrypost.lab import folders
+from carrypost.lab.campaign.recipes import RECIPES, Recipe
 from carrypost.lab.report.study import Study
-from carrypost.lab.report.times import lifetime, shown
+from carrypost.lab.report.times import shown
 
 CAMPAIGN = "campaign.toml"
 PAGE = "report.html"
 _SEEDS = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?")
 _SEEDS_MAX = 1_000
-_LIFETIME = "workload.0.lifetime_s"
 _SPARK_S = 40
 """Starting Spark, and what its first jobs take."""
 _SOON_S = 120
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """One experiment."""
-
-    name: str
-    scenario: str
-    lifetimes_s: tuple[int | None, ...]
-    """None: endless messages, in plain causal order."""
-    usual: Mapping[str, object]
-    """Keys that all runs have."""
-    bounded: Mapping[str, object]
-    """Keys of those whose messages have a lifetime."""
-    quick_s: int
-    """How much of it the small version runs."""
-    quick_lifetimes_s: tuple[int | None, ...]
-    cpu_s: tuple[float, float]
-    """Processor time of the runs of one seed, as measured: all of it, and the small version."""
-    metrics_cpu_s: tuple[float, float]
-    """The same of its metrics and page."""
-
-    def lifetimes(self, *, quick: bool) -> tuple[int | None, ...]:
-        """Those that are run."""
-        return self.quick_lifetimes_s if quick else self.lifetimes_s
-
-    def campaign(self, seeds: Sequence[int], *, quick: bool) -> str:
-        """The experiment as a campaign's file."""
-        settings = [
-            {"name": _name(each), "set": self._changes(each, quick=quick)} for each in self.lifetimes(quick=quick)
-        ]
-        return toml({"scenarios": [f"{self.scenario}.toml"], "seeds": list(seeds), "settings": settings})
-
-    def _changes(self, lifetime_s: int | None, *, quick: bool) -> dict[str, object]:
-        """The keys of the scenario that differ."""
-        bounded = {} if lifetime_s is None else {**self.bounded, _LIFETIME: lifetime_s}
-        return {**self.usual, **bounded, **({"duration_s": self.quick_s} if quick else {})}
-
-
-BUS = Recipe(
-    name="bus",
-    scenario="city_bus",
-    lifetimes_s=(None, 7_200, 3_600, 2_400, 1_200, 600),
-    usual={},
-    bounded={"workload.0.ordering": "delta-causal"},
-    quick_s=7_200,
-    quick_lifetimes_s=(None, 1_200),
-    cpu_s=(201, 12),
-    metrics_cpu_s=(6, 3),
-)
-OSTERMALM = Recipe(
-    name="ostermalm",
-    scenario="ostermalm",
-    lifetimes_s=(1_200, 900, 600, 300),
-    usual={"sample_s": 5},  # Figure 11 shows five minutes. It changes nothing but samples.
-    bounded={},
-    quick_s=1_800,
-    quick_lifetimes_s=(1_200, 300),
-    cpu_s=(470, 25),
-    metrics_cpu_s=(15, 4),
-)
-RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
 
 
 def recipe(name: str) -> Recipe:
@@ -125,7 +61,7 @@ def scenario_file(name: str) -> Path:
 
 def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Path:
     """Write the campaign and its scenario into a folder; where the campaign is. Other seeds may follow later."""
-    text, file = of.campaign(seeds, quick=quick), out / CAMPAIGN
+    text, file = of.campaign(tuple(seeds), quick=quick), out / CAMPAIGN
     if file.exists() and _settings(file) != tomllib.loads(text)["settings"]:
         raise LocalError(f"{out} holds another campaign ({file.name} differs): name another folder with --out")
     scenario = scenario_file(of.scenario).read_text(encoding="utf-8")
@@ -140,7 +76,7 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
     try:
         study = Study(out)
         done = {run.name for run in study.runs}
-        wanted = {f"{of.scenario}/{_name(each)}/{seed}" for each in of.lifetimes(quick=quick) for seed in seeds}
+        wanted = {f"{of.scenario}/{each.name}/{seed}" for each in of.chosen(quick=quick) for seed in seeds}
         return wanted <= done and not study.missing()
     except LocalError:
         return False
@@ -148,25 +84,21 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
 
 def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
     """What will be done, and about how long it will take."""
-    lifetimes = of.lifetimes(quick=quick)
-    runs = len(lifetimes) * len(seeds)
-    told = ", ".join(lifetime(each) for each in lifetimes)
-    part = f", the first {shown(of.quick_s)} only" if quick else ""
+    chosen = of.chosen(quick=quick)
+    runs = len(chosen) * len(seeds)
+    told = ", ".join(dict.fromkeys(each.label for each in chosen))
+    part = f", the first {shown(of.quick_s)} only" if quick and of.quick_s is not None else ""
     wall_s = _SPARK_S + len(seeds) * (of.cpu_s[quick] / min(cores, runs) + of.metrics_cpu_s[quick] / cores)
     how_long = "a minute or two" if wall_s < _SOON_S else f"about {round(wall_s / 60)} min"
     about = f"{how_long} on {cores} processor{'s' * (cores > 1)}"
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    return f"{runs} runs of {of.scenario}{part} (lifetimes {told}; {many}), then metrics and page; {about}"
+    return f"{runs} runs of {of.scenario}{part} ({of.varied} {told}; {many}), then metrics and page; {about}"
 
 
 def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:
     """What to type to do it again."""
     given = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != (1,) else ""
     return f"carrypost reproduce {of.name}{' --quick' if quick else ''}{given}"
-
-
-def _name(lifetime_s: int | None) -> str:
-    return "none" if lifetime_s is None else f"{lifetime_s // 60}min"
 
 
 def _settings(file: Path) -> object:

@@ -1,0 +1,101 @@
+"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2).
+
+An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
+Tables II and V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from carrypost.config.document import toml
+from carrypost.lab.report.times import lifetime
+
+_LIFETIME = "workload.0.lifetime_s"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSettings:
+    """Keys of a scenario that some runs change, and the name of this choice in records."""
+
+    name: str
+    changes: Mapping[str, object]
+    label: str
+    """The choice as a plan tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One experiment."""
+
+    name: str
+    scenario: str
+    varied: str
+    """What the settings differ by, in words."""
+    settings: tuple[NamedSettings, ...]
+    quick: tuple[str, ...]
+    """Names of the settings that the small version runs."""
+    quick_s: int | None
+    """How much of each run the small version has; None: all of it."""
+    cpu_s: tuple[float, float]
+    """Processor time of the runs of one seed, as measured: all of it, and the small version."""
+    metrics_cpu_s: tuple[float, float]
+    """The same of its metrics and page."""
+
+    def chosen(self, *, quick: bool) -> tuple[NamedSettings, ...]:
+        """Return the settings that are run, with what the small version changes."""
+        if not quick:
+            return self.settings
+        shorter = {} if self.quick_s is None else {"duration_s": self.quick_s}
+        return tuple(
+            NamedSettings(each.name, {**each.changes, **shorter}, each.label)
+            for each in self.settings
+            if each.name in self.quick
+        )
+
+    def campaign(self, seeds: tuple[int, ...], *, quick: bool) -> str:
+        """Return the experiment as the file of a campaign."""
+        settings = [{"name": each.name, "set": dict(each.changes)} for each in self.chosen(quick=quick)]
+        return toml({"scenarios": [f"{self.scenario}.toml"], "seeds": list(seeds), "settings": settings})
+
+
+def _lifetimes(
+    lifetimes_s: tuple[int | None, ...], usual: Mapping[str, object], bounded: Mapping[str, object]
+) -> tuple[NamedSettings, ...]:
+    """Return settings that differ by the lifetime of messages; None: endless ones, in plain causal order.
+
+    `usual` are keys that all have, `bounded` those of messages with a lifetime.
+    """
+    return tuple(
+        NamedSettings(
+            "none" if each is None else f"{each // 60}min",
+            {**usual, **({} if each is None else {**bounded, _LIFETIME: each})},
+            lifetime(each),
+        )
+        for each in lifetimes_s
+    )
+
+
+BUS = Recipe(
+    name="bus",
+    scenario="city_bus",
+    varied="lifetimes",
+    settings=_lifetimes((None, 7_200, 3_600, 2_400, 1_200, 600), {}, {"workload.0.ordering": "delta-causal"}),
+    quick=("none", "20min"),
+    quick_s=7_200,
+    cpu_s=(201, 12),
+    metrics_cpu_s=(6, 3),
+)
+OSTERMALM = Recipe(
+    name="ostermalm",
+    scenario="ostermalm",
+    varied="lifetimes",
+    # Figure 11 shows five minutes. It changes nothing but samples.
+    settings=_lifetimes((1_200, 900, 600, 300), {"sample_s": 5}, {}),
+    quick=("20min", "5min"),
+    quick_s=1_800,
+    cpu_s=(470, 25),
+    metrics_cpu_s=(15, 4),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
