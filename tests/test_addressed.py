@@ -275,6 +275,31 @@ def test_that_a_neighbour_asks_for_nothing_of_an_offer_does_not_mean_that_it_has
         assert carried(net, "a") == []
 
 
+@pytest.mark.parametrize("loss", [0, 0.3])
+@pytest.mark.parametrize("payload", [b"x", LARGE], ids=["small", "large"])
+def test_what_is_asked_for_and_finds_no_room_when_it_comes_is_not_carried(payload: bytes, loss: float) -> None:
+    with testing.network("a", seed=3, loss=loss) as net:
+        net.add("b", cache_messages_max=2, altruistic=True)
+        labels = {str(number): watched(net, "a", payload, str(number)) for number in range(6)}
+        net.link("a", "b")
+        net.advance(300)
+        here = [label for label, message in labels.items() if net.host("b").state_of(message) is CopyState.WHOLE]
+        assert len(here) == 2
+        assert sorted(carried(net, "a")) == here
+
+
+def test_fragments_of_a_large_message_that_is_declined_do_not_go_out() -> None:
+    payload = bytes(1_000_000)
+    with testing.network("a", seed=1, rate_bytes_per_s=100_000) as net:
+        net.add("b", cache_messages_max=1, altruistic=True)
+        message, _ = [net.publish("a", "news", payload, priority=priority) for priority in (9, 0)]
+        net.link("a", "b")
+        net.advance(30)
+        assert net.host("b").state_of(message) is CopyState.WHOLE
+        assert net.sent("a").bytes < 1.5 * len(payload)
+        assert net.sent("b").frames["Request"] < 20
+
+
 def test_what_is_not_watched_any_more_is_not_told() -> None:
     with testing.network("a", "b", seed=1) as net:
         net.subscribe("b", "news")

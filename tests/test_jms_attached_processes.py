@@ -180,7 +180,7 @@ def stop_a_reader(folder: Path, stopped_s: float, messages: int) -> None:
 
 
 def test_a_stopped_program_costs_the_node_little_and_gets_everything_later(tmp_path: Path) -> None:
-    stop_a_reader(tmp_path, 1, 1_000)
+    stop_a_reader(tmp_path, 10, 1_000)
 
 
 @pytest.mark.soak

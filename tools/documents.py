@@ -340,6 +340,7 @@ _CONSTANTS = (
     ("requests._REQUEST_DOUBLINGS", "so many times at most"),
     ("requests._REQUEST_TRIES", "so often, if nothing comes at all; then other neighbours are asked"),
     ("requests._REASK_US", "an offer repeated this long after a request means that the request was lost"),
+    ("inbound._DECLINE_AGAIN_US", "what comes of a declined message after this means that its giver was not told"),
     ("wants.PATIENCE_US", "a neighbour that was asked and sends no piece keeps others from being asked for this long"),
     ("wants.BLOCK_US", "a message that failed is not taken from the same neighbour again for this long"),
     ("wants.SHARE_BLOCK_US", "nor for this long, if the neighbour or the author has used up its share of a full cache"),

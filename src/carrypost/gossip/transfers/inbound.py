@@ -5,7 +5,8 @@ Nothing is taken that was not asked for (`gossip.transfers.wants`). A descriptor
 a contact breaks, whole pieces stay and fragments go.
 
 A transfer frame is acknowledged when it needs not be sent again: because it was used, or because it never will be.
-Only a fragment that came before its descriptor is left unacknowledged.
+A fragment that came before its descriptor is left unacknowledged. So is what comes of a message that is not taken: the
+neighbour is told to stop sending it, since who acknowledges all of a message counts as its carrier.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
 from carrypost.gossip.transfers.inspection import Inspection, PurgedError
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.transfers.wants import BLOCK_US, SHARE_BLOCK_US
-from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
+from carrypost.gossip.transfers.wants import BLOCK_US, CLOSED_MAX, SHARE_BLOCK_US
+from carrypost.gossip.wire.frames import (
+    BlankData,
+    Data,
+    DescriptorPart,
+    HashList,
+    OpenParcel,
+    PieceRequest,
+    Request,
+    WholeDescriptor,
+)  # fmt: skip
 from carrypost.gossip.wire.parts import Parts
 from carrypost.gossip.wire.pieces import HASH_BYTES, hash_of, root_of
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +48,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.model.pattern import Entry
+
+_DECLINE_AGAIN_US = 400_000
+"""What comes of a declined message this long after its giver was told means that this was lost."""
 
 
 class Inbound:
@@ -55,11 +69,24 @@ class Inbound:
         self._wants.drop_link(link)
         self._parts.leave(link.peer)
 
-    def _closed(self, link: Link, handle: int) -> bool:
-        """Whether to acknowledge a frame of no want: only if there was one, so that the neighbour stops sending it."""
-        if handle in link.inbox.closed:
+    def closed(self, link: Link, handle: int) -> bool:
+        """Return True if a frame of no want is to be acknowledged, so that the neighbour stops sending the message.
+
+        That of a message which did not come in is not: its giver would take this host for a carrier. It is declined.
+        """
+        entry = link.inbox.closed.get(handle)
+        if entry is None:
+            self._outputs.refuse("unsolicited", link.peer)
+            return False
+        copy = self._cache.get(entry.message)
+        if copy is not None and (copy.whole or copy.finished):
             return True
-        self._outputs.refuse("unsolicited", link.peer)
+        declined, now = link.inbox.declined, self._holdings.now_us
+        if now - declined.get(handle, -NEVER) >= _DECLINE_AGAIN_US:  # Else it is on its way to the neighbour.
+            link.send((Request(link.prefix, (), (), (PieceRequest(handle, b""),)),))
+            declined[handle] = now
+            if len(declined) > CLOSED_MAX:
+                del declined[next(iter(declined))]
         return False
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
@@ -81,7 +108,7 @@ class Inbound:
         """
         want = link.inbox.wants.get(frame.handle)
         if want is None:
-            return self._closed(link, frame.handle)
+            return self.closed(link, frame.handle)
         if want.descriptor is not None:
             return not (isinstance(frame, WholeDescriptor) and want.descriptor.small)
         try:
@@ -96,11 +123,11 @@ class Inbound:
             want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
             self.refuse(link, want, error, now)
-            return True
+            return self.closed(link, frame.handle)
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
-            return True
+            return self.closed(link, frame.handle)
         link.budgets.credit(PARCEL)
         self._wants.opened(link, frame.handle, want)
         self._accept(want, found, frame)
@@ -128,7 +155,7 @@ class Inbound:
         """Take a part of a hash list. Returns True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None or want.hashes:
-            return want is not None or self._closed(link, frame.handle)
+            return want is not None or self.closed(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
@@ -145,7 +172,7 @@ class Inbound:
         want.hash_parts.clear()
         if root_of(hashes) != descriptor.root:
             self._wants.block_from(link, frame.handle, "digest", now + BLOCK_US)
-            return True
+            return self.closed(link, frame.handle)
         want.hashes = hashes
         for piece in list(want.fragments):
             self._finish(link, frame.handle, piece, now)
@@ -157,7 +184,7 @@ class Inbound:
         """Take a fragment. Returns True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None:
-            return self._closed(link, frame.handle)
+            return self.closed(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
@@ -178,7 +205,7 @@ class Inbound:
             self._store(link, want, 0, body, now)
         else:
             self._buffer(link, want, (piece, number), body, now)
-        return True
+        return frame.handle in link.inbox.wants or self.closed(link, frame.handle)
 
     def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> bool:
         """Take a small message that came whole and passed all checks, though others may have to give way to it.

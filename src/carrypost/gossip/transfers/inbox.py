@@ -60,13 +60,15 @@ class Want(msgspec.Struct, eq=False):
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
-    __slots__ = ("answers", "asked_us", "closed", "fresh", "progress_us", "receipts", "unasked", "wants")
+    __slots__ = ("answers", "asked_us", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "wants")
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
         """By handle."""
         self.closed: OrderedDict[int, OfferEntry] = OrderedDict()
-        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
+        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged, or declined."""
+        self.declined: dict[int, int] = {}
+        """By handle: when the neighbour was told that what comes of a message is not taken."""
         self.answers: list[int] = []
         """Serials of the neighbour's offers that are to be answered."""
         self.fresh: list[int] = []

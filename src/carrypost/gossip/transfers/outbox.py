@@ -241,10 +241,11 @@ class Outbox:
         return None
 
     def cancel(self, slot: int) -> None:
-        """Drop the job of a message that is gone from the cache."""
+        """Drop the job of a message that is gone from the cache, or that the neighbour does not take."""
         job = self.jobs.pop(slot, None)
         if job is None:
             return
+        job.release_followers()
         job.exhausted = True
         self.retransmissions.drop(job)
         self.recovery.discard(job.in_flight)

@@ -53,13 +53,14 @@ class Parcels:
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
         """Take a burst. Returns the serials to acknowledge, of what was asked for and of what was not.
 
-        Of what was not asked for, only that which came in or is here already: its giver may believe that there is a
-        copy here. The last value is False if none says anything but that the neighbour has what is here as well.
+        Only that which came in or is here already is acknowledged: its giver may believe that there is a copy here. Of
+        the rest, what was asked for is declined. The last value is False if none says anything but that the neighbour
+        has what is here as well.
         """
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
         roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
-        taken: list[int] = []
+        taken: list[OpenParcel] = []
         unasked: dict[int, bool] = {}
         run: dict[MessageId, OpenParcel] = {}
         run_wanted = True
@@ -67,7 +68,7 @@ class Parcels:
             handle, message = frame.handle, frame.descriptor.id
             want = wants.get(handle)
             if want is not None or handle in closed:
-                taken.append(frame.serial)
+                taken.append(frame)
             else:
                 want = self._unasked(link, frame, unasked, now, roomy=roomy)
             if want is None or message in run:
@@ -88,7 +89,10 @@ class Parcels:
             if want.unasked is not None:
                 unasked[frame.serial] = True
         self._enter(link, run, unasked, now, wanted=run_wanted)
-        return taken, list(unasked), len(unasked) < len(frames) or any(unasked.values())
+        if len(run) < len(frames):
+            taken = [frame for frame in taken if frame.handle in wants or self._inbound.closed(link, frame.handle)]
+        serials = [frame.serial for frame in taken]
+        return serials, list(unasked), len(unasked) < len(frames) or any(unasked.values())
 
     def _unasked(
         self, link: Link, frame: OpenParcel, unasked: dict[int, bool], now: int, *, roomy: bool

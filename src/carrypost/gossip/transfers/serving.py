@@ -54,6 +54,9 @@ class Serving:
             copy = known(some.handle)
             if copy is None:
                 unknown += 1
+            elif not some.pieces:
+                link.outbox.cancel(copy.slot)
+                link.learn(1 << copy.slot)
             elif self._queue(link, copy, pieces := copy.held & from_bitmap(some.pieces), view, now):
                 asked |= 1 << copy.slot
                 again_bytes += PIECE_BYTES * link.serve(copy.slot, pieces)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.ids import MessageId
 
-_CLOSED_MAX = 4096
+CLOSED_MAX = 4096
 _BLOCKED_COST = 200
 """What was asked for, perhaps even verified, and is of no use costs this beside its frames (`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
@@ -179,7 +179,7 @@ class Wants:
             opened.pop(handle, None)
         del inbox.wants[handle]
         inbox.closed[handle] = want.entry
-        if len(inbox.closed) > _CLOSED_MAX:
+        if len(inbox.closed) > CLOSED_MAX:
             inbox.closed.popitem(last=False)
         if not inbox.wants:
             link.timers.cancel(REQUEST_AGAIN)

@@ -150,11 +150,11 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class PieceRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Of this message only some pieces are wanted."""
+    """Of this message only some pieces are wanted, or none any more."""
 
     handle: Handle
     pieces: bytes
-    """Little-endian bitmap of the wanted pieces."""
+    """Little-endian bitmap of the wanted pieces; empty: the message was asked for, and is not taken."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag=6):
