@@ -28,13 +28,14 @@ from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import privilege
 from carrypost.security.identity import Identity
 
 Work = Callable[[], None]
 
+_HERE: Final = NodeId("here")
 _WIDE: Final = 2**40
 _FRAME_BYTES: Final = 100
 _FRAGMENT_BYTES: Final = 1_000
@@ -100,7 +101,7 @@ def remembering(size: int) -> Work:
     """Messages are delivered and confirmed one by one while as many ids are remembered."""
     settings = Settings.emulated(cache_messages_max=size)
     outputs = Outputs(settings.limits)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
     known = []
     for number in range(size):
         copy = holdings.admit(_descriptor(number), nbytes=100, held=1, interesting=True, now=0)
@@ -204,8 +205,8 @@ def buffering(size: int) -> Work:
     settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**14)})
     outputs = Outputs(settings.limits)
     links = Links(settings, outputs)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
-    ground = Ground(Identity.plain("here"), settings, holdings, outputs, Own(settings), links)
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
+    ground = Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), links)
     wants, link = Wants(ground), Link("there", links)
     links.add(link)
     want = wants.add(link, OfferEntry(MessageId(b"message"), 1, size * _FRAGMENT_BYTES, 0), 0)

@@ -67,8 +67,10 @@ def post(size: int) -> Work:
     """As many nodes are owed a note each, while the disk is slow; then batches become durable one by one."""
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1))
-    made = Post(Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings), Links(settings, outputs)))
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
+    made = Post(
+        Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), Links(settings, outputs))
+    )
     journal = outputs.journal
 
     def work() -> None:

@@ -21,7 +21,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Work
 
@@ -67,7 +67,7 @@ class Receptions:
 
 
 def test_what_is_not_told_takes_no_room_in_the_profile_and_makes_it_no_other() -> None:
-    own = Own(Settings.emulated(limits={"profile_entries_max": 2}))
+    own = Own(Settings.emulated(limits={"profile_entries_max": 2}), NodeId("here"))
     for name in "ab":
         own.add(entry(name))
     revision = own.revision
@@ -94,7 +94,7 @@ def test_a_node_wants_something_as_long_as_there_is_anything_that_it_does_not_te
 
 
 def test_carrying_more_is_told_once_and_only_if_it_is_more() -> None:
-    own = Own(Settings.emulated(altruistic=["news"]))
+    own = Own(Settings.emulated(altruistic=["news"]), NodeId("here"))
     own.carry(TO_ALL)
     revision = own.revision
     assert revision == 1

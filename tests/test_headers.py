@@ -101,7 +101,8 @@ def test_no_more_fields_are_encoded_than_say_something(changes: dict[str, Any], 
 
 
 def test_a_header_that_is_as_by_default_does_not_travel() -> None:
-    assert msgspec.msgpack.encode(Headers(number=7, receipt=False)) == b"\x81\xa1n\x07"
+    made = msgspec.structs.replace(BARE, headers=Headers(number=7, receipt=False))
+    assert made.encoded.endswith(b"\x81\xa1n\x07")
 
 
 def test_no_two_headers_have_the_same_key_and_every_key_is_one_letter() -> None:

@@ -12,7 +12,7 @@ from carrypost.events import Dropped, Reason
 from carrypost.gossip.holdings import purged
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.holdings.purged import Purged
-from carrypost.gossip.transfers.purging import purge
+from carrypost.gossip.transfers.purging import strike
 from carrypost.model.address import control, queue
 from carrypost.model.ids import MessageId, NodeId
 
@@ -26,7 +26,7 @@ def notice(net: testing.Network, at: str, *messages: MessageId, by: NodeId = MAN
     """A notice is taken at a node."""
     host, now = net.host(at), round(net.now * S)
     with host.step(now):
-        purge(host._ground, messages, by, now + round(seconds * S))  # noqa: SLF001 - as messaging does
+        strike(host._ground, messages, by, now + round(seconds * S))  # noqa: SLF001 - as messaging does
 
 
 def refused(net: testing.Network, node: str) -> dict[str, int]:

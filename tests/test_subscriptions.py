@@ -28,6 +28,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.local.subscriptions import Subscriptions
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
@@ -65,7 +66,7 @@ hidden = st.tuples(interests, st.booleans())
 def test_whoever_asks_is_found_however_subscriptions_came_and_went(
     steps: list[Entry | tuple[Entry, bool] | int | Descriptor],
 ) -> None:
-    own, expected, lent, untold = Own(Settings()), dict[int, Entry](), set[int](), set[int]()
+    own, expected, lent, untold = Own(Settings(), NodeId("here")), dict[int, Entry](), set[int](), set[int]()
     subscriptions = Subscriptions(own, LIMITS)
     for step in steps:
         if isinstance(step, Entry):

@@ -118,6 +118,8 @@ CASES: Final[dict[str, Case]] = {
     "faults-causal": Case(_WALK, _FAULTS | _order("causal")),
     "faults-delta": Case(_WALK, _FAULTS | {"workload.0.lifetime_s": 60} | _order("delta-causal")),
 }  # fmt: skip
+_UNSAID: Final = ", recipients=()"
+"""How a header is shown that was added later, where it says nothing: it changes no hash."""
 FAMILIES: Final = {"drawn": PLAIN, "drawn-ordered": ORDER, "messaging": MESSAGING}
 
 
@@ -167,7 +169,7 @@ def _drawn(name: str, seed: int, folder: Path) -> tuple[pa.Table, str]:
 
     def application(topics: Sequence[str], observe: Callable[[EmulatedDriver, Event], None]) -> Programs:
         def witness(driver: EmulatedDriver, event: Event) -> None:
-            digest.update(f"{driver.name} {driver.t_us} {event!r}\n".encode())
+            digest.update(f"{driver.name} {driver.t_us} {event!r}\n".replace(_UNSAID, "").encode())
             observe(driver, event)
 
         return watched(topics, witness)

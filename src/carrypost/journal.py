@@ -24,13 +24,14 @@ MESSAGE = "message"
 PIECE = "piece"
 HASHES = "hashes"
 SEEN = "seen"
+STRUCK = "struck"
 ORDER = "order"
 MOM = "mom"
-LAYERS: set[str] = {MOM}
-"""Kinds of rows that belong to a layer: names and values are its own, and the store looks into neither. A layer's kind
-is entered when the first layer of its class joins a host."""
+LAYERS: set[str] = {MOM, STRUCK}
+"""Kinds of rows that the store does not look into: names and values are their owner's. That is a layer, whose kind is
+entered when the first one of its class joins a host; recipients that are struck off are the core's."""
 META = "meta"
-CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, META})
+CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, STRUCK, META})
 """Kinds of rows that belong to no layer."""
 INCARNATION: Key = (META, b"incarnation", 0)
 
@@ -54,7 +55,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
 
 Value = StoredMessage | Descriptor | bytes | int
-"""Of a message, of a seen id, of a piece, a hash list or a row of a layer, of the incarnation."""
+"""Of a message, of a seen id, of a piece, a hash list, a row that the store does not look into, of the incarnation."""
 
 
 class Durability(enum.IntEnum):

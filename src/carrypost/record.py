@@ -220,6 +220,8 @@ class Record:
             "mode": "persistent" if descriptor.persistent else "non-persistent",
             "priority": str(descriptor.priority),
         }
+        if descriptor.listed:
+            attrs["recipients"] = " ".join(descriptor.listed)
         if descriptor.deadline_us is not None:
             attrs["deadline"] = repr(descriptor.deadline_us / MICROSECONDS)
         detail = None

@@ -34,6 +34,8 @@ class Limits:
     """Frames in one datagram."""
     descriptor_bytes_max: int = whole(8 * KIB, 256, MIB)
     """Encoded descriptor."""
+    recipients_max: int = whole(128, 1, 1_024)
+    """Recipients that one message lists."""
     attributes_max: int = whole(64, 0, 4_096)
     """Attributes of one descriptor."""
     attribute_bytes_max: int = whole(KIB, 1, 64 * KIB)

@@ -55,6 +55,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """Whether whoever sends it wants to hear how far it comes (`events.Receipt`)."""
     receipt_timeout_us: int | None = None
     """It counts as failed if nothing was heard of its delivery for so long."""
+    recipients: tuple[str, ...] | None = None
+    """Ids of the nodes that it is for; None: it is for whoever subscribes."""
     withheld: bool = False
     """Neither offered nor evicted before it is durable."""
 

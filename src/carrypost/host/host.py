@@ -22,6 +22,7 @@ from carrypost.host.parts import Parts
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
+from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
 
 if TYPE_CHECKING:
@@ -146,11 +147,16 @@ class Host:
         priority: int = 4,
         ordering: Ordering = Ordering.NONE,
         headers: Headers | None = None,
+        recipients: Collection[str] | None = None,
     ) -> MessageId:
-        """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
+        """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows.
+
+        `recipients`: ids of the other nodes that it is for; it is delivered there alone, to subscriptions that match.
+        """
         self._require_start()
         draft = Draft(
-            destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers
+            destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers,
+            recipients=None if recipients is None else as_given(recipients),
         )  # fmt: skip
         self._begin(now)
         try:

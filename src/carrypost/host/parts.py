@@ -47,9 +47,9 @@ class Parts:
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         outputs = Outputs(settings.limits)
-        holdings = Holdings(settings, outputs.journal, privilege, rng)
+        holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node)
         links = Links(settings, outputs)
-        self.ground = ground = Ground(identity, settings, holdings, outputs, Own(settings), links)
+        self.ground = ground = Ground(identity, settings, holdings, outputs, Own(settings, identity.node), links)
         self.deliveries = Deliveries(ground)
         self.order = Order(ground, self.deliveries)
         self.layers = Layers([self.order, *[make(ground) for make in layers], self.deliveries], links.handlers)

@@ -50,6 +50,8 @@ class Recovery:
         self._publisher = publisher
         self._confirmations: list[MessageId] = []
         self._undelivered: dict[MessageId, None] = {}
+        self._struck: list[MessageId] = []
+        """Those whose recipients were struck off by a lost batch."""
         self._failed: list[Failed] = []
         """Told once what was written of them is deleted."""
         self._incarnation = False
@@ -77,6 +79,8 @@ class Recovery:
                 hashes[name] = value
             elif kind == keys.SEEN and isinstance(value, Descriptor):
                 seen[name] = value
+            elif kind == keys.STRUCK and isinstance(value, bytes):
+                self._holdings.recipients.restore(MessageId(name), value, now)
             elif key == keys.INCARNATION and isinstance(value, int):
                 incarnation = value
         for stored in messages:
@@ -87,6 +91,11 @@ class Recovery:
 
     def _restore_copy(self, stored: StoredMessage, hashes: bytes, seen: dict[bytes, Descriptor], now: int) -> None:
         descriptor = stored.descriptor
+        if self._holdings.recipients.is_over(descriptor, now):
+            # Its copy was to be deleted with the last recipient, and that was not written.
+            self._holdings.forget(descriptor, stored.held)
+            self._outputs.drop((descriptor,), Reason.PURGED)
+            return
         size = sum(descriptor.piece_length(piece) for piece in bits(stored.held)) + (0 if stored.own else len(hashes))
         copy = self._holdings.admit(
             descriptor, nbytes=size, held=stored.held, interesting=stored.interesting, own=stored.own,
@@ -131,6 +140,7 @@ class Recovery:
                 gone[MessageId(name)] = None
             elif key == keys.INCARNATION:
                 self._incarnation = True
+        self._struck += [MessageId(name) for kind, name, _ in answered.puts if kind == keys.STRUCK]
         self._take_back(taken_back, gone)
         undone = self._undo.lost(serial, answered.held, gone)
         untold = {message for command in undone for message in command.messages}
@@ -230,6 +240,8 @@ class Recovery:
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
+        struck, self._struck = self._struck, []
+        self._holdings.recipients.keep_again(struck)
         undelivered, self._undelivered = self._undelivered, {}
         known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]

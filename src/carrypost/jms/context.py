@@ -183,6 +183,7 @@ class Context(Creating):
         delivery_mode: DeliveryMode | None = None,
         request_receipt: bool = False,
         label: str | None = None,
+        recipients: Collection[str] | None = None,
     ) -> Sent:
         """Send a message, or a body, to a topic or a queue; returns when this node has it.
 
@@ -197,7 +198,7 @@ class Context(Creating):
         return await self._sessions.send(
             to, body, properties=properties, correlation_id=correlation_id, reply_to=reply_to, type=type,
             priority=priority, time_to_live=time_to_live, delay=delay, delivery_mode=delivery_mode,
-            request_receipt=request_receipt, label=label,
+            request_receipt=request_receipt, label=label, recipients=recipients,
         )  # fmt: skip
 
     def create_producer(self) -> Producer:

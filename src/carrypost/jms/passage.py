@@ -53,6 +53,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     receipt: bool = False
     receipt_timeout_us: int | None = None
     label: str = ""
+    recipients: tuple[str, ...] | None = None
+    """Ids of the nodes that it is for; None: it is for whoever consumes."""
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -93,7 +95,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         to.address, payload, attributes, sending.lifetime_us, sending.label,
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
-        receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us,
+        receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us, recipients=sending.recipients,
     )  # fmt: skip
 
 

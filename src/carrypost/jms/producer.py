@@ -5,7 +5,7 @@ A producer is cheap, has no state but what was set, and need not be closed. Its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Self
 
 from carrypost.errors import IllegalArgumentException
@@ -60,6 +60,7 @@ class Producer:
         priority: int | None = None,
         time_to_live: Duration | None = None,
         request_receipt: bool = False,
+        recipients: Collection[str] | None = None,
     ) -> Sent:
         """Send a message, or a body: text, bytes, a dict, a list, an object of a registered class; None has no body.
 
@@ -69,11 +70,13 @@ class Producer:
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
         may have been done: the next call on the context waits until that is known. In a transaction a message waits
         for the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and
-        goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
+        goes to a queue that is heard in any case, of what is NON_PERSISTENT never. `recipients`: ids of other nodes,
+        whose consumers of the topic alone are delivered it (`IllegalArgumentException` for this node, for a queue and
+        for a topic with an ordering).
         """
         sending = said(
             self._said(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
-            request_receipt=request_receipt,
+            request_receipt=request_receipt, recipients=recipients,
         )  # fmt: skip
         return await self._session.send(destination, message, sending, self._listener)
 

@@ -11,6 +11,7 @@ from carrypost.jms.durations import microseconds
 from carrypost.jms.messages import headers
 from carrypost.jms.messages.properties import Properties
 from carrypost.jms.passage import Sending
+from carrypost.model.recipient_lists import as_given
 
 
 def said(base: Sending, **given: object) -> Sending:
@@ -43,6 +44,10 @@ def _lifetime_us(keyword: str, given: object) -> int | None:
     return microseconds(given, keyword) or None
 
 
+def _recipients(_keyword: str, given: object) -> tuple[str, ...]:
+    return as_given(given)
+
+
 _KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "properties": ("properties", _properties),
     "correlation_id": ("correlation_id", headers.correlation),
@@ -54,5 +59,6 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "delivery_mode": ("delivery_mode", headers.mode),
     "request_receipt": ("receipt", headers.flag),
     "label": ("label", headers.text_or_none),
+    "recipients": ("recipients", _recipients),
 }
 """Of each keyword, the field of `Sending` and what checks the value."""

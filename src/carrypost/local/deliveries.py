@@ -17,6 +17,7 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.local.subscriptions import Subscriptions
+from carrypost.model.recipients import may_have
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -75,6 +76,7 @@ class Deliveries(Layer):
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._own, self._limits = ground.outputs.journal, ground.own, ground.limits
+        self._node = ground.node
         self.subscriptions = Subscriptions(ground.own, ground.limits)
         self._here = CachedDestinations(self._cache)
         self._inherited = 0
@@ -168,12 +170,12 @@ class Deliveries(Layer):
         self.wishes.unwanted += unwanted
 
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
-        """What is known here and matches one of these, by slot."""
+        """What is known here, matches one of these and is not for other nodes only, by slot."""
         copies = self._here.candidates(entries)
         if not copies:
             return []
         matcher = Matcher(entries, self._limits, own=True)
-        return [copy for copy in copies if matcher.matches(copy.descriptor)]
+        return [copy for copy in copies if matcher.matches(copy.descriptor) and may_have(copy.descriptor, self._node)]
 
     # --- delivery ------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import Headers, checked
 from carrypost.model.ids import plain_message_id
+from carrypost.model.recipient_lists import as_sent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,7 @@ class Publisher:
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
-            ordering=draft.ordering, barrier=stamp.barrier, headers=_headers(draft, stamp, now),
+            ordering=draft.ordering, barrier=stamp.barrier, headers=self._headers(draft, stamp, now),
         )  # fmt: skip
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
@@ -164,6 +165,21 @@ class Publisher:
                 found.append(copy)
         return found
 
+    def _headers(self, draft: Draft, stamp: Stamp, now: int) -> Headers | None:
+        """What messaging says of a message; also whom it is for, and when it was sent if order gave it another date."""
+        headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
+        if draft.recipients is not None:
+            named = as_sent(
+                draft.recipients, self._identity.node, draft.destination, ordered=bool(draft.ordering),
+                signed=self._identity.signed, most=self._limits.recipients_max,
+            )  # fmt: skip
+            headers = msgspec.structs.replace(headers or Headers(), recipients=named)
+        elif headers is not None and headers.recipients:
+            raise PayloadError("recipients are given beside the headers, not among them")
+        if headers is None or stamp.created_us == now or headers.sent_us is not None:
+            return headers
+        return msgspec.structs.replace(headers, sent_us=now)
+
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
         settings = self._settings
         if lifetime_us is None and settings.lifetime_s_default is not None:
@@ -200,14 +216,6 @@ class Publisher:
         for name, value in attributes.items():
             _check_text("the name of an attribute", name, limits.attribute_bytes_max)
             _check_value(name, value, limits.attribute_bytes_max)
-
-
-def _headers(draft: Draft, stamp: Stamp, now: int) -> Headers | None:
-    """What messaging says of a message; also when it was sent, where order gave it another date."""
-    headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
-    if headers is None or stamp.created_us == now or headers.sent_us is not None:
-        return headers
-    return msgspec.structs.replace(headers, sent_us=now)
 
 
 def _require(what: str, value: object, kind: type, allowed: str) -> None:

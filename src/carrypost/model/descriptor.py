@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 import msgspec
 
 from carrypost.errors import DecodeError, LocalError
-from carrypost.model import headers, ids
+from carrypost.model import headers, ids, recipient_lists
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
@@ -163,7 +163,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         What has neither headers nor an order ends before them, so old messages keep their ids.
         """
         if self.headers is not None:
-            return _ENCODER.encode(self)
+            return _ENCODER.encode((*msgspec.structs.astuple(self)[:_ORDERED_FIELDS], headers.travelling(self.headers)))
         fields = _UNORDERED_FIELDS if self.ordering is Ordering.NONE else _ORDERED_FIELDS
         return _ENCODER.encode(msgspec.structs.astuple(self)[:fields])
 
@@ -217,6 +217,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
             (ids.node_of(each.source) if isinstance(each.source, bytes) else NodeId(each.source), *each.tag_and_end)
             for each in self.barrier
         ])  # fmt: skip
+
+    @lazy
+    def listed(self) -> tuple[NodeId, ...]:
+        """The nodes that it lists as its recipients, in the order of the list; none if it is for whoever subscribes."""
+        return () if self.headers is None else recipient_lists.nodes(self.headers.recipients)
 
     @property
     def due_us(self) -> int:
@@ -312,6 +317,14 @@ def decode(wire: bytes) -> Descriptor:
         raise DecodeError("descriptor", "the barrier names nodes in another way than the author")
     if descriptor.headers is not None:
         wrong = headers.fault(descriptor.headers, descriptor.attributes)
+        if wrong is None and (named := descriptor.headers.recipients):
+            wrong = recipient_lists.fault(
+                named,
+                descriptor.node,
+                descriptor.destination,
+                ordered=bool(descriptor.ordering),
+                signed=descriptor.signed,
+            )
         if wrong is not None:
             raise DecodeError("descriptor", wrong)
     descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -30,6 +30,10 @@ CONTROL_BYTES_MAX = 6 * 1024
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
+if TYPE_CHECKING:
+    _Node = bytes | str
+else:
+    _Node = Any  # msgspec knows no union of bytes and str, so `recipient_lists.fault` checks it
 
 
 class BodyType(enum.IntEnum):
@@ -49,7 +53,7 @@ class BodyType(enum.IntEnum):
 _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
-    "session": "e", "number": "n", "receipt": "w", "control": "x",
+    "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
 }  # fmt: skip
 """Of each field on the wire. None is ever used again for another."""
 
@@ -88,6 +92,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """Whether its author wants to hear of its delivery."""
     control: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)] = b""
     """What one node says to others about queues and names; carriers do not look into it."""
+    recipients: tuple[_Node, ...] = ()
+    """Ids of the nodes that it is for, ascending, each once: text where security is off, else the bytes that it stands
+    for. Without any it is for whoever subscribes (`model.recipients`)."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -95,6 +102,15 @@ _DECODER = msgspec.msgpack.Decoder(Headers)
 _FIELDS = {key: field for field, key in _KEYS.items()}
 _PATH = re.compile(r"(?P<fault>.*) - at .*?`\$\.(?P<key>\w).*`", re.DOTALL)
 _NONE = Headers()
+
+
+def travelling(headers: Headers) -> dict[str, object]:
+    """Return the map that travels.
+
+    Of the struct itself msgspec would write a longer map header than there are fields that say something.
+    """
+    made: dict[str, object] = msgspec.to_builtins(headers, builtin_types=(bytes,))
+    return made
 
 
 def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Headers | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -32,6 +32,7 @@ from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
+from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.version import __version__
@@ -244,9 +245,16 @@ class Network:
         persistent: bool = False,
         priority: int = 4,
         ordering: str = "none",
+        recipients: Collection[str] | None = None,
     ) -> MessageId:
-        """Publish as the application of `node`; the id of the message. Ordering: "none", "causal", "delta-causal"."""
+        """Publish as the application of `node`; the id of the message. Ordering: "none", "causal", "delta-causal".
+
+        `recipients`: names of the nodes that it is for.
+        """
         driver = self._checked(node)
+        if recipients is not None:
+            self._find(*(recipients := as_given(recipients)))
+            recipients = [self._driver(name).identity.node for name in recipients]
         message = driver.command().publish(
             destination,
             payload,
@@ -257,6 +265,7 @@ class Network:
             persistent=persistent,
             priority=priority,
             ordering=Ordering.named(ordering),
+            recipients=recipients,
         )
         driver.tell_published()
         driver.drain()

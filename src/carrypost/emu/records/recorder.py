@@ -61,6 +61,13 @@ class Recorder:
         if driver.identity.signed:
             for column in (record.peer, record.source):
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
+            record.attrs[start:] = [self._renamed(attrs) for attrs in record.attrs[start:]]
+
+    def _renamed(self, attrs: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Call recipients by their names, too."""
+        if attrs is None or "recipients" not in attrs:
+            return attrs
+        return {**attrs, "recipients": " ".join([self._name(NodeId(each)) for each in attrs["recipients"].split()])}
 
 
 def _shown(driver: EmulatedDriver) -> dict[str, str]:

@@ -15,8 +15,9 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
-from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.gossip.holdings.owners import QUEUES, RECIPIENTS
 from carrypost.gossip.holdings.purged import Purged
+from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
@@ -46,10 +47,10 @@ class Holdings:
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
         "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "privilege", "purged",
-        "watched", "withheld",
+        "recipients", "watched", "withheld",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
+    def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random, node: NodeId) -> None:
         self._journal = journal
         self.privilege = bounded(privilege)
         """The privilege of a message, by the papers' rule or the application's own."""
@@ -57,6 +58,8 @@ class Holdings:
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""
+        self.recipients = Recipients(node, journal, self.purged, self.cache.get)
+        """Who is left of the recipients of messages that list some."""
         self._needed: set[MessageId] = set()
         """What a layer has to have a copy of, and has not."""
         self.now_us = 0
@@ -121,13 +124,37 @@ class Holdings:
             self.index.mark_known(copy)
         else:
             self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
+        if descriptor.headers is not None and descriptor.headers.recipients:
+            self._enter_listed(copy)
         return copy
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
         """Let in whole messages of one piece, not known here, where there is room (`Cache.admit_small`)."""
         copies = self.cache.admit_small(newcomers, giver, now, interesting=interesting)
         self.index.add_all(copies)
+        for copy in copies:
+            headers = copy.descriptor.headers
+            if headers is not None and headers.recipients:
+                self._enter_listed(copy)
         return copies
+
+    def _enter_listed(self, copy: Copy) -> None:
+        """Note a copy that came in and lists its recipients."""
+        self.index.mark_listed(copy)
+        self.recipients.enter(copy.descriptor, self.now_us)
+        self._keep_to_itself(copy)
+
+    def _keep_to_itself(self, copy: Copy) -> None:
+        """Offer a copy to nobody if this host is the only recipient left. It counts as known all the same."""
+        if self.recipients.is_for_this_host_alone(copy.descriptor):
+            self.withhold(copy, RECIPIENTS)
+
+    def strike(self, copy: Copy, node: NodeId) -> bool:
+        """Strike one of its recipients off a message. Returns True if nobody is left."""
+        over = self.recipients.strike(copy.descriptor, node, self.now_us)
+        if not over and copy.here:
+            self._keep_to_itself(copy)
+        return over
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""

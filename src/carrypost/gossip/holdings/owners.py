@@ -15,3 +15,5 @@ CLAIMS: Final = 8
 """A subscription of messaging has a claim to it."""
 QUEUES: Final = 16
 """It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""
+RECIPIENTS: Final = 32
+"""It is for this node alone, of all that it was for."""

@@ -41,7 +41,7 @@ class ProfileIndex:
 
     __slots__ = (
         "_becoming_known", "_idle", "_known", "_learning", "_limits", "_twins", "_views", "by_bucket", "fingerprints",
-        "holders", "twins",
+        "holders", "listed", "twins",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -51,6 +51,8 @@ class ProfileIndex:
         """The known slots by the top bits of their fingerprints."""
         self.twins = 0
         """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""
+        self.listed = 0
+        """Slots of messages that list their recipients."""
         self._known = 0
         self._becoming_known: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
         self.holders: dict[int, int] = {}
@@ -155,6 +157,10 @@ class ProfileIndex:
         for learning in self._learning.values():
             learning.view.look_at(slot, descriptor)
 
+    def mark_listed(self, copy: Slotted) -> None:
+        """Note that it lists its recipients: then a profile does not tell who wants it. Idempotent."""
+        self.listed |= 1 << copy.slot
+
     def mark_known(self, copy: Slotted) -> None:
         """Its id became known: from now on it counts in what is compared with neighbours. Idempotent."""
         slot = copy.slot
@@ -218,6 +224,7 @@ class ProfileIndex:
             self.by_bucket[fingerprint >> ROOT_SHIFT].remove(slot)
             fingerprints[slot] = _UNKNOWN
         self._known &= keep
+        self.listed &= keep
 
     def apply(self) -> None:
         """Bring bitset and XORs up to date; views do it when they are looked at."""

@@ -21,6 +21,7 @@ from carrypost.errors import LocalError
 from carrypost.gossip.interest.horizon import carried_entries, entries_bytes_max, entry_bytes, profile_entries
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.pattern import encode_entries, profile_digest
+from carrypost.model.recipients import is_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.index import ProfileIndex, View
     from carrypost.gossip.interest.matcher import Slotted
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
     from carrypost.model.pattern import Entry
 
 _NUMBERS_MAX = 256
@@ -39,12 +41,13 @@ class Own:
 
     __slots__ = (
         "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_hidden", "_limits", "_nbytes",
-        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision",
-        "stale", "view",
+        "_newcomers", "_next", "_node", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded",
+        "revision", "stale", "view",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, node: NodeId) -> None:
         self._settings = settings
+        self._node = node
         self._limits = limits = settings.limits
         self._entries: dict[int, Entry] = {}
         self._hidden: set[int] = set()
@@ -159,7 +162,10 @@ class Own:
         return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
-        """Whether any entry matches."""
+        """Whether any entry matches; of what lists its recipients, whether this node is one, whatever matches."""
+        headers = descriptor.headers
+        if headers is not None and headers.recipients:
+            return is_for(descriptor, self._node)
         if descriptor.destination in self._plain:  # Most ask for whole destinations, and messages come by the thousand.
             return True
         if self._changed:
@@ -174,7 +180,10 @@ class Own:
         return self.view is not None and self.view.matcher.matches(descriptor)
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The numbers of the entries that match a message, ascending."""
+        """The numbers of the entries that match a message, ascending; none if it lists other nodes as recipients."""
+        headers = descriptor.headers
+        if headers is not None and headers.recipients and not is_for(descriptor, self._node):
+            return ()
         known = self._plain.get(descriptor.destination)
         if known is not None:
             return known

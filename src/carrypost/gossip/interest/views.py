@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.gossip.interest.matcher import Matcher, Slotted
 from carrypost.gossip.slots import Members, among, bits, mask_of
-from carrypost.model.address import addressee
+from carrypost.model.recipients import is_for, recipients
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -50,6 +50,10 @@ class Known(Protocol):
     @property
     def twins(self) -> int:
         """How many known slots have a fingerprint that another one had before."""
+
+    @property
+    def listed(self) -> int:
+        """Slots of messages that list their recipients."""
 
     def apply(self) -> None:
         """Tell all views of what became known since they were told last."""
@@ -104,11 +108,12 @@ class View:
     def wants(self, descriptor: Descriptor, node: NodeId) -> bool:
         """Whether a match is for this node itself, which has the profile, not only to be carried for others.
 
-        What is addressed to it is, though no profile says so (`gossip.interest.own`).
+        What it is a recipient of is, though no profile says so (`gossip.interest.own`). What lists others is not.
         """
-        if not self.mixed:
-            return True
-        return self._near.matches(descriptor) or addressee(descriptor.destination) == node
+        headers = descriptor.headers
+        if headers is not None and headers.recipients:
+            return is_for(descriptor, node)
+        return not self.mixed or self._near.matches(descriptor) or is_for(descriptor, node)
 
     @property
     def _near(self) -> Matcher:
@@ -122,14 +127,17 @@ class View:
 
         Asked for every page of offers, of all that might be on it; so each slot is held against the profile once.
         """
+        listed = mask & self._index.listed
         if not self.mixed:
-            return mask
-        if fresh := mask & ~self._compared:
-            self._compare(fresh, copies)
-        found = mask & self._wanted
-        for slot in bits(mask & self._addressed & ~found):
+            found, doubtful = mask ^ listed, listed
+        else:
+            if fresh := mask & ~self._compared:
+                self._compare(fresh, copies)
+            found = mask & self._wanted & ~listed
+            doubtful = (mask & self._addressed & ~found) | listed
+        for slot in bits(doubtful) if doubtful else ():
             copy = copies[slot]
-            if copy is not None and addressee(copy.descriptor.destination) == node:
+            if copy is not None and is_for(copy.descriptor, node):
                 found |= 1 << slot
         return found
 
@@ -141,7 +149,7 @@ class View:
             if (copy := copies[slot]) is not None:
                 if matches(copy.descriptor):
                     wanted.append(slot)
-                elif addressee(copy.descriptor.destination) is not None:
+                elif recipients(copy.descriptor):
                     addressed.append(slot)
         self._compared |= mask
         self._wanted |= mask_of(wanted)

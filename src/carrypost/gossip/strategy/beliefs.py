@@ -36,13 +36,16 @@ class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
 
     __slots__ = (
-        "_timers", "candidates", "offered", "offered_us", "open", "partials", "partials_us", "stalled",
+        "_timers", "candidates", "looked_at", "naming", "offered", "offered_us", "open", "partials", "partials_us",
+        "stalled",
     )  # fmt: skip
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self.candidates = Candidates()
         """What may be offered next."""
+        self.looked_at = self.naming = 0
+        """Slots outside the neighbour's profile whose lists of recipients were looked at, and those that name it."""
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
         self.offered_us = -NEVER
@@ -101,6 +104,7 @@ class Offering:
         """Believe nothing of these any more."""
         keep = ~mask
         self.candidates.forget_slots(mask)
+        self.looked_at, self.naming = self.looked_at & keep, self.naming & keep
         self.offered &= keep
         for offer in self.open.values():
             offer.mask &= keep

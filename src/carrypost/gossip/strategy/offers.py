@@ -48,7 +48,7 @@ class Offers:
 
     def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs = ground.outputs
+        self._outputs, self._index = ground.outputs, ground.holdings.index
         self._wants, self._serving = transfers.wants, transfers.serving
         self._contacts = contacts
         self._next_serial = transfers.offer_serial
@@ -119,7 +119,10 @@ class Offers:
         view, link = contact.view, contact.link
         if view is None:
             return 0
-        mask = view.matches & (self._cache.whole if among is None else among)
+        whole = self._cache.whole if among is None else among
+        mask = view.matches & whole
+        if self._index.listed:
+            mask |= self._naming(contact, whole & self._index.listed & ~mask)
         mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
         if mask and contact.agreement.state not in SYNCED:
             mask &= contact.agreement.peer_lacks
@@ -128,6 +131,16 @@ class Offers:
             mask ^= mask & contact.offering.offered
             mask ^= mask & self._holdings.withheld
         return mask
+
+    def _naming(self, contact: ExchangeContact, mask: int) -> int:
+        """Return those of these slots whose lists name the neighbour: it wants them, whatever its profile says."""
+        offering, copies, left_of = contact.offering, self._cache.copies, self._holdings.recipients.left
+        if fresh := mask & ~offering.looked_at:
+            offering.looked_at |= fresh
+            node = contact.link.node
+            found = [copy for slot in bits(fresh) if (copy := copies[slot]) is not None]
+            offering.naming |= mask_of([copy.slot for copy in found if node in left_of(copy.descriptor)])
+        return mask & offering.naming
 
     def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
         """Offer messages to one neighbour, or to several by broadcast."""
@@ -209,7 +222,7 @@ class Offers:
         if now < contact.offering.partials_us and not prompt:
             contact.timers.hasten(OFFER, contact.offering.partials_us)
             return
-        mask = view.matches & cache.partial & ~contact.link.known
+        mask = view.matches & cache.partial & ~contact.link.known & ~self._holdings.withheld
         contact.offering.partials_us = now + _PARTIAL_US
         partials = contact.offering.partials
         for slot in bits(mask):
@@ -236,7 +249,7 @@ class Offers:
         for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
                 continue
-            mask = offer.mask & self._cache.whole & ~contact.link.known
+            mask = offer.mask & self._cache.whole & ~contact.link.known & ~self._holdings.withheld
             entries = [self._holdings.entry_of(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
                 offer.tries += 1

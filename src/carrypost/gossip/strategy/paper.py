@@ -30,7 +30,8 @@ class _Catalogues(Offers):
         offered = self._cache.whole & ~self._holdings.withheld
         for contact in self._contacts.all:
             contact.offering.withdraw()
-            if contact.view is not None and (mask := contact.view.matches & offered):
+            listed = self._naming(contact, offered & self._index.listed)
+            if contact.view is not None and (mask := (contact.view.matches & offered) | listed):
                 self._offer([contact], mask, now)
 
     def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002

@@ -155,7 +155,8 @@ class Review:
         if offering or self._same(contact):
             self._agree(contact, run, now)
         elif agreement.state in UNDECIDED and contact.view is not None:
-            lacks = run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
+            offered = self._holdings.cache.whole & ~self._holdings.withheld
+            lacks = run.mine_only & contact.view.matches & offered & ~contact.link.known
             if lacks or agreement.peer_lacks:
                 agreement.shown(lacks)
                 contact.timers.arm(OFFER, now)

@@ -134,7 +134,7 @@ class Inbound:
         return not (isinstance(frame, WholeDescriptor) and found.small)
 
     def refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
-        """Take a message not from this neighbour, or, if its addressee is done with it, from nobody."""
+        """Take a message not from this neighbour, or, if its recipients are done with it, from nobody."""
         if isinstance(error, PurgedError):
             self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
             link.budgets.credit(PARCEL)

@@ -1,6 +1,6 @@
 """Whether a descriptor that a neighbour sent may come in.
 
-Checks run in the order of their cost: sizes, id, author, deadline, date, whether its addressee is done with it,
+Checks run in the order of their cost: sizes, id, author, deadline, date, whether its recipients are done with it,
 interest, security level, and only then the signature, once per message. What fails raises `RemoteError` with the reason
 under which the refusal is counted.
 """
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
-from carrypost.model.address import addressee
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PurgedError(RemoteError):
-    """A message that its addressee is done with. That is nobody's fault: whoever has it was not told yet."""
+    """A message that all its recipients are done with. That is nobody's fault: whoever has it was not told yet."""
 
     def __init__(self, memory: Copy) -> None:
         super().__init__(Reason.PURGED)
@@ -40,7 +39,8 @@ class Inspection:
 
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._own, self._limits = ground.holdings, ground.own, ground.limits
-        self._purged, self._purges = ground.holdings.purged, ground.holdings.purged.by_node
+        self._recipients = ground.holdings.recipients
+        self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
         self._signed = ground.identity.signed
         self._author = ground.identity.author
         settings = ground.settings
@@ -59,9 +59,9 @@ class Inspection:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)
-        if self._purges and self.is_purged(found, now):
-            # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is addressed
-            # to, so the signature does not matter.
+        if (self._purges or self._struck) and self.is_purged(found, now):
+            # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is for, so the
+            # signature does not matter.
             raise PurgedError(self._holdings.remember(found))
         wanted = self._own.wants(found)
         if not wanted and not self._own.carries(found):
@@ -76,11 +76,10 @@ class Inspection:
         return wanted
 
     def is_purged(self, found: Descriptor, now: int) -> bool:
-        """Whether whom it is addressed to says that it is done with it."""
-        if not self._purges or found.signed != self._signed:
+        """Whether all for whom it is say that they are done with it."""
+        if not (self._purges or self._struck) or found.signed != self._signed:
             return False
-        node = addressee(found.destination)
-        return node is not None and self._purged.names(found.id, node, now)
+        return self._recipients.is_over(found, now)
 
     def _check_times(self, found: Descriptor, now: int) -> None:
         deadline_us = found.deadline_us
@@ -132,6 +131,8 @@ class Inspection:
             or (wire_bytes > limits.attribute_bytes_max and _longest(attributes) > limits.attribute_bytes_max)
         ):
             raise LimitError("descriptor-size")
+        if found.headers is not None and len(found.headers.recipients) > limits.recipients_max:
+            raise LimitError("recipients")
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
         check_ratio(found, limits)

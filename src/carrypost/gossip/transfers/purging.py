@@ -1,7 +1,7 @@
-"""What becomes of messages that an addressee says it is done with.
+"""Messages that a recipient says it is done with: it is struck off, and once nobody is left the copy goes.
 
-Whoever is told so by a notice throws its copies away and never wants them again, be they its own or carried for others.
-That counts only for what is addressed to the node whose notice it is: `queue/NODE/…` and `control/NODE`.
+Whoever has a copy of such a message throws it away and never wants it again, be it its own or carried for others. That
+one is done counts only for messages that it is a recipient of: `model.recipients` says whose.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
-from carrypost.model.address import addressee
+from carrypost.model.recipients import is_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 
-def purge(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
-    """A notice of this node names these messages, and counts until then; it has to be vouched for by its signature.
+def strike(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
+    """Strike this node off these messages: it says so, vouched for by its signature, and that counts until then.
 
-    What is here goes at once, what is not is refused when it comes. Those of other addressees are counted, and stay.
+    What nobody is left of goes at once if it is here, and is refused when it comes. What is not known is remembered
+    with the node. Messages that the node is no recipient of are counted, and stay.
     """
     holdings = ground.holdings
     cache, now = holdings.cache, holdings.now_us
@@ -32,13 +33,13 @@ def purge(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us:
     gone: list[Copy] = []
     unknown: list[MessageId] = []
     others = 0
-    for message in dict.fromkeys(messages):  # A notice may name one twice.
+    for message in dict.fromkeys(messages):  # One may be named twice.
         copy = cache.get(message)
         if copy is None:
             unknown.append(message)
-        elif addressee(copy.descriptor.destination) != node:
+        elif not is_for(copy.descriptor, node):
             others += 1
-        else:
+        elif holdings.strike(copy, node):
             (here if copy.here else gone).append(copy)
     cache.mark_done(gone)
     if here:

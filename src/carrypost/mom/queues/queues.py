@@ -14,7 +14,7 @@ import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
-from carrypost.gossip.transfers.purging import purge
+from carrypost.gossip.transfers.purging import strike
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
@@ -131,7 +131,7 @@ class Queues:
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
         if for_all:
             purged = [MessageId(item.message) for item in items if isinstance(item, control.Purge)]
-            purge(self._ground, purged, descriptor.node, until_us)
+            strike(self._ground, purged, descriptor.node, until_us)
             items = [item for item in items if not isinstance(item, control.Purge)]
         for item in items:
             if for_all or isinstance(item, control.Purge):

@@ -1,0 +1,150 @@
+"""Recipients that are struck off: they have the message, and nobody need carry it to them any more.
+
+The list itself is the author's, signed, and never changes. Who is struck off is what this host knows: a bitset of
+places in the list, and a row in the store, for each message that has any. Both stay until the message's deadline,
+whatever becomes of its copy. So a recipient that is struck off is not listed again when the message leaves and comes
+again, nor after a restart.
+
+Only messages that list recipients have such a bitset. One that is for a single node by its destination goes as soon as
+that node is done with it, and nothing is left to be remembered but the message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
+from carrypost.journal import STRUCK
+from carrypost.model.recipients import recipients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.holdings.purged import Purged
+    from carrypost.journal import Journal
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId, NodeId
+
+ABSENT_MAX = 65_536
+"""Messages with recipients struck off that are not known otherwise: the latest of them, some 20 MB."""
+_SWEEP_US = 60_000_000
+"""What is out of date is looked for so often at most."""
+
+
+class Struck(NamedTuple):
+    """Who is struck off of one list, and until when that matters."""
+
+    places: int
+    """Bitset of places in the list."""
+    ends_us: int
+    """The message's deadline, or `NEVER`."""
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    """A `Struck` in the store; fields may be appended with a default."""
+
+    places: bytes
+    ends_us: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+
+class Recipients:
+    """Who is left of the recipients of each message that one host knows, or knew."""
+
+    __slots__ = ("_journal", "_known", "_node", "_purged", "_sweep_at", "_sweep_us", "struck")
+
+    def __init__(
+        self, node: NodeId, journal: Journal, purged: Purged, known: Callable[[MessageId], Copy | None]
+    ) -> None:
+        self._node, self._journal = node, journal
+        self._purged, self._known = purged, known
+        self.struck: dict[MessageId, Struck] = {}
+        """By message, the latest last. Looked at for every descriptor: empty as long as nobody is struck off."""
+        self._sweep_us = 0
+        self._sweep_at = ABSENT_MAX
+        """So many are swept, whatever the time is."""
+
+    def left(self, descriptor: Descriptor) -> list[NodeId]:
+        """Return the recipients of a message that are not struck off, in the order of its list."""
+        found = self.struck.get(descriptor.id)
+        nodes = recipients(descriptor)
+        return list(nodes) if found is None else [node for at, node in enumerate(nodes) if not found.places >> at & 1]
+
+    def is_for_this_host_alone(self, descriptor: Descriptor) -> bool:
+        """Return True if this host is the only recipient left."""
+        return self.left(descriptor) == [self._node]
+
+    def strike(self, descriptor: Descriptor, node: NodeId, now: int) -> bool:
+        """Strike one of its recipients off a message. Returns True if nobody is left."""
+        if not descriptor.listed:
+            return True
+        self._add(descriptor, 1 << descriptor.listed.index(node), now)
+        return not self.left(descriptor)
+
+    def enter(self, descriptor: Descriptor, now: int) -> None:
+        """Strike off, of a message that lists recipients and comes in, those that said before that they have it."""
+        if self._purged.by_node:
+            self._add(descriptor, self._named(descriptor, now), now)
+
+    def is_over(self, descriptor: Descriptor, now: int) -> bool:
+        """Return True if all for whom a message is, that is not here, said that they have it."""
+        nodes = recipients(descriptor)
+        if not nodes:
+            return False
+        found = self.struck.get(descriptor.id)
+        places = self._named(descriptor, now) | (0 if found is None else found.places)
+        return places == (1 << len(nodes)) - 1
+
+    def _named(self, descriptor: Descriptor, now: int) -> int:
+        """Return the places of those whose notices named a message before it was known."""
+        names, message = self._purged.names, descriptor.id
+        return sum(1 << at for at, node in enumerate(recipients(descriptor)) if names(message, node, now))
+
+    def _add(self, descriptor: Descriptor, places: int, now: int) -> None:
+        message = descriptor.id
+        before = self.struck.get(message)
+        after = places if before is None else before.places | places
+        if after == (0 if before is None else before.places):
+            return
+        if now >= self._sweep_us or len(self.struck) >= self._sweep_at:
+            self._sweep(now)
+        self.struck.pop(message, None)
+        self.struck[message] = Struck(after, descriptor.ends_us)
+        self._keep(message)
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def _keep(self, message: MessageId) -> None:
+        places, ends_us = self.struck[message]
+        self._journal.put((STRUCK, message, 0), _encode(_Row(to_bitmap(places), ends_us)))
+
+    def keep_again(self, messages: Iterable[MessageId]) -> None:
+        """Write these once more: the batches that had them were lost."""
+        for message in messages:
+            if message in self.struck:
+                self._keep(message)
+
+    def restore(self, message: MessageId, row: bytes, now: int) -> None:
+        """Take in who was struck off in an earlier life."""
+        found = _decode(row)
+        if found.ends_us <= now:
+            self._journal.delete((STRUCK, message, 0))
+        else:
+            self.struck[message] = Struck(from_bitmap(found.places), found.ends_us)
+
+    def _sweep(self, now: int) -> None:
+        """Forget what is out of date, and of messages that are not known here the oldest beyond the bound."""
+        struck = self.struck
+        absent = [message for message in struck if self._known(message) is None]
+        excess = set(absent[: max(0, len(absent) - ABSENT_MAX)])
+        for message in [each for each in struck if each in excess or struck[each].ends_us <= now]:
+            del struck[message]
+            self._journal.delete((STRUCK, message, 0))
+        self._sweep_us = now + _SWEEP_US
+        self._sweep_at = 2 * len(struck) + ABSENT_MAX

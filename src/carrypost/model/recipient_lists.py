@@ -1,0 +1,93 @@
+"""Lists of recipients: as programs give them, as they travel, and what is refused of both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from carrypost.errors import IllegalArgumentException
+from carrypost.model import ids
+from carrypost.model.address import between_nodes
+from carrypost.model.ids import NodeId
+
+Named = tuple[bytes | str, ...]
+"""A list as it travels: text where security is off, else the bytes that the ids stand for."""
+
+
+def nodes(named: Named) -> tuple[NodeId, ...]:
+    """Return the ids of those whom a list names."""
+    return tuple([ids.node_of(each) if isinstance(each, bytes) else NodeId(each) for each in named])
+
+
+def fault(named: Named, author: NodeId, destination: str, *, ordered: bool, signed: bool) -> str | None:
+    """Return what is wrong with the list of a message, or None; `named` is of whatever types a stranger sent."""
+    if signed:
+        well_named = all(isinstance(each, bytes) and len(each) == ids.DIGEST_BYTES for each in named)
+    else:
+        well_named = all(isinstance(each, str) and each for each in named)
+    if not well_named:
+        return "the recipients are named in another way than the author"
+    if list(named) != sorted(set(named)):
+        return "the recipients are not in order, or one is listed twice"
+    if author in nodes(named):
+        return "the author is listed as a recipient"
+    return _misplaced(destination, ordered=ordered)
+
+
+def _misplaced(destination: str, *, ordered: bool) -> str | None:
+    """Return why messages to this destination, or with an order, may not list recipients, or None."""
+    if between_nodes(destination):
+        return (
+            f"what is sent to {destination!r} is for the node that the destination names, and lists no recipients: "
+            "leave them out, or send it to a topic"
+        )
+    if ordered:
+        return (
+            "a message that has an order lists no recipients, since all others would wait for it in vain: "
+            "leave them out, or send it to a topic without an ordering"
+        )
+    return None
+
+
+def as_given(given: object) -> tuple[str, ...]:
+    """Return the recipients that a program names; raises `IllegalArgumentException` for what is no list of texts."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Collection):
+        raise IllegalArgumentException(f"recipients are a list of node ids, not {given!r}"[:200])
+    for each in given:
+        if not isinstance(each, str) or not each:
+            raise IllegalArgumentException(f"a recipient is the id of a node, as text, not {each!r}"[:200])
+    return tuple(given)
+
+
+def as_sent(
+    named: tuple[str, ...], author: NodeId, destination: str, *, ordered: bool, signed: bool, most: int
+) -> Named:
+    """Return the list as it travels, in order and each once; raises `IllegalArgumentException` for one that may not."""
+    if (misplaced := _misplaced(destination, ordered=ordered)) is not None:
+        raise IllegalArgumentException(misplaced)
+    if not named:
+        raise IllegalArgumentException(
+            "the list of recipients is empty: name a node, or leave the list out to send to all who subscribe"
+        )
+    if author in named:
+        raise IllegalArgumentException(
+            f"{author!r} is this node, and recipients are other nodes: leave it out of the list"
+        )
+    for each in named:
+        if signed and not ids.is_node_id(each):
+            raise IllegalArgumentException(f"a recipient is a node id, 26 small letters and digits, not {each!r}"[:200])
+        if not each.isascii() and not _is_unicode(each):
+            raise IllegalArgumentException(f"a node id is Unicode text, without lone surrogates: {each!r}"[:200])
+    made: set[bytes | str] = {ids.node_bytes(NodeId(each)) if signed else each for each in named}
+    if len(made) > most:
+        raise IllegalArgumentException(
+            f"{len(made)} recipients, and a message lists at most {most} (limits.recipients_max): send it several times"
+        )
+    return tuple(sorted(made))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
