@@ -135,6 +135,14 @@ def searched(schedule: Schedule, presences: tuple[Presence, ...]) -> set[tuple[s
     return found
 
 
+def test_of_a_message_with_recipients_a_flood_counts_only_these() -> None:
+    contacts = [("a", "b", 0, 100), ("b", "c", 50, 100), ("c", "d", 70, 100)]
+    messages = [("m", "a", 10, None), ("n", "a", 20, 60)]
+    recipients = {"m": ["d", "b", "nobody"]}
+    found = sorted(flood_ages_us(contacts, messages, None, recipients))
+    assert [each for each in found if each[1]] == [(0, 1), (0, 1), (30, 1), (60, 1)]
+
+
 @given(schedules(), st.integers(1, END_S))
 @examples(25)
 def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(schedule: Schedule, age_s: int) -> None:

@@ -17,6 +17,7 @@ from carrypost.emu.records.files import Sink
 from carrypost.lab import folders
 from carrypost.lab.metrics import families
 from carrypost.lab.metrics.distribution import Counts, Moments, dominated
+from carrypost.lab.schemas import Table
 from carrypost.record import Kind, Record
 
 chance = random.Random(7)
@@ -114,6 +115,41 @@ def test_the_command_tells_what_became_of_each_run_of_one_record(
         "tdelay_s": 2.5, "ltcy_s": 2.0, "codlvdelay_s": 3.0,
     }  # fmt: skip
     assert sorted(each.name for each in (tmp_path / "tables").iterdir()) == ["delays", "manifest.json", "processing"]
+
+
+def test_recipients_are_those_that_a_publication_lists_and_classes_are_modes_and_priorities(tmp_path: Path) -> None:
+    record = Record("run/a/1")
+    record.add(Kind.RUN, 0, "")
+    for node in "abcd":
+        record.add(Kind.JOIN, 0, node)
+    record.add(Kind.CONTACT, 0, "a", peer="b", attrs={"end": "9"})
+    said = [
+        ("p", {"mode": "persistent", "priority": "7", "recipients": "b c gone"}),
+        ("q", {"mode": "persistent", "priority": "7", "recipients": "d"}),
+        ("r", {"mode": "non-persistent", "priority": "x", "deadline": "5"}),
+    ]
+    for message, attrs in said:
+        record.add(Kind.PUBLISH, 1_000_000, "a", message=message, source="a", size=10, attrs=attrs)
+    for t_us, node, message in ((1_500_000, "b", "p"), (4_000_000, "b", "r"), (6_000_000, "c", "r")):
+        record.add(Kind.RECEIVE, t_us, node, peer="a", message=message, source="a", size=10, hops=1)
+        record.add(Kind.DELIVER, t_us, node, message=message, source="a", size=10)
+    with Sink(tmp_path / "one.parquet") as sink:
+        sink.take(record)
+    assert command(["lab", "metrics", str(tmp_path / "one.parquet"), "--engine", "local", "--out", str(tmp_path)]) == 0
+
+    def rows(family: Table, *names: str) -> list[tuple[object, ...]]:
+        return [tuple(row[name] for name in names) for row in folders.read_arrow(tmp_path, family).to_pylist()]
+
+    assert rows(families.DELIVERY, "message", "recipients", "delivered", "mode", "priority") == [
+        ("p", 3, 1, "persistent", 7), ("q", 1, 0, "persistent", 7), ("r", 3, 1, "non-persistent", None),
+    ]  # fmt: skip
+    assert rows(families.CLASSES, "mode", "priority", "messages", "recipients", "delivered", "ratio") == [
+        ("non-persistent", None, 1, 3, 1, 1 / 3), ("persistent", 7, 2, 4, 1, (1 / 3 + 0) / 2),
+    ]  # fmt: skip
+    assert rows(families.MODE_DELAYS, "mode", "value_ms", "cumulative", "share") == [
+        ("non-persistent", 3_000, 1, 1 / 3), ("persistent", 500, 1, 1 / 4),
+    ]  # fmt: skip
+    assert rows(families.FLOOD, "value_ms", "cumulative") == [(0, 2)]  # Of p and r; d, who q is for, meets nobody.
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import bisect
 import enum
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
@@ -117,15 +117,26 @@ def flood_us(
 
 
 def flood_ages_us(
-    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
-) -> Iterator[tuple[int, int]]:
-    """How old messages are when a flood brings them, and to how many nodes it brings one at that age; in no order."""
+    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None,
+    recipients: Mapping[str, Collection[str]] | None = None,
+) -> Iterator[tuple[int, int]]:  # fmt: skip
+    """How old messages are when a flood brings them, and to how many nodes it brings one at that age; in no order.
+
+    Of a message that has `recipients` only these are counted.
+    """
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
+    listed = recipients or {}
+    wanted = {
+        index: {numbers[name] for name in listed[message[0]] if name in numbers}
+        for index, message in enumerate(ordered)
+        if message[0] in listed
+    }
     sweep = _Sweep(len(numbers))
     for t_us, step, first, second in steps:
         for new, nodes in sweep.take(step, first, second):
             for index in _indices(new):
-                yield t_us - ordered[index][2], nodes
+                many = len(wanted[index].intersection(nodes)) if index in wanted else len(nodes)
+                yield t_us - ordered[index][2], many
 
 
 def _laid_out(
@@ -153,12 +164,12 @@ class _Sweep:
         """How many contacts of each pair are open: more than one where they overlap."""
         self._alive = 0
 
-    def take(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, int]]:
+    def take(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, Sequence[int]]]:
         """One step; `first` and `second` are nodes, or a message and its source.
 
-        Gives which messages came to how many nodes by it.
+        Gives which messages came to which nodes by it.
         """
-        held, gained = self.held, list[tuple[int, int]]()
+        held, gained = self.held, list[tuple[int, Sequence[int]]]()
         if step is _SweepStep.UP:
             alive = self._alive
             for giver, taker in ((first, second), (second, first)):
@@ -175,16 +186,16 @@ class _Sweep:
             self._alive &= ~(1 << first)
         else:
             self._alive |= 1 << first
-            gained.append((1 << first, self._spread(second, 1 << first) - 1))  # Its source has it already.
+            gained.append((1 << first, self._spread(second, 1 << first)[1:]))  # Its source has it already.
         return gained
 
-    def _spread(self, node: int, new: int) -> int:
-        """What nobody had who is connected with `node` comes to all of them; how many these are.
+    def _spread(self, node: int, new: int) -> Sequence[int]:
+        """What nobody had who is connected with `node` comes to all of them; these nodes, beginning with this one.
 
         All who are connected hold the same messages, of those that are alive: that is what every step keeps up.
         """
         if not new:
-            return 0
+            return ()
         near = self._near
         connected = {node}
         waiting = [node]
@@ -195,7 +206,7 @@ class _Sweep:
         held = self.held
         for each in waiting:
             held[each] |= new
-        return len(waiting)
+        return waiting
 
 
 def _steps(

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import causal, dissemination, presence, statistics
+from carrypost.lab.metrics import causal, delivered, dissemination, presence, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
-from carrypost.lab.metrics.dissemination import Delivered, Spread
+from carrypost.lab.metrics.delivered import Delivered
+from carrypost.lab.metrics.dissemination import Spread
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import Rows
@@ -39,9 +40,11 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.REGISTRIES: Family(presence.registries_part, presence.timed),
         f.REGISTRY_SIZES: Family(presence.registry_sizes_part, presence.registry_sizes),
         f.BARRIERS: Family(dissemination.barriers_part, Tally.columns),
-        f.DELIVERY: Family(Delivered.of, dissemination.delivery),
-        f.DELIVERY_RATIO: Family(Delivered.of, dissemination.delivery_ratio),
-        f.FLOOD: Family(Delivered.of, dissemination.flood),
+        f.DELIVERY: Family(Delivered.of, delivered.delivery),
+        f.DELIVERY_RATIO: Family(Delivered.of, delivered.delivery_ratio),
+        f.CLASSES: Family(Delivered.of, delivered.classes),
+        f.MODE_DELAYS: Family(Delivered.of, delivered.mode_delays),
+        f.FLOOD: Family(Delivered.of, delivered.flood),
         f.HOPS: Family(dissemination.hops_part, dissemination.hops),
         f.HOP_COUNTS: Family(dissemination.hop_counts_part, Tally.columns),
         f.SPREAD: Family(Spread.of, dissemination.spread),

@@ -99,19 +99,40 @@ BARRIERS = _family(
 )
 DELIVERY = _family(
     "delivery",
-    "of each message, who got it of those who could: nodes other than its author that were there while it lived",
+    "of each message, who got it of those who could: the nodes that it lists or, where it lists none, all other than "
+    "its author that were there while it lived",
     Column("message", "string", "label or id"),
     Column("source", "string", "author"),
     Column("published", "float64", "when"),
-    Column("recipients", "int64", "nodes that were there while it lived"),
+    Column("recipients", "int64", "nodes that it lists, or that were there while it lived"),
     Column("delivered", "int64", "of these, those that got it while it lived"),
     Column("ratio", "float64", "delivered / recipients", nullable=True),
+    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
+    Column("priority", "int64", "0 to 9", nullable=True),
 )
 DELIVERY_RATIO = _family(
     "delivery_ratio",
     "mean share of recipients that a message was delivered to (EMMA)",
     Column("messages", "int64", "with a recipient"),
     Column("ratio", "float64", "mean", nullable=True),
+)
+CLASSES = _family(
+    "classes",
+    "the same by class of messages (EMMA, figures 1, 3, 5 and 6)",
+    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
+    Column("priority", "int64", "0 to 9", nullable=True),
+    Column("messages", "int64", "how many"),
+    Column("recipients", "int64", "of all of them"),
+    Column("delivered", "int64", "to recipients while they lived"),
+    Column("ratio", "float64", "mean of the messages that have a recipient", nullable=True),
+)
+MODE_DELAYS = _family(
+    "mode_delays",
+    "how long messages of a mode take to be delivered (EMMA, figure 2): as in `delay_cdf`, but shares are of all "
+    "recipients",
+    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
+    *_CUMULATIVE[:-1],
+    Column("share", "float64", "of all recipients of messages of this mode, delivered in this or less"),
 )
 FLOOD = _family(
     "flood",

@@ -1,0 +1,220 @@
+"""Recipients, and which of them a message reached (EMMA): delivery ratios, classes of messages, the flood bound.
+
+The recipients of a message are the nodes that its publication lists or, if it lists none, all nodes other than the
+author that were there at any moment of its life. Of a message whose id was given anew after a crash, the life is from
+the first publication to the last deadline. A class is a delivery mode and a priority.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.emu.traces.formats.words import numbers
+from carrypost.emu.verify.bound import flood_ages_us
+from carrypost.lab.metrics.copies import ENDLESS, NEVER, Copies
+from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, counted, dominated, milliseconds, summed
+from carrypost.lab.metrics.parts import Slice, Tally, ratio
+from carrypost.lab.metrics.presence import Presence
+from carrypost.lab.metrics.statistics import coded
+from carrypost.model.times import MICROSECONDS
+
+_UNKNOWN = "unknown"
+"""The mode of a message whose publication does not tell it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """Of each message its class, its life and how many others got it meanwhile; and who was there when."""
+
+    lives: pa.Table
+    ages: Tally
+    """Deliveries by mode of the message and by its age in milliseconds."""
+    presence: Presence
+
+    @classmethod
+    def of(cls, of: Slice) -> Delivered:
+        """Of the messages of a slice."""
+        copies, rows, publications = of.copies, of.rows, of.copies.publications
+        first = publications.first
+        message = publications.message[first]
+        deadline_us = np.maximum.reduceat(publications.deadline_us, first) if len(first) else publications.deadline_us
+        ends_us = np.full(len(rows.messages), NEVER)
+        ends_us[message] = deadline_us
+        got = ~copies.own & (copies.delivered_us != NEVER)
+        got[got] = copies.delivered_us[got] < ends_us[copies.message[got]]
+        at = publications.row[first]
+        mode = pc.fill_null(rows.attribute("mode", at), _UNKNOWN)
+        columns = {
+            "message": rows.messages.take(pa.array(message)),
+            "source": rows.nodes.take(pa.array(publications.author[first])),
+            "published_us": publications.t_us[first],
+            "deadline_us": deadline_us,
+            "delivered": np.bincount(copies.message[got], minlength=len(rows.messages))[message],
+            "mode": mode,
+            "priority": _whole(rows.attribute("priority", at)),
+            "listed": rows.attribute("recipients", at),
+        }
+        return cls(pa.table(columns), _ages(copies, got, message, mode), Presence.of(of))
+
+    def joined(self, other: Delivered) -> Delivered:
+        """Of both: they have no message in common."""
+        lives = pa.concat_tables([self.lives, other.lives])
+        return Delivered(lives, self.ages.joined(other.ages), self.presence.joined(other.presence))
+
+
+def _whole(texts: pa.Array) -> pa.Array:
+    """Return the whole numbers that texts tell; null where one tells none."""
+    found = numbers(texts)
+    told = np.isfinite(found)
+    return pa.array(np.where(told, found, 0).astype(np.int64), mask=~told)
+
+
+def _ages(copies: Copies, got: Flags, message: Codes, mode: pa.Array) -> Tally:
+    """Count these deliveries by mode and age; `mode` is that of each message of these codes."""
+    encoded = mode.dictionary_encode()
+    modes = np.zeros(int(message.max(initial=0)) + 1, np.int64)
+    modes[message] = encoded.indices.to_numpy()
+    age_ms = np.maximum(milliseconds(copies.delivered_us[got] - copies.published_us[got]), 0)
+    span = int(age_ms.max(initial=0)) + 1
+    keys, count = counted(modes[copies.message[got]] * span + age_ms)
+    which, value_ms = np.divmod(keys, span)
+    columns = {"mode": encoded.dictionary.take(pa.array(which)), "value_ms": value_ms, "count": count}
+    return Tally.of(columns, ["mode", "value_ms"], count="sum")
+
+
+def delivery(part: Delivered) -> Columns:
+    """Table DELIVERY, by time of publication."""
+    lives = part.lives.sort_by([("published_us", "ascending"), ("message", "ascending")])
+    recipients, delivered = _recipients(lives, part.presence), lives["delivered"].to_numpy()
+    return {
+        "message": lives["message"],
+        "source": lives["source"],
+        "published": lives["published_us"].to_numpy() / MICROSECONDS,
+        "recipients": recipients,
+        "delivered": delivered,
+        "ratio": ratio(delivered, recipients),
+        "mode": lives["mode"],
+        "priority": lives["priority"],
+    }
+
+
+def delivery_ratio(part: Delivered) -> Columns:
+    """Table DELIVERY_RATIO."""
+    ratios = delivery(part)["ratio"]
+    counts = [len(ratios) - ratios.null_count] if len(ratios) else []
+    return {"messages": pa.array(counts, pa.int64()), "ratio": pa.array([pc.mean(ratios).as_py()][: len(counts)])}
+
+
+def classes(part: Delivered) -> Columns:
+    """Table CLASSES."""
+    found = pa.table(dict(delivery(part))).group_by(["mode", "priority"]).aggregate(
+        [("message", "count"), ("recipients", "sum"), ("delivered", "sum"), ("ratio", "mean")]
+    ).sort_by([("mode", "ascending"), ("priority", "ascending")])  # fmt: skip
+    return {
+        "mode": found["mode"],
+        "priority": found["priority"],
+        "messages": found["message_count"],
+        "recipients": found["recipients_sum"],
+        "delivered": found["delivered_sum"],
+        "ratio": found["ratio_mean"],
+    }
+
+
+def mode_delays(part: Delivered) -> Columns:
+    """Table MODE_DELAYS: shares are of all recipients, so that the last one of a mode is what it reached."""
+    recipients = pa.table(dict(delivery(part))).group_by("mode").aggregate([("recipients", "sum")])
+    ages = part.ages.columns()
+    made: list[dict[str, Any]] = []
+    for mode, many in sorted(zip(*(recipients[name].to_pylist() for name in ("mode", "recipients_sum")), strict=True)):
+        mine = pc.equal(ages["mode"], mode)
+        counts = Counts(*(ages[name].filter(mine).to_numpy() for name in ("value_ms", "count")))
+        points = dict(cdf(counts, RANKS))
+        made.append(
+            {"mode": pa.repeat(mode, len(points["count"])), **points, "share": points["cumulative"] / max(many, 1)}
+        )
+    names = ("mode", "value_ms", "count", "cumulative", "share")
+    return {name: np.concatenate([np.asarray(each[name]) for each in made]) if made else [] for name in names}
+
+
+def flood(part: Delivered) -> Columns:
+    """Table FLOOD: how soon a flood would have brought what was published; nothing where no contacts are known.
+
+    Deadlines are those that authors tell, by the true time. A message whose author was not there is left out, and so
+    are contacts of a node that nobody knows to have been there. Of a message that lists recipients only these count.
+    """
+    stays, met = part.presence.stays(), part.presence.meetings
+    known = list(zip(stays.node.to_pylist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True))
+    there: dict[str, list[tuple[int, int]]] = {}
+    for node, start_us, end_us in known:
+        there.setdefault(node, []).append((start_us, end_us))
+    contacts = zip(met.a.to_pylist(), met.b.to_pylist(), met.start_us.tolist(), met.end_us.tolist(), strict=True)
+    between = [each for each in contacts if each[0] in there and each[1] in there]
+    names = ("message", "source", "published_us", "deadline_us")
+    sent = [
+        (name, source, at_us, None if deadline_us >= ENDLESS else max(at_us, deadline_us))
+        for name, source, at_us, deadline_us in zip(*(part.lives[each].to_pylist() for each in names), strict=True)
+        if any(start_us <= at_us < end_us for start_us, end_us in there.get(source, ()))
+    ]
+    listed = {
+        name: told.split()
+        for name, told in zip(part.lives["message"].to_pylist(), part.lives["listed"].to_pylist(), strict=True)
+        if told is not None
+    }
+    found = chain.from_iterable(flood_ages_us(between, sent, known, listed) if between else ())
+    age_us, nodes = np.fromiter(found, np.int64).reshape(-1, 2).T
+    value_ms, counts = summed(milliseconds(age_us), nodes)
+    return cdf(Counts(value_ms[counts > 0], counts[counts > 0]), RANKS)
+
+
+def _recipients(lives: pa.Table, presence: Presence) -> Ints:
+    """By message, how many nodes its publication lists or, where it lists none, how many could have got it."""
+    listed = pc.list_value_length(pc.utf8_split_whitespace(lives["listed"])).to_numpy()
+    if not lives["listed"].null_count:
+        found: Ints = listed.astype(np.int64)
+        return found
+    return np.where(np.isnan(listed), _there(lives, presence), np.nan_to_num(listed)).astype(np.int64)
+
+
+def _there(lives: pa.Table, presence: Presence) -> Ints:
+    """By message, nodes other than its author that were there while it lived.
+
+    Of each node the stay counts that is the first to end after the publication, if it begins before the deadline: so
+    a node that comes back counts once. Those that begin before the deadline are counted, then those taken away that
+    had ended by the publication, and those that are not their node's first by then.
+    """
+    stays = presence.stays()
+    (node, author), _ = coded(stays.node, lives["source"])
+    born_us = lives["published_us"].to_numpy()
+    dead_us = np.maximum(lives["deadline_us"].to_numpy(), born_us)
+    order = np.lexsort((stays.start_us, node))
+    node, start_us, end_us = node[order], stays.start_us[order], stays.end_us[order]
+    again = np.flatnonzero(np.diff(node, prepend=-1) == 0)
+    before_us = np.full(len(node), NEVER)
+    before_us[again] = end_us[again - 1]
+    begun = np.searchsorted(np.sort(start_us), dead_us)
+    over = np.searchsorted(np.sort(end_us), born_us, side="right")
+    later = dominated(before_us[again], start_us[again], born_us, dead_us)
+    found: Ints = begun - over - later - _authors_there(author, born_us, dead_us, (node, start_us, end_us))
+    return found
+
+
+def _authors_there(author: Ints, born_us: Ints, dead_us: Ints, stays: tuple[Ints, Ints, Ints]) -> Ints:
+    """By message, 1 where its author was there while it lived."""
+    node, start_us, end_us = stays
+    if not len(node):
+        return np.zeros(len(author), np.int64)
+    times_us = np.unique(np.concatenate([end_us, born_us]))
+    span = len(times_us) + 1
+    keys = node * span + np.searchsorted(times_us, end_us)
+    place = np.searchsorted(keys, author * span + np.searchsorted(times_us, born_us), side="right")
+    place = np.minimum(place, len(node) - 1)
+    there = (node[place] == author) & (end_us[place] > born_us) & (start_us[place] < dead_us)
+    found: Ints = there.astype(np.int64)
+    return found
