@@ -32,7 +32,8 @@ class EncodedProgram:
 
     def _tell(self, name: str, *args: object) -> None:
         news = NEWS[name]
-        getattr(self._program, name)(*news.decode(news.encode(args)))
+        for decoded in news.decode(news.encode((args,))):
+            getattr(self._program, name)(*decoded)
 
     def take(self, handed: Handed, body: bytes | None = None) -> None:
         self._tell("take", handed, body)
@@ -98,19 +99,25 @@ class EncodedProvider(Asking):
         asyncio.get_running_loop().call_soon(partial(getattr(self._inner, call.name), *there))
 
     def perform(
-        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+        self,
+        session: int,
+        sends: tuple[Draft | int, ...],
+        acks: tuple[Ack, ...],
+        durability: Durability,
+        *,
+        early: bool = False,
     ) -> Performed:
         """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""
         loop, call = asyncio.get_running_loop(), CALLS["perform"]
         performed = Performed(loop.create_future(), loop.create_future())
-        there = call.decode(call.encode((session, sends, acks, durability)))
+        there = call.decode(call.encode((session, sends, acks, durability, early)))
         loop.call_soon(self._perform, there, performed)
         return performed
 
     def _perform(self, there: tuple[Any, ...], outer: Performed) -> None:
         call = CALLS["perform"]
         try:
-            performed = self._inner.perform(*there)
+            performed = self._inner.perform(*there[:-1], early=there[-1])
         except JMSException as error:
             for future in outer:
                 _fail(future, error)

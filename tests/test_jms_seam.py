@@ -265,10 +265,16 @@ class LateProvider(EncodedProvider):
     """The node's answers take a second; what it tells by itself overtakes them."""
 
     def perform(
-        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+        self,
+        session: int,
+        sends: tuple[Draft | int, ...],
+        acks: tuple[Ack, ...],
+        durability: Durability,
+        *,
+        early: bool = False,
     ) -> Performed:
         loop = asyncio.get_running_loop()
-        performed = super().perform(session, sends, acks, durability)
+        performed = super().perform(session, sends, acks, durability, early=early)
         late = Performed(loop.create_future(), loop.create_future())
         for inner, outer in ((performed.sent, late.sent), (performed.done, late.done)):
             inner.add_done_callback(partial(self._pass_on, outer))

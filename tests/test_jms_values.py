@@ -96,8 +96,8 @@ def test_descriptors_inside_of_values_keep_their_signature() -> None:
                 (Browsed(1, (made, made), 5, complete=True), NEWS["browsed"]),
             ):
                 args = (value, b"y") if news.name == "take" else (value,)
-                again = news.decode(news.encode(args))
-                assert again == args
+                first, again = news.decode(news.encode((args, args)))
+                assert first == again == args
                 found = again[0].descriptor if news.name == "take" else again[0].descriptors[1]
                 assert (found.signature, found.wire, found.id) == (made.signature, made.wire, made.id)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -47,7 +46,10 @@ class _Line(Caller):
             case calls.News():
                 provider.told(frame)
             case calls.Sent():
-                provider.sent(frame)
+                provider.sent(frame.number, frame.value)
+            case calls.Answer():
+                provider.sent(frame.number, frame.value)
+                self.answer(frame.number, frame.value)
             case calls.Busy():
                 provider.busy(frame.on)
             case calls.Clock():
@@ -59,6 +61,11 @@ class _Line(Caller):
                 self.fail(frame.number, fault.raised())
             case _:
                 super().take(frame)
+
+    def fail(self, number: int, error: CarrypostError) -> None:
+        """End a call with an error: a work that failed before the node had its messages has none."""
+        self._provider.unsent(number, error)
+        super().fail(number, error)
 
     def end(self, error: CarrypostError) -> None:
         """Let every call fail, and end what was open on the node. Only before the welcome is that a `NoNodeError`."""
@@ -187,32 +194,37 @@ class AttachedProvider(Asking):
         self._programs.pop(connection, None)
 
     def perform(
-        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+        self,
+        session: int,
+        sends: tuple[Draft | int, ...],
+        acks: tuple[Ack, ...],
+        durability: Durability,
+        *,
+        early: bool = False,
     ) -> Performed:
         """Carry out a work."""
-        frame = self._call(_PERFORM, (session, sends, acks, durability))
+        frame = self._call(_PERFORM, (session, sends, acks, durability, early))
         sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done = self.line.expect(frame.number, frame)
-        if sends:
-            self._sent[frame.number] = sent
-            done.add_done_callback(partial(self._give_up, frame.number))
-        else:
+        if not sends:
             sent.set_result(())
+        elif self.line.ended is None:
+            self._sent[frame.number] = sent
+        else:
+            _fail(sent, self.line.ended)
         return Performed(sent, done)
 
-    def sent(self, frame: calls.Sent) -> None:
-        """Note that the node has the messages of a work."""
-        sent = self._sent.pop(frame.number, None)
-        if sent is not None and not sent.done():
-            sent.set_result(_PERFORM.decode_value(frame.value))
-
-    def _give_up(self, number: int, done: asyncio.Future[Any]) -> None:
-        """A work that failed before the node had its messages has none."""
+    def sent(self, number: int, value: Raw) -> None:
+        """Note that the node has the messages of a work, if that is what this answers."""
         sent = self._sent.pop(number, None)
         if sent is not None and not sent.done():
-            error = None if done.cancelled() else done.exception()
-            sent.set_exception(error or IllegalStateException("the node did not say what it sent"))
-            sent.exception()
+            sent.set_result(_PERFORM.decode_value(value))
+
+    def unsent(self, number: int, error: CarrypostError) -> None:
+        """Note that a call failed: of a work that sends, nothing was sent."""
+        sent = self._sent.pop(number, None)
+        if sent is not None and not sent.done():
+            _fail(sent, error)
 
     # --- what the node tells -------------------------------------------------------------------------------
 
@@ -221,15 +233,17 @@ class AttachedProvider(Asking):
         program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
         if news is None:
             return  # A later version tells more.
-        args = news.decode(frame.args)
-        if frame.name == "take":
-            self._read = args[0].number
+        together = news.decode(frame.args)
+        if frame.name == "take" and together:
+            self._read = together[-1][0].number
         if program is None:
             return
-        if frame.name in _AT_ONCE:
-            getattr(program, frame.name)(*args)
-        else:
-            asyncio.get_running_loop().call_soon(getattr(program, frame.name), *args)
+        tell = getattr(program, frame.name)
+        for args in together:
+            if frame.name in _AT_ONCE:
+                tell(*args)
+            else:
+                asyncio.get_running_loop().call_soon(tell, *args)
 
     def busy(self, on: bool) -> None:
         """Note that the disk is behind, or no longer."""
@@ -250,6 +264,11 @@ class AttachedProvider(Asking):
         programs, self._programs = list(self._programs.values()), {}
         for program in programs:
             program.node_ended(reason)
+
+
+def _fail(future: asyncio.Future[Any], error: CarrypostError) -> None:
+    future.set_exception(error)
+    future.exception()  # It counts as seen: whoever waited for it may be gone.
 
 
 class _Shared:

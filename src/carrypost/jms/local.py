@@ -340,7 +340,13 @@ class LocalProvider(Provider):
             return self._messaging.rollback(session, self.now_us(), unread=unread)
 
     def perform(
-        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+        self,
+        session: int,
+        sends: tuple[Draft | int, ...],
+        acks: tuple[Ack, ...],
+        durability: Durability,
+        *,
+        early: bool = False,  # noqa: ARG002 - `sent` is known at once
     ) -> Performed:
         """Carry out a work."""
         number = self._next()

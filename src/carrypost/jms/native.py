@@ -1,8 +1,7 @@
 """Serves a provider to programs at the node's socket: each call of a program is a call of the provider.
 
 Calls begin as they come, and are answered in any order. A program has only what it opened itself: connections, sessions
-and consumers of others are refused. What is handed to it waits here as descriptors, within its credit, and a body is
-read when it is written. So a program that does not read costs little, and slows nobody.
+and consumers of others are refused. What it is told goes through `jms.telling`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
@@ -27,16 +25,16 @@ from carrypost.errors import (
     LocalError,
     ResourceAllocationException,
 )
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
-from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
+from carrypost.events import Browsed
+from carrypost.jms.flow import Bodies, Credits
 from carrypost.jms.provider import Performed, Provider
-from carrypost.jms.values import CALLS, NEWS, Call, Fault, encode_place
+from carrypost.jms.telling import Rounds, Seat, Telling
+from carrypost.jms.values import CALLS, Call, Fault, encode_place
 from carrypost.journal import Durability
-from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Browsing
 from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
-from carrypost.node.control.line import PATIENCE_S, UNWRITTEN_BYTES_MAX, Line
+from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
@@ -45,13 +43,15 @@ _BROWSED = 32
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
 """Time between two looks at the clocks, and the difference that programs are told of."""
-_WAKE_S, _WINDOW_S_MAX = 0.001, 0.05
-"""Pause that each program adds to that between two writes of news to one of them, and the longest: to wake a program,
-and take what it acknowledges, costs more than a message does."""
 _SENDS = 64
 """Works after which is looked whether the disk is behind."""
 _ALONE = frozenset({"payload", "browse"})
 """Calls whose answers may be long: a program has one of them at a time, and the others wait for it."""
+
+
+def _descriptors(sent: asyncio.Future[Any]) -> Raw:
+    """Return what messages were sent with, encoded."""
+    return Raw(CALLS["perform"].encode_value(sent.result()))
 
 
 def system_us() -> int:
@@ -67,6 +67,7 @@ class Native:
         self._system_us = system_us
         """The system's clock, with which that of the node is compared; None: it is not."""
         self.bodies = Bodies(provider, PART_BYTES)
+        self.rounds = Rounds()
         self.busy = False
         """True if the disk is behind."""
         self._programs: set[Served] = set()
@@ -85,15 +86,11 @@ class Native:
         """Length of what comes in parts, at most."""
         return self.provider.place.limits.message_bytes_max + ENVELOPE_BYTES
 
-    @property
-    def window_s(self) -> float:
-        """Time for which news are gathered: the more programs there are to wake, the longer."""
-        return min(max(PATIENCE_S, len(self._programs) * _WAKE_S), _WINDOW_S_MAX)
-
     def join(self, line: Line) -> Served:
         """Serve one more program."""
         served = Served(self, line)
         self._programs.add(served)
+        self.rounds.programs = len(self._programs)
         if self._looking is None and self._system_us is not None:
             self._look(self._system_us)
         return served
@@ -108,6 +105,7 @@ class Native:
     def left(self, served: Served) -> None:
         """A program is gone."""
         self._programs.discard(served)
+        self.rounds.programs = len(self._programs)
         if not self._programs and self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -147,117 +145,31 @@ class Native:
             program.line.say(frame)
 
 
-class _Seat:
-    """One connection of a program, to which the provider tells what happens."""
-
-    def __init__(self, served: Served) -> None:
-        self.number = 0
-        self._served = served
-
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
-        """Let a message wait until it can be written."""
-        self._served.beyond.append(handed.number)
-        self._served.news(self.number, "take", handed, body)
-
-    def gave_up(self, event: GivenUp) -> None:
-        """Pass on what became a dead letter."""
-        self._served.news(self.number, "gave_up", event)
-
-    def browsed(self, part: Browsed) -> None:
-        """Pass on a part of what waits in a queue."""
-        self._served.news(self.number, "browsed", part)
-
-    def lost(self, lost: ClaimLost) -> None:
-        """Pass on what was lost."""
-        self._served.news(self.number, "lost", lost)
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Pass on the latest receipt of each message: it says all that those before it did."""
-        self._served.receipts[self.number, receipt.message] = receipt
-        self._served.wake.set()
-
-    def node_ended(self, reason: str) -> None:
-        """Tell the program, and hang up."""
-        self._served.line.hang_up(calls.Ended(reason))
-
-
 class Served:
     """One program."""
 
     def __init__(self, native: Native, line: Line) -> None:
         self.line = line
-        self.beyond: deque[int] = deque()
-        """The numbers of messages that the program may not have read."""
-        self.receipts: dict[tuple[int, MessageId], Receipt] = {}
-        self.wake = asyncio.Event()
-        """Set when something waits to be written."""
         self._native, self._provider = native, native.provider
-        self._waiting: deque[tuple[int, str, tuple[Any, ...]]] = deque()
         self._connections: set[int] = set()
         self._sessions: dict[int, int] = {}
         """Their connections."""
         self._consumers = Credits(self._give)
+        self._mine: Mapping[str, Container[object]] = {
+            "connection": self._connections, "session": self._sessions, "consumer": self._consumers,
+        }  # fmt: skip
         self._browsings = 0
         self._unanswered = 0
         self._alone = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        native.begin(self._hand_out(), self._tasks)
-
-    # --- what is told to the program -----------------------------------------------------------------------
-
-    def news(self, connection: int, name: str, *args: object) -> None:
-        """Let something wait until it can be written; of what is only good to know, not too much."""
-        if name in {"lost", "gave_up"} and len(self._waiting) >= WAITING_MAX:
-            return
-        self._waiting.append((connection, name, args))
-        self.wake.set()
-
-    async def _hand_out(self) -> None:
-        try:
-            while True:
-                while not self._waiting and not self.receipts:
-                    self.wake.clear()
-                    await self.wake.wait()
-                await self._write_next()
-                if self.line.is_full:
-                    await self.line.drained()
-        except JMSException:
-            pass  # The node ends, and says so.
-        except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
-            _log.exception("something could not be told to a program; hanging up")
-            self.line.hang_up()
-
-    async def _write_next(self) -> None:
-        if not self._waiting:
-            first = next(iter(self.receipts))
-            self._say_news(first[0], "receipt", self.receipts.pop(first))
-            return
-        connection, name, args = self._waiting[0]
-        if name == "take":
-            handed, body = args
-            if handed.consumer in self._consumers:
-                body = await self._native.bodies.read(handed.descriptor) if body is None else body
-                self._waiting.popleft()
-                self._say_news(connection, name, handed, body)
-                self._consumers.written(handed.consumer)
-                return
-        self._waiting.popleft()
-        if not name:
-            self.line.say(*args)
-        elif name != "take":  # A consumer that closed meanwhile gave it back.
-            self._say_news(connection, name, *args)
-
-    def _say_news(self, connection: int, name: str, *args: object) -> None:
-        self.line.say(
-            calls.News(connection, name, Raw(NEWS[name].encode(args))), self.line.pace_s(self._native.window_s)
-        )
+        self._telling = Telling(line, native.bodies, self._consumers, native.rounds, self.went_on)
+        native.begin(self._telling.run(), self._tasks)
 
     # --- what the program asks -----------------------------------------------------------------------------
 
     def take(self, call: calls.Call) -> None:
         """Begin a call; raises `LocalError` for what nobody would hear of otherwise."""
-        while self.beyond and self.beyond[0] <= call.read:
-            self.beyond.popleft()
+        self._telling.was_read(call.read)
         known = CALLS.get(call.name)
         try:
             if known is None:
@@ -282,15 +194,10 @@ class Served:
 
     def _check(self, call: Call, args: list[Any]) -> None:
         """Raise for what is not this program's, and add what it has not read to what it calls unread."""
-        mine: Mapping[str, Container[object]] = {
-            "connection": self._connections,
-            "session": self._sessions,
-            "consumer": self._consumers,
-        }
         self._add_unread(call, args)
-        for at, name in enumerate(call.parameters):
-            if args[at] not in mine.get(name, (args[at],)):
-                raise IllegalStateException(f"{name} {args[at]} is not one of this program: it is closed, or another's")
+        for name, value in zip(call.parameters, args, strict=True):
+            if name in self._mine and value not in self._mine[name]:
+                raise IllegalStateException(f"{name} {value} is not one of this program: it is closed, or another's")
         acks = args[call.parameters.index("acks")] if "acks" in call.parameters else ()
         declared = getattr(args[0], "connection", 0) if args else 0
         if any(ack.session not in self._sessions for ack in acks) or (declared and declared not in self._connections):
@@ -303,7 +210,7 @@ class Served:
         if "unread" in call.parameters:
             at = call.parameters.index("unread")
             known = max(args[at], default=0)
-            args[at] = [*args[at], *(number for number in self.beyond if number > known)]
+            args[at] = [*args[at], *(number for number in self._telling.beyond if number > known)]
 
     def _tell(self, call: Call, args: list[Any]) -> None:
         """Make a call that has no answer; for what is closed by now it does nothing."""
@@ -323,34 +230,41 @@ class Served:
             self._provider.credit(consumer, messages, nbytes)
 
     def _perform(self, number: int, args: list[Any]) -> None:
-        sends = args[1]
+        session, sends, acks, durability, early = args
         try:
-            performed = self._provider.perform(*args)
+            performed = self._provider.perform(session, sends, acks, durability, early=early)
         except CarrypostError as error:
             self._unanswered -= 1
             self._refuse(number, error)
             return
+        told = not sends or early or durability is Durability.NORMAL
         if sends:
             self._native.sent()
-            # The program waits for the disk, or only until the node has the message: the other frame may wait.
-            if performed.sent.done():
-                self._say_sent(number, PATIENCE_S if args[-1] is Durability.FULL else 0.0, performed.sent)
-            else:
-                performed.sent.add_done_callback(partial(self._say_sent, number, 0.0))
-        within_s = self._native.window_s if (sends or args[2]) and args[-1] is Durability.NORMAL else 0.0
-        performed.done.add_done_callback(partial(self._say_done, number, performed, within_s))
+            if told:  # Else they come with its end: nobody waits for them alone.
+                self._say_sent(number, performed.sent)
+        patient = durability is Durability.NORMAL and bool(sends or acks)
+        performed.done.add_done_callback(partial(self._say_done, number, performed, told=told, patient=patient))
 
-    def _say_sent(self, number: int, within_s: float, sent: asyncio.Future[Any]) -> None:
-        if sent.exception() is None:
-            self.line.say(calls.Sent(number, Raw(CALLS["perform"].encode_value(sent.result()))), within_s)
+    def _say_sent(self, number: int, sent: asyncio.Future[Any]) -> None:
+        if not sent.done():
+            sent.add_done_callback(partial(self._say_sent, number))
+        elif sent.exception() is None:
+            self.line.say(calls.Sent(number, _descriptors(sent)))
 
-    def _say_done(self, number: int, performed: Performed, within_s: float, done: asyncio.Future[None]) -> None:
+    def _say_done(
+        self, number: int, performed: Performed, done: asyncio.Future[None], *, told: bool, patient: bool
+    ) -> None:
         self._unanswered -= 1
         error = performed.sent.exception() or done.exception()
         if isinstance(error, CarrypostError):
+            if not told:
+                self._say_sent(number, performed.sent)
             self._refuse(number, error)
         else:
-            self._say_in_turn(calls.Answer(number), within_s)
+            value = calls.NOTHING if told else _descriptors(performed.sent)
+            self._telling.answer(calls.Answer(number, value), patient=patient)
+            if not self._unanswered:
+                self.line.flush()
         self.went_on()
 
     async def _answer(self, number: int, call: Call, args: list[Any]) -> None:
@@ -374,7 +288,7 @@ class Served:
         """Make a call of the provider, note what it opens and closes, and answer it."""
         match call.name:
             case "connect":
-                seat = _Seat(self)
+                seat = Seat(self._telling)
                 value: Any = await self._provider.connect(args[0], seat)
                 seat.number = value
                 self._connections.add(value)
@@ -396,14 +310,7 @@ class Served:
         raw = call.encode_value(value)
         if len(raw) > self._native.parts_bytes_max:
             raise ResourceAllocationException(f"the answer has {len(raw):,} bytes: ask for less")
-        self._say_in_turn(calls.Answer(number, Raw(raw)))
-
-    def _say_in_turn(self, frame: calls.AnyReply, within_s: float = 0.0) -> None:
-        """Say something behind all that was handed over before: a program that asked knows then what there is."""
-        if self._waiting:
-            self._waiting.append((0, "", (frame,)))
-        else:
-            self.line.say(frame, within_s)
+        self._telling.answer(calls.Answer(number, Raw(raw)))
 
     async def _show(self, number: int, found: Browsing, connection: int) -> None:
         """Answer with a number by which all that waits in a queue is told, a few at a time."""
@@ -413,7 +320,7 @@ class Served:
         descriptors = found.descriptors or ()
         for first in range(0, len(descriptors), _BROWSED):
             some, rest = descriptors[first : first + _BROWSED], len(descriptors) - first - _BROWSED
-            self._say_news(connection, "browsed", Browsed(told.number, some, found.taken_us, rest <= 0))
+            self._telling.say(connection, "browsed", (Browsed(told.number, some, found.taken_us, rest <= 0),))
             await self.line.drained()
 
     def _forget(self, name: str, args: list[Any]) -> None:
@@ -436,15 +343,16 @@ class Served:
 
     def went_on(self) -> None:
         """Read from the program, unless too much of it is unanswered or unwritten, or the disk is behind."""
-        full = self._unanswered >= _UNANSWERED_MAX or self.line.unwritten_bytes > UNWRITTEN_BYTES_MAX
-        self.line.read(not full and not self._native.busy)
+        full = self._unanswered >= _UNANSWERED_MAX or self._telling.is_full
+        unread = self.line.unwritten_bytes > UNWRITTEN_BYTES_MAX
+        self.line.read(not full and not unread and not self._native.busy)
 
     def leave(self) -> None:
         """The program is gone: what was not written it never saw, and what was comes flagged, one at a time."""
         for task in self._tasks:
             task.cancel()
         self._native.left(self)
-        self._native.begin(self._disconnect([args[0].number for _, name, args in self._waiting if name == "take"]))
+        self._native.begin(self._disconnect(self._telling.unwritten))
 
     async def _disconnect(self, unread: list[int]) -> None:
         for connection in self._connections:

@@ -166,11 +166,18 @@ class Provider(Protocol):
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
     def perform(
-        self, session: int, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability
+        self,
+        session: int,
+        sends: tuple[Draft | int, ...],
+        acks: tuple[Ack, ...],
+        durability: Durability,
+        *,
+        early: bool = False,
     ) -> Performed:
         """Begin a work of a session, whose connection gets the receipts of what it sends.
 
-        Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
+        `early`: the caller waits for `sent` alone, also of a work that is to be durable at once; else that may end
+        together with `done`. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
         """
 
     # --- names ---------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ looks or not: `Context.sent` finds it again, in another context or another life 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
 from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
@@ -208,16 +207,14 @@ class Sends:
         self._early: dict[MessageId, Receipt] = {}
         """Receipts meanwhile of messages that are not known here, the oldest first."""
 
-    @contextmanager
-    def expecting(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Keep what is heard of unknown messages while the block lasts, in which the id of a message becomes known."""
         self._expected += 1
-        try:
-            yield
-        finally:
-            self._expected -= 1
-            if not self._expected:
-                self._early.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._expected -= 1
+        if not self._expected:
+            self._early.clear()
 
     def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
         """Return the `Sent` of a message that was sent, or waits for a commit."""

@@ -105,12 +105,13 @@ class Session:
         if self.transaction is not None:
             return await self.transaction.send(draft, made, destination, listener)
         persistent = draft.persistent
-        performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
+        durability = Durability.FULL if persistent else Durability.NORMAL
+        performed = works.perform((draft,), durability, early=listener is not None)
         if performed.sent.done():
             (descriptor,) = performed.sent.result()
             sent = self.sends.made(draft, descriptor, SendState.STORED)
         else:
-            with self.sends.expecting():
+            with self.sends:
                 (descriptor,) = await works.sent(performed)
                 sent = self.sends.made(draft, descriptor, SendState.STORED)
         if listener is not None:

@@ -90,7 +90,7 @@ class Transaction:
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
         """Wait for what its messages were sent with, then for the disk: in a task of its own."""
         try:
-            with self._sends.expecting():
+            with self._sends:
                 await asyncio.wait([performed.sent])
                 made = self._begun(drafts, performed.sent)
         except BaseException:

@@ -55,8 +55,7 @@ def _form(kind: Any) -> _Form:  # noqa: ANN401 - any type
         of, pack, unpack = _form(inner[0])
         made = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))
     elif origin is tuple and Ellipsis in inner:
-        of, pack, unpack = _form(inner[0])
-        made = _Form(GenericAlias(tuple, (of, ...)), pack and _each(pack), unpack and _each(unpack))
+        made = _many(_form(inner[0]))
     elif origin is tuple:
         made = _fields([_form(each) for each in inner], tuple, _same)
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -72,6 +71,12 @@ def _unless_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda values: tuple([change(each) for each in values])
+
+
+def _many(form: _Form) -> _Form:
+    """Return the form of a tuple of any length, of values of one form."""
+    of, pack, unpack = form
+    return _Form(GenericAlias(tuple, (of, ...)), pack and _each(pack), unpack and _each(unpack))
 
 
 def _fields(forms: list[_Form], make: Callable[[list[Any]], Any], read: Callable[[Any], Any]) -> _Form:
@@ -114,28 +119,29 @@ def _codec(form: _Form) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
 class Call:
     """One method of a provider or a program, as it goes over a line."""
 
-    def __init__(self, name: str, method: Callable[..., Any]) -> None:
+    def __init__(self, name: str, method: Callable[..., Any], *, together: bool) -> None:
         hints = get_type_hints(method, include_extras=True)
         value = hints.pop("return")
         self.name = name
         self.answered = inspect.iscoroutinefunction(method) or value is Performed
         """True if the caller waits for a value."""
         self.parameters = tuple(each for each in hints if hints[each] is not Program)
-        self.encode, self.decode = _codec(_fields([_form(hints[each]) for each in self.parameters], tuple, _same))
-        """Its arguments as bytes, and back."""
+        args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
+        self.encode, self.decode = _codec(_many(args) if together else args)
+        """Its arguments as bytes, and back; `together`: those of several calls in a row."""
         self.encode_value, self.decode_value = _codec(_form(value))
         """Its result as bytes, and back; of `perform`, what its messages were sent with."""
 
 
-def _methods(of: type) -> Mapping[str, Call]:
+def _methods(of: type, *, together: bool) -> Mapping[str, Call]:
     functions = {name: each for name, each in vars(of).items() if inspect.isfunction(each) and name[0] != "_"}
-    return {name: Call(name, each) for name, each in functions.items() if name not in _HERE}
+    return {name: Call(name, each, together=together) for name, each in functions.items() if name not in _HERE}
 
 
-CALLS = _methods(Provider)
+CALLS = _methods(Provider, together=False)
 """Calls that a program makes to its node."""
-NEWS = _methods(Program)
-"""News that a node tells a program."""
+NEWS = _methods(Program, together=True)
+"""News that a node tells a program: those of one name that follow each other go together."""
 
 encode_place, decode_place = _codec(_form(Place))
 

@@ -47,12 +47,17 @@ class SessionWorks:
             raise IllegalStateException(self._closed)
 
     def perform(
-        self, sends: tuple[Draft | int, ...], durability: Durability, acknowledged: Collection[int] = ()
+        self,
+        sends: tuple[Draft | int, ...],
+        durability: Durability,
+        acknowledged: Collection[int] = (),
+        *,
+        early: bool = False,
     ) -> Performed:
         """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
         self.check()
         acks = (Ack(self.session, tuple(acknowledged)),) if acknowledged else ()
-        performed = self.provider.perform(self.session, sends, acks, durability)
+        performed = self.provider.perform(self.session, sends, acks, durability, early=early)
         self._follow(performed.done)
         return performed
 
@@ -77,10 +82,8 @@ class SessionWorks:
 
     async def sent(self, performed: Performed) -> tuple[Descriptor, ...]:
         """Wait until the node has the messages of a work; raises what is wrong with them."""
-        if performed.sent.done():
-            return performed.sent.result()
         try:
-            return await asyncio.shield(performed.sent)
+            return await performed.sent
         except asyncio.CancelledError:
             self._abandon(performed.done)
             raise

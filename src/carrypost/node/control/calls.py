@@ -130,7 +130,7 @@ class Answer(Reply, tag="answer", frozen=True):
 
 
 class Sent(Answer, tag="sent", frozen=True):
-    """The node has the messages of a work; an answer follows when it is durable."""
+    """The node has the messages of a work; an answer without a value follows when it is durable."""
 
 
 class Refusal(Reply, tag="refusal", frozen=True):
@@ -145,7 +145,7 @@ class Refusal(Reply, tag="refusal", frozen=True):
 
 
 class News(Reply, tag="news", frozen=True):
-    """Something for a connection of the program; a method of `jms.provider.Program`."""
+    """Something for a connection of the program: calls of one method of `jms.provider.Program`, in a row."""
 
     connection: int
     name: str

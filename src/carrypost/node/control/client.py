@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,27 +64,21 @@ class Caller(Line):
             return future
         self.say(frame)
         self._open[number] = future
-        future.add_done_callback(partial(self._close, number))
         return future
 
     async def answered(self, patience_s: float) -> None:
-        """Wait until every call is answered, at most so long."""
-        if self._open:
-            await asyncio.wait(list(self._open.values()), timeout=patience_s)
-
-    def _close(self, number: int, future: asyncio.Future[Any]) -> None:
-        self._open.pop(number, None)
-        if not future.cancelled():
-            future.exception()  # It counts as seen: whoever waited for it may be gone.
+        """Wait until every call is answered that somebody waits for, at most so long."""
+        if waiting := [future for future in self._open.values() if not future.done()]:
+            await asyncio.wait(waiting, timeout=patience_s)
 
     def take(self, frame: calls.AnyReply) -> None:
         """Give an answer to whoever waits for it."""
-        if isinstance(frame, calls.Refusal) and frame.number == calls.UNKNOWN:
-            self.end(_error(frame))
+        if isinstance(frame, calls.Answer):
+            self.answer(frame.number, frame.value)
         elif isinstance(frame, calls.Welcome):
             self.answer(0, frame)
-        elif isinstance(frame, calls.Answer):
-            self.answer(frame.number, frame.value)
+        elif isinstance(frame, calls.Refusal) and frame.number == calls.UNKNOWN:
+            self.end(_error(frame))
         elif isinstance(frame, calls.Refusal):
             self.fail(frame.number, _error(frame))
         elif isinstance(frame, calls.Ended):
@@ -93,15 +86,16 @@ class Caller(Line):
 
     def answer(self, number: int, value: Any) -> None:  # noqa: ANN401 - each call knows what it gets
         """End a call with its value."""
-        future = self._open.get(number)
+        future = self._open.pop(number, None)
         if future is not None and not future.done():
             future.set_result(value)
 
     def fail(self, number: int, error: CarrypostError) -> None:
         """End a call with an error."""
-        future = self._open.get(number)
+        future = self._open.pop(number, None)
         if future is not None and not future.done():
             future.set_exception(error)
+            future.exception()  # It counts as seen: whoever waited for it may be gone.
 
     def wrong(self, error: LocalError) -> None:
         """The node says what this program does not understand."""

@@ -14,6 +14,7 @@ from carrypost.errors import LocalError
 from carrypost.node.control.calls import CallPart, ReplyPart
 
 LENGTH_BYTES = 4
+_PARTS = CallPart, ReplyPart
 PART_BYTES = 64 * 1024
 """Size of a part: longer values are cut into parts."""
 FRAME_BYTES_MAX = 1024 * 1024
@@ -64,7 +65,7 @@ class Parts:
 
     def take(self, frame: Any) -> Any:  # noqa: ANN401 - any frame
         """Return a frame that is whole with this one, or None; raise `LocalError` for parts that fit nothing."""
-        if isinstance(frame, CallPart | ReplyPart):
+        if isinstance(frame, _PARTS):
             return self._add(frame.number, frame.data)
         if not getattr(frame, "length", 0):
             return frame

@@ -1,5 +1,7 @@
 """One end of a connection at a node's socket: reads frames, and writes once in a turn of the event loop.
 
+What is said because of what was read is written as soon as all of that is taken.
+
 What is longer than 64 KiB goes in parts, one a turn, with other frames between them. While the other side does not
 read, what is said waits here: whoever says much asks `is_full`, and waits for `drained`.
 """
@@ -21,8 +23,6 @@ _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
 """Bytes that the transport keeps before this end stops writing, and at which it goes on."""
 UNWRITTEN_BYTES_MAX = 1024 * 1024
 """Of a program that does not read so much, nothing is read."""
-PATIENCE_S = 0.002
-"""Time for which frames that nobody waits for are gathered."""
 _DEAF_S = 5.0
 """Time after which a program is cut off that was told a mistake, and goes on."""
 
@@ -39,9 +39,8 @@ class Line(asyncio.Protocol):
         self._long: deque[tuple[int, memoryview]] = deque()
         """Rest of the values that go in parts, by number."""
         self._flushing = self._paused = self._deaf = False
-        self._later: asyncio.TimerHandle | None = None
-        self._wrote_s = 0.0
-        """Time of the last write."""
+        self.wrote_s = 0.0
+        """Time of the last write, by the event loop's clock."""
         self._reads = True
         self._bodies: deque[bytes] = deque()
         """Frames that were read before this end stopped reading."""
@@ -67,11 +66,8 @@ class Line(asyncio.Protocol):
 
     # --- saying --------------------------------------------------------------------------------------------
 
-    def say(self, frame: calls.AnyFrame, within_s: float = 0.0) -> None:
-        """Write a frame, with all others of this turn of the loop, or of so long; one that is too long goes in parts.
-
-        To wake the other side costs more than a frame does: what is not waited for goes with what is.
-        """
+    def say(self, frame: calls.AnyFrame) -> None:
+        """Write a frame, with all others of this turn of the loop; one that is too long goes in parts."""
         if not self.is_open:
             return
         body = calls.encode(frame)
@@ -79,31 +75,20 @@ class Line(asyncio.Protocol):
             value = bytes(getattr(frame, frame.long))
             self._long.append((frame.number, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
             body = calls.encode(msgspec.structs.replace(frame, **{frame.long: calls.NOTHING, "length": len(value)}))
-        self._write(body, within_s)
+        self._write(body)
 
-    def _write(self, body: bytes, within_s: float = 0.0) -> None:
+    def _write(self, body: bytes) -> None:
         self._out.append(framed(body))
         self._out_bytes += len(body)
-        if not within_s or self._out_bytes >= PART_BYTES:
-            self._flush_soon()
-        elif self._later is None:
-            self._later = asyncio.get_running_loop().call_later(within_s, self._flush_late)
-
-    def pace_s(self, window_s: float) -> float:
-        """Return how long to wait with what is said often: so long, or not at all after a pause of that length."""
-        return 0.0 if self._wrote_s + window_s < asyncio.get_running_loop().time() else window_s
-
-    def _flush_late(self) -> None:
-        self._later = None
-        if self._out:
-            self._flush_soon()
+        self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and not self._paused:
             self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was said, as nothing more is to be said in this turn."""
         self._flushing = False
         if self._transport is None or self._paused:
             return
@@ -112,7 +97,7 @@ class Line(asyncio.Protocol):
         if self._out:
             out, self._out, self._out_bytes = self._out, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            self._wrote_s = asyncio.get_running_loop().time()
+            self.wrote_s = asyncio.get_running_loop().time()
         if self._long:
             self._flush_soon()
         if not self._paused:
@@ -167,8 +152,10 @@ class Line(asyncio.Protocol):
             self._bodies.extend(self._frames.feed(data))
         except LocalError as error:
             self.wrong(error)
-        else:
-            self._take_all()
+            return
+        self._flushing = True
+        self._take_all()
+        self.flush()
 
     def _take_all(self) -> None:
         try:
@@ -199,7 +186,7 @@ class Line(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The other side says nothing more: what was said to it is written, then this end closes."""
-        self._flush()
+        self.flush()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End."""
@@ -226,7 +213,7 @@ class Line(asyncio.Protocol):
         if self._paused:  # It does not listen.
             transport.abort()
             return
-        self._flush()
+        self.flush()
         if deaf:
             self._deaf = True
             transport.write_eof()

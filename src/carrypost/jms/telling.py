@@ -1,0 +1,227 @@
+"""What a node tells the programs at its socket: it waits here, within the credit of their consumers, and is written.
+
+Messages wait as descriptors, and a body is read when it is written. So a program that does not read costs little, and
+slows nobody. To wake a program, and to take what it acknowledges, costs more than a message does. So what comes after a
+pause is written at once, and what comes soon after that is gathered, for all programs together (`Rounds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from carrypost.errors import JMSException
+from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
+from carrypost.jms.values import NEWS
+from carrypost.node.control import calls
+from carrypost.node.control.framing import PART_BYTES
+
+if TYPE_CHECKING:
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+    from carrypost.model.ids import MessageId
+    from carrypost.node.control.line import Line
+
+_log = logging.getLogger("carrypost.native")
+_WAKE_S, _ROUND_S_MIN, _ROUND_S_MAX = 0.001, 0.002, 0.05
+"""Time that each program adds to a round, and the bounds of that."""
+
+
+class Rounds:
+    """Times at which programs are told what was gathered for them, all together."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+        """Number of programs: the more there are to wake, the longer a round."""
+        self._behind: list[Telling] = []
+
+    @property
+    def length_s(self) -> float:
+        """Time for which news are gathered."""
+        return min(max(_ROUND_S_MIN, self.programs * _WAKE_S), _ROUND_S_MAX)
+
+    def add(self, telling: Telling) -> None:
+        """Let one more program be told at the end of the round, which begins with the first."""
+        if not self._behind:
+            asyncio.get_running_loop().call_later(self.length_s, self._end)
+        self._behind.append(telling)
+
+    def _end(self) -> None:
+        behind, self._behind = self._behind, []
+        for telling in behind:
+            telling.now()
+
+
+class Telling:
+    """News and answers that wait for one program; `wrote` is called when none waits any more."""
+
+    def __init__(
+        self, line: Line, bodies: Bodies, consumers: Credits, rounds: Rounds, wrote: Callable[[], None]
+    ) -> None:
+        self._line, self._bodies, self._consumers, self._rounds, self._wrote = line, bodies, consumers, rounds, wrote
+        self.beyond: deque[int] = deque()
+        """The numbers of messages that the program may not have read."""
+        self._waiting: deque[tuple[int, str, tuple[Any, ...]]] = deque()
+        """Connection, name and arguments of news; a frame has no name."""
+        self._receipts: dict[tuple[int, MessageId], Receipt] = {}
+        """By connection and message."""
+        self._wake = asyncio.Event()
+        """Set when what waits is to be written."""
+        self._is_behind = False
+        """True if that will be done at the end of the round."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much waits that the program should be asked nothing, and heard no more."""
+        return len(self._waiting) >= 2 * WAITING_MAX
+
+    @property
+    def unwritten(self) -> list[int]:
+        """Numbers of the messages that wait."""
+        return [args[0].number for _, name, args in self._waiting if name == "take"]
+
+    def was_read(self, through: int) -> None:
+        """Note that the program has read all messages up to this number."""
+        while self.beyond and self.beyond[0] <= through:
+            self.beyond.popleft()
+
+    def news(self, connection: int, name: str, *args: object) -> None:
+        """Let something wait until it can be written; of what is only good to know, not too much."""
+        if name in {"lost", "gave_up"} and len(self._waiting) >= WAITING_MAX:
+            return
+        self._waiting.append((connection, name, args))
+        self._soon()
+
+    def receipt(self, connection: int, receipt: Receipt) -> None:
+        """Let the latest receipt of a message wait: it says all that those before it did."""
+        self._receipts[connection, receipt.message] = receipt
+        self._soon()
+
+    def answer(self, frame: calls.AnyReply, *, patient: bool = False) -> None:
+        """Answer behind all that was handed over before: a program that asked knows then what there is.
+
+        `patient`: nobody waits for the answer, so it goes with what else is told.
+        """
+        if not self._waiting and not patient:
+            self._line.say(frame)
+            return
+        self._waiting.append((0, "", (frame,)))
+        if patient:
+            self._later()
+        else:
+            self.now()
+
+    def _soon(self) -> None:
+        """Write at once after a pause, and else with what more comes in this round."""
+        if self._is_behind or self._wake.is_set():
+            return
+        if self._line.wrote_s + self._rounds.length_s < asyncio.get_running_loop().time():
+            self._wake.set()
+        else:
+            self._later()
+
+    def _later(self) -> None:
+        if not self._is_behind:
+            self._is_behind = True
+            self._rounds.add(self)
+
+    def now(self) -> None:
+        """Write what waits."""
+        self._is_behind = False
+        self._wake.set()
+
+    def end(self, reason: str) -> None:
+        """Tell the program that the node ends, and hang up."""
+        self._line.hang_up(calls.Ended(reason))
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write what waits, whenever it is time, for as long as the program is there."""
+        try:
+            while True:
+                await self._wake.wait()
+                while self._waiting or self._receipts:
+                    await self._write_next()
+                    if self._line.is_full:
+                        await self._line.drained()
+                self._wake.clear()
+                self._wrote()
+        except JMSException:
+            pass  # The node ends, and says so.
+        except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
+            _log.exception("something could not be told to a program; hanging up")
+            self._line.hang_up()
+
+    async def _write_next(self) -> None:
+        if not self._waiting:
+            first = next(iter(self._receipts))
+            self.say(first[0], "receipt", (self._receipts.pop(first),))
+        elif self._waiting[0][1] == "take":
+            await self._write_messages()
+        else:
+            connection, name, args = self._waiting.popleft()
+            if name:
+                self.say(connection, name, args)
+            else:
+                self._line.say(*args)
+
+    async def _write_messages(self) -> None:
+        """Write the messages that wait first: those of one connection go in one frame, of little more than a part."""
+        nbytes, connection = 0, self._waiting[0][0]
+        run: list[tuple[Handed, bytes | None]] = []
+        for of, name, args in self._waiting:
+            if of != connection or name != "take" or nbytes >= PART_BYTES:
+                break
+            run.append(args)
+            nbytes += args[0].descriptor.size + args[0].descriptor.wire_bytes
+        read = self._bodies.read
+        messages = [(handed, await read(handed.descriptor) if body is None else body) for handed, body in run]
+        for _ in run:
+            self._waiting.popleft()
+        # A consumer that closed meanwhile gave it back.
+        if told := [each for each in messages if each[0].consumer in self._consumers]:
+            self.say(connection, "take", *told)
+            for handed, _ in told:
+                self._consumers.written(handed.consumer)
+
+    def say(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
+        """Write news of one name, each with its arguments."""
+        self._line.say(calls.News(connection, name, Raw(NEWS[name].encode(together))))
+
+
+class Seat:
+    """One connection of a program, to which the provider tells what happens."""
+
+    def __init__(self, telling: Telling) -> None:
+        self.number = 0
+        self._telling = telling
+
+    def take(self, handed: Handed, body: bytes | None = None) -> None:
+        """Let a message wait until it can be written."""
+        self._telling.beyond.append(handed.number)
+        self._telling.news(self.number, "take", handed, body)
+
+    def gave_up(self, event: GivenUp) -> None:
+        """Pass on what became a dead letter."""
+        self._telling.news(self.number, "gave_up", event)
+
+    def browsed(self, part: Browsed) -> None:
+        """Pass on a part of what waits in a queue."""
+        self._telling.news(self.number, "browsed", part)
+
+    def lost(self, lost: ClaimLost) -> None:
+        """Pass on what was lost."""
+        self._telling.news(self.number, "lost", lost)
+
+    def receipt(self, receipt: Receipt) -> None:
+        """Pass on how far a message has come."""
+        self._telling.receipt(self.number, receipt)
+
+    def node_ended(self, reason: str) -> None:
+        """Tell the program, and hang up."""
+        self._telling.end(reason)
