@@ -1,4 +1,4 @@
-"""What applications do in a run: they subscribe, publish by a period or by a script, and confirm what they get.
+"""What applications do in a run: they subscribe, publish by a period, by a script or by chance, and confirm deliveries.
 
 Each workload is a topic of its own, to which every node subscribes from its first join. Payloads are never made: so
 many incompressible bytes are counted, unless messages are signed. What an application is given goes into the record.
@@ -16,12 +16,21 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
+from carrypost.local.publishing import PRIORITY_MAX
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
 
+PRIORITY = 4
+"""Of messages whose priority nobody gives."""
+COLUMNS = ("t", "node", "message", "size")
+"""What a script has to say of each message."""
+OPTIONAL_COLUMNS = ("lifetime", "recipients", "persistent", "priority")
+"""What it may say besides; an empty cell says nothing."""
+_WORDS = {"true": True, "false": False}
+
 
 class Publication(NamedTuple):
-    """One message that a script asks for."""
+    """One message that an application publishes, by a period, by a script or by chance."""
 
     t_us: int
     node: str
@@ -29,7 +38,12 @@ class Publication(NamedTuple):
     size: int
     lifetime_us: int | None
     """None: it lives without end."""
-    line: int
+    line: int = 0
+    """In the script; 0: there is none."""
+    recipients: tuple[str, ...] = ()
+    """Names of the nodes that it is for; none: it is for whoever subscribes."""
+    persistent: bool = False
+    priority: int = PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ def read_script(path: Path) -> list[Publication]:
     """The publications of a CSV file, by time, then in the order of its rows."""
     found: list[Publication] = []
     named: dict[str, int] = {}
-    for row in rows(read_text(path), str(path), ("t", "node", "message", "size"), ("lifetime",)):
+    for row in rows(read_text(path), str(path), COLUMNS, OPTIONAL_COLUMNS):
         each = _publication(row)
         if (first := named.setdefault(each.message, each.line)) != each.line:
             raise row.line.error(f"message {each.message!r} is published on line {first} already")
@@ -73,10 +87,7 @@ def check_script(
         line = Line(str(path), each.line)
         if each.node not in presences:
             raise line.error(f"there is no node {each.node!r}")
-        if not any(
-            presence.join_us <= each.t_us and (presence.leave_us is None or each.t_us < presence.leave_us)
-            for presence in presences[each.node]
-        ):
+        if not any(presence.includes(each.t_us) for presence in presences[each.node]):
             raise line.error(f"node {each.node!r} is not there at {each.t_us / MICROSECONDS} s")
         if each.size > limits.message_bytes_max:
             raise line.error(
@@ -84,6 +95,13 @@ def check_script(
             )
         if len(each.message.encode()) > limits.label_bytes_max:
             raise line.error(f"message must have at most {limits.label_bytes_max:,} bytes (label_bytes_max)")
+        for name in each.recipients:
+            if name not in presences:
+                raise line.error(f"recipients: there is no node {name!r}")
+        if len(each.recipients) > limits.recipients_max:
+            raise line.error(
+                f"recipients must be at most {limits.recipients_max:,} (recipients_max), not {len(each.recipients):,}"
+            )
 
 
 def _publication(row: CsvRow) -> Publication:
@@ -94,4 +112,33 @@ def _publication(row: CsvRow) -> Publication:
     if lifetime_us == 0:
         raise row.line.error(f"lifetime must be at least a microsecond, or empty for none, not {row.text('lifetime')}")
     node = row.line.node(row.text("node"))
-    return Publication(row.time_us("t"), node, row.text("message"), int(size), lifetime_us, row.line.number)
+    return Publication(
+        row.time_us("t"), node, row.text("message"), int(size), lifetime_us, row.line.number,
+        _recipients(row, node), _persistent(row), _priority(row),
+    )  # fmt: skip
+
+
+def _recipients(row: CsvRow, author: str) -> tuple[str, ...]:
+    named = row.text("recipients").split() if "recipients" in row else []
+    for name in named:
+        if row.line.node(name) == author:
+            raise row.line.error(f"recipients are other nodes than the author, {author!r}: leave it out")
+        if named.count(name) > 1:
+            raise row.line.error(f"recipients name {name!r} twice")
+    return tuple(named)
+
+
+def _persistent(row: CsvRow) -> bool:
+    word = row.text("persistent").lower() if "persistent" in row else "false"
+    if word not in _WORDS:
+        raise row.line.error(f"persistent must be true, false or empty, not {row.text('persistent')!r}")
+    return _WORDS[word]
+
+
+def _priority(row: CsvRow) -> int:
+    if "priority" not in row:
+        return PRIORITY
+    found = row.number("priority")
+    if not (0 <= found <= PRIORITY_MAX and found == int(found)):
+        raise row.line.error(f"priority must be a whole number from 0 to {PRIORITY_MAX}, not {row.text('priority')}")
+    return int(found)

@@ -26,6 +26,7 @@ from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
@@ -90,6 +91,8 @@ class Emulation:
         """What the node of each place is called now."""
         self._place = {stay.node: stay.place for stay in self._plan.stays}
         """What the scenario calls each node."""
+        self._ids: dict[str, NodeId] = {}
+        """Ids of signed recipients, by name."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
@@ -264,23 +267,27 @@ class Emulation:
     def _broadcast(self, stay: Stay, index: int) -> None:
         workload = self.scenario.workloads[index]
         lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
-        self._publish(self._drivers[stay.node], index, workload.size, lifetime_us)
+        self._publish(
+            self._drivers[stay.node], index, Publication(self.now, stay.place, "", workload.size, lifetime_us)
+        )
         self._broadcast_at(self.now + max(1, round(workload.period_s * MICROSECONDS)), stay, index)
 
     def _scripted(self, index: int, what: Publication) -> None:
         driver = self._drivers.get(self._places.get(what.node, ""))
         # A fault may have taken the node away: then its application cannot publish.
         if driver is not None and driver.state is NodeState.RUNNING:
-            self._publish(driver, index, what.size, what.lifetime_us, what.message)
+            self._publish(driver, index, what)
 
-    def _publish(self, driver: EmulatedDriver, index: int, size: int, lifetime_us: int | None, label: str = "") -> None:
-        payload: bytes | Blank = Blank(size)
+    def _publish(self, driver: EmulatedDriver, index: int, what: Publication) -> None:
+        label = what.message
+        payload: bytes | Blank = Blank(what.size)
         if driver.identity.signed:
-            payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(size)
+            payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(what.size)
         try:
             driver.host.publish(
-                self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label,
-                ordering=self._orderings[index],
+                self._topics[index], payload, now=driver.now, lifetime_us=what.lifetime_us, label=label,
+                persistent=what.persistent, priority=what.priority, ordering=self._orderings[index],
+                recipients=[self._node(name) for name in what.recipients] or None,
             )  # fmt: skip
         except StateError as error:
             # The cache is full of what may not give way, or it would depend on too many others: it was not published,
@@ -293,6 +300,16 @@ class Emulation:
             # of its own, as on a real node, and not all of them together.
             driver.write()
         self._answer(driver, Phase.PUBLISH)
+
+    def _node(self, place: str) -> NodeId:
+        """Return the id of the node that a place has now, or will have: a recipient may join after the publication."""
+        name = self._places.get(place, place)
+        if self.scenario.settings.security != "signed":
+            return NodeId(name)
+        if name not in self._ids:
+            self._ids[name] = Identity.derived(self._seed, name).node
+            self._environment.names[self._ids[name]] = name
+        return self._ids[name]
 
     def _answer(self, driver: EmulatedDriver, phase: Phase) -> None:
         """The host may answer: at once, or, in ideal mode, after all that happens in this phase of this instant."""

@@ -1,4 +1,4 @@
-"""What a scenario's files and its mobility say: who is there, who meets whom, who publishes what by a script.
+"""What a scenario's files, its mobility and its chance say: who is there, who meets whom, who publishes what.
 
 Read once, before the run. Of every file its SHA-256 goes into the record and, if it is short, its text: with the
 scenario they are all that is needed to repeat the run.
@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from carrypost.emu.engine.addressed import addressed
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
@@ -33,7 +34,7 @@ class Inputs:
     contacts: list[Contact]
     """Not clipped yet."""
     scripts: dict[int, list[Publication]]
-    """By number of the workload."""
+    """By number of the workload: what a file says, or what was drawn."""
     files: dict[str, str] = field(default_factory=dict)
     """For the record: hashes and texts of what was read."""
 
@@ -48,7 +49,8 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     _check_labels(scenario, scripts)
     presences, contacts, met = _who_and_whom(scenario, seed)
     if presences is None:
-        named = {*met, *(each.node for script in scripts.values() for each in script)}
+        said = [each for script in scripts.values() for each in script]
+        named = {*met, *(name for each in said for name in (each.node, *each.recipients))}
         presences = [Presence(name, 0, None) for name in sorted(named)]
     if not presences:
         raise ConfigError(
@@ -61,8 +63,15 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         path = scenario.path(scenario.workloads[index].file)
         due = [each for each in script if each.t_us < scenario.duration_us]
         check_script(path, due, there, scenario.settings.limits)
+        _check_order(scenario, index, script)
     _check_names(scenario, there)
-    return Inputs(presences, contacts, scripts, _files(scenario))
+    limits = scenario.settings.limits
+    drawn = {
+        index: addressed(each, f"workload.{index}", there, limits, seed)
+        for index, each in enumerate(scenario.workloads)
+        if each.kind == "addressed"
+    }
+    return Inputs(presences, contacts, scripts | drawn, _files(scenario))
 
 
 def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, list[Contact], list[str]]:
@@ -97,6 +106,17 @@ def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> 
             if (first := homes.setdefault(each.message, index)) != index:
                 line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
                 raise line.error(f"message {each.message!r} is published by {scenario.workloads[first].file} already")
+
+
+def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> None:
+    """Refuse recipients where messages have an order: all other nodes would wait for them in vain."""
+    workload = scenario.workloads[index]
+    if workload.ordering != "none" and (each := next((each for each in script if each.recipients), None)):
+        line = Line(str(scenario.path(workload.file)), each.line)
+        raise line.error(
+            f"message {each.message!r} has recipients, and workload.{index} the ordering {workload.ordering!r}: "
+            "leave out one of the two"
+        )
 
 
 def _of_another_time(scenario: Scenario, contacts: list[Contact]) -> ConfigError:

@@ -216,11 +216,22 @@ class _ScenarioReader:
             if (each.kind == "script") != bool(each.file):
                 said = "is a script and has no file" if each.kind == "script" else "has a file and is no script"
                 raise error(name, f"{name} {said}")
+            if each.kind == "addressed":
+                self._check_addressed(name, each)
             if each.size > (largest := made.settings.limits.message_bytes_max):
                 said = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
                 raise error(f"{name}.size", f"{said}, not {each.size:,}")
             if (first := topics.setdefault(topic(each, index), index)) != index:
                 raise error(name, f"{name} has the topic {topic(each, index)!r} of workload.{first}")
+
+    def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
+        error, many = self._document.error, workload.recipients
+        if workload.ordering != "none":
+            told = "messages for some hosts have no order, since all others would wait for them in vain"
+            raise error(f"{name}.ordering", f"{name}.ordering: {told}; leave it out")
+        if many > 1 and many != int(many):
+            told = "must be a whole number of hosts or, below 1, a share of them"
+            raise error(f"{name}.recipients", f"{name}.recipients {told}, not {many:g}")
 
     def _check_links(self, made: Scenario) -> None:
         error, pairs = self._document.error, dict[frozenset[str], int]()

@@ -15,6 +15,7 @@ from carrypost.config.rules import choice, flag, number, number_or_none, table, 
 FAITHFUL, IDEAL = "faithful", "ideal"
 THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
 ORDERINGS = ("none", "causal", "delta-causal")
+WORKLOADS = ("broadcast", "script", "addressed")
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
 _NODES_MAX = 1_000_000
 _RATE_PER_H_MAX = 3_600.0
@@ -114,22 +115,34 @@ class LinkTable:
 class WorkloadTable:
     """What applications publish: one topic, which every node subscribes to from its first join."""
 
-    kind: Literal["broadcast", "script"] = choice("broadcast", ("broadcast", "script"))
-    """Every node publishes periodically, or a file says who publishes what when; has to be given."""
+    kind: Literal["broadcast", "script", "addressed"] = choice("broadcast", WORKLOADS)
+    """Every node publishes periodically; a file says who publishes what when; or hosts publish at random times, each
+    message for some of the others. Has to be given."""
     topic: str = text("", "a destination")
     """Name of the topic; empty: workload-0 for the first workload, and so on."""
     ordering: Literal["none", "causal", "delta-causal"] = choice("none", ORDERINGS)
     """In which order messages of this topic are delivered."""
     first_s: float = number(0.0, 0.0, YEAR_S)
-    """Broadcast: how long after each of its joins a node first publishes."""
+    """Broadcast: how long after each of its joins a node first publishes. Addressed: when publishing begins."""
     period_s: float = number(60.0, 1e-6, YEAR_S)
     """Broadcast: and then again and again after so long."""
     size: int = whole(1_000, 0, UNBOUNDED)
-    """Broadcast: payload bytes, which are counted and never made."""
+    """Broadcast, addressed: payload bytes, which are counted and never made."""
     lifetime_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
-    """Broadcast: how long a message lives; left out: without end."""
+    """Broadcast, addressed: how long a message lives; left out: without end."""
+    messages: int = whole(100, 1, 1_000_000)
+    """Addressed: how many messages are published in all."""
+    within_s: float = number(20.0, 1e-6, YEAR_S)
+    """Addressed: within so long they are published, as a Poisson process of which this many events are known."""
+    recipients: float = number(1.0, 1e-6, 1_024.0)
+    """Addressed: for how many other hosts a message is; below 1: for this share of all hosts."""
+    persistent: float = number(0.5, 0.0, 1.0)
+    """Addressed: probability that a message is persistent."""
+    priorities: int = whole(10, 1, 10)
+    """Addressed: priorities are drawn evenly from 0 up to this, exclusive."""
     file: str = text("", "a CSV file")
-    """Script: CSV `t,node,message,size` and perhaps `lifetime`; an empty lifetime: without end."""
+    """Script: CSV `t,node,message,size` and perhaps `lifetime` (empty: without end), `recipients` (names with spaces
+    between), `persistent` (`true`, `false`) and `priority` (0 to 9)."""
 
 
 @table("faults")

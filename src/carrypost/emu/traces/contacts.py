@@ -52,6 +52,10 @@ class Presence(NamedTuple):
     join_us: int
     leave_us: int | None
 
+    def includes(self, t_us: int) -> bool:
+        """Return True if the node is there at this time."""
+        return self.join_us <= t_us and (self.leave_us is None or t_us < self.leave_us)
+
 
 def read_contacts(path: str | Path) -> list[Contact]:
     """The contacts of a file, CSV or The ONE's, sorted by start, a, b."""
