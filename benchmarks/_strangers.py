@@ -21,6 +21,7 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.pieces import HASH_BYTES, pack
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, entry, profile_digest
 from carrypost.security.identity import Identity
@@ -247,6 +248,13 @@ def _forged_parcel(stranger: Stranger) -> f.Frame:
     return f.Parcel(stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, wire, b"")
 
 
+def _listing_parcel(stranger: Stranger) -> f.Frame:
+    """A message that nobody asked for, with a long list of recipients that is in order but for its end."""
+    nodes = sorted(stranger.chance.randbytes(16) for _ in range(40))
+    named = msgspec.structs.replace(_acceptable(stranger), headers=Headers(recipients=(*nodes[1:], nodes[0])))
+    return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, stranger.identity.sign(named).wire, b"")
+
+
 def _repeated_parcel(stranger: Stranger) -> f.Frame:
     """A message that was welcome when it came for the first time."""
     if not stranger.welcome:
@@ -326,6 +334,7 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Parcel: unasked": _endless(_parcel),
     "Parcel: unasked, forged": _endless(_forged_parcel),
     "Parcel: unasked, the same again": _endless(_repeated_parcel),
+    "Parcel: recipients out of order": _endless(_listing_parcel),
     "Ack: of nothing": _endless(_ack),
     "Ack: of nothing, long": _endless(_long_ack),
     "Ack: of nothing in flight": _endless(_ack_around),

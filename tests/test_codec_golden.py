@@ -84,6 +84,14 @@ CORRELATED = Descriptor(
     "alan", 1, 12, 1_700_000_000_000_000, None, "control/all", 0, 0, PayloadCodec.PLAIN, b"", 1024,
     headers=Headers(correlation_bytes=b"\x00\xff"),
 )  # fmt: skip
+LISTING = Descriptor(
+    "alan", 1, 13, 1_700_000_000_000_000, None, "topic/roads", 0, 0, PayloadCodec.PLAIN, b"", 1024,
+    headers=Headers(recipients=("beth", "carl", "täglich")),
+)  # fmt: skip
+SIGNED_LISTING = Descriptor(
+    bytes(range(32)), 2, 303, 1_700_000_000_000_000, 1_700_000_086_400_000, "topic/roads", 40, 40, PayloadCodec.PLAIN,
+    bytes(range(32, 64)), 1100, headers=Headers(number=7, recipients=(bytes(16), bytes(range(16)), bytes([255] * 16))),
+).with_signature(bytes(range(64)))  # fmt: skip
 
 ANNOUNCE = Announce(NodeId("abcdefghijklmnopqrstuvwxyz"), 3, 1000, 5000, DIGEST, PREFIXES)
 OFFER = Offer(70_000, (OfferEntry(SIGNED_ID, 12, 5000, 19), OfferEntry(PLAIN_ID, 128, 40_000, 4, b"\x05")))
@@ -121,6 +129,8 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "descriptor_headers": (WholeDescriptor(128, 4, 0, 0, WITH_HEADERS),),
     "descriptor_headers_signed": (WholeDescriptor(12, 70_000, 1, 2500, SIGNED_WITH_HEADERS),),
     "descriptor_headers_bytes": (WholeDescriptor(128, 4, 0, 0, CORRELATED),),
+    "descriptor_recipients": (WholeDescriptor(128, 4, 0, 0, LISTING),),
+    "descriptor_recipients_signed": (WholeDescriptor(12, 70_000, 1, 2500, SIGNED_LISTING),),
     "hash_list": (HashList(12, 70_000, 4, bytes(range(64))),),
     "data": (DATA,),
     "data_last": (Data(12, 70_002, 4, True, b""),),

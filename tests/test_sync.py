@@ -208,6 +208,17 @@ def test_transactions_commit_and_roll_back(context: Make) -> None:
     assert [each.get_body(str) for each in inbox.messages(timeout=0.1)] == ["in"]
 
 
+def test_what_lists_its_recipients_is_delivered_to_no_one_else(context: Make) -> None:
+    ctx, topic, other = context(), fresh(), "a" * 26
+    inbox = ctx.create_consumer(topic)
+    assert ctx.send(topic, "theirs", recipients=[other]).state is SendState.STORED
+    ctx.create_producer().send(topic, "theirs, too", recipients=(other, other))
+    ctx.send(topic, "ours")
+    assert [each.get_body(str) for each in inbox.messages(timeout=0.1)] == ["ours"]
+    with pytest.raises(IllegalArgumentException, match="26 small letters"):
+        ctx.send(topic, "nobody's", recipients=["beth"])
+
+
 def test_queues_browsers_names_and_temporary_destinations(context: Make) -> None:
     ctx, name = context(), fresh("queue").removeprefix("queue/")
     queue = ctx.declare_queue(name)

@@ -21,7 +21,7 @@ from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import Headers, checked
 from carrypost.model.ids import plain_message_id
-from carrypost.model.recipient_lists import as_sent
+from carrypost.model.recipient_lists import Named, as_sent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,8 @@ class Publisher:
         _require("an ordering", draft.ordering, Ordering, "an Ordering")
         if not 0 <= draft.priority <= PRIORITY_MAX:
             raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {draft.priority}")
+        if draft.recipients is not None:
+            self._named(draft, draft.recipients)
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
@@ -169,16 +171,18 @@ class Publisher:
         """What messaging says of a message; also whom it is for, and when it was sent if order gave it another date."""
         headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
         if draft.recipients is not None:
-            named = as_sent(
-                draft.recipients, self._identity.node, draft.destination, ordered=bool(draft.ordering),
-                signed=self._identity.signed, most=self._limits.recipients_max,
-            )  # fmt: skip
-            headers = msgspec.structs.replace(headers or Headers(), recipients=named)
+            headers = msgspec.structs.replace(headers or Headers(), recipients=self._named(draft, draft.recipients))
         elif headers is not None and headers.recipients:
             raise PayloadError("recipients are given beside the headers, not among them")
         if headers is None or stamp.created_us == now or headers.sent_us is not None:
             return headers
         return msgspec.structs.replace(headers, sent_us=now)
+
+    def _named(self, draft: Draft, recipients: tuple[str, ...]) -> Named:
+        """Return the recipients of a draft as they travel; raises `IllegalArgumentException`."""
+        signed, most = self._identity.signed, self._limits.recipients_max
+        ordered = bool(draft.ordering)
+        return as_sent(recipients, self._identity.node, draft.destination, ordered=ordered, signed=signed, most=most)
 
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
         settings = self._settings
