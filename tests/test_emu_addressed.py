@@ -12,6 +12,7 @@ from carrypost import emu
 from carrypost.emu.engine.workload import Publication
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.verify.invariants import check
 from carrypost.errors import CarrypostError
 from carrypost.lab.metrics import families, tables
 
@@ -84,6 +85,7 @@ def test_messages_are_delivered_at_their_recipients_and_counted_there() -> None:
     text = 'name = "x"\nduration_s = 90\nmode = "ideal"\n' + EVERYBODY + ADDRESSED.replace("300", "40")
     text += "recipients = 4\nsize = 10\n[settings]\naltruistic = true\n"
     table = emu.run(Scenario.parse(text)).table
+    assert check(table) == []
     found = table.to_pylist()
     listed = {
         row["message"]: set(dict(row["attrs"])["recipients"].split()) for row in found if row["kind"] == "publish"

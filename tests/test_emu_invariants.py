@@ -127,6 +127,16 @@ BREACHES: list[tuple[str, str, list[Change]]] = [
     ("delivered once", "delivered again without a crash", [more(Kind.DELIVER, 7.6, "c", detail="redelivered", **M)]),
     ("delivered once", "delivered again, and never before", [edited(Kind.DELIVER, 3, detail="redelivered")]),
     ("delivered once", "c: m at 7.500000 s: delivered where it is not", [dropped(Kind.RECEIVE, 2)]),
+    (
+        "delivered at recipients only",
+        "b: m at 3.000000 s: delivered where it is not listed",
+        [edited(Kind.PUBLISH, 0, attrs={"recipients": "c bb"})],
+    ),
+    (
+        "delivered at recipients only",
+        "a: m at 2.000000 s: its author is among its recipients",
+        [edited(Kind.PUBLISH, 0, attrs={"recipients": "a b c"})],
+    ),
     ("before the deadline", "c: m at 7.500000 s: its deadline was 7.500000 s", [edited(Kind.PUBLISH, 0, **DEADLINE)]),
     (
         "before the deadline",
@@ -170,6 +180,10 @@ BREACHES: list[tuple[str, str, list[Change]]] = [
 
 def test_a_sound_record_breaks_no_rule() -> None:
     assert check(sound()) == []
+    listing = sound()
+    edited(Kind.PUBLISH, 0, attrs={"recipients": "b c"})(listing)
+    dropped(Kind.DELIVER, 0)(listing)
+    assert check(listing) == []
 
 
 @pytest.mark.parametrize(("rule", "words", "changes"), BREACHES)
