@@ -18,7 +18,7 @@ from tests.examples import soaked
 from tests.store_disk import META, Disk, described, eventually, message, opened
 
 from carrypost.errors import NodeError
-from carrypost.journal import StoredMessage
+from carrypost.journal import STRUCK, StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.node.store import schema
@@ -347,6 +347,18 @@ def test_a_store_of_version_2_learns_to_keep_the_rows_of_layers(path: Path) -> N
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT kind, name FROM layer").fetchall() == [("mom", subscription[1])]
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_recipients_that_are_struck_off_are_kept_beside_their_message_and_without_it(path: Path) -> None:
+    here, gone = (STRUCK, PLAIN.id, 0), (STRUCK, b"another", 0)
+    with opened(path) as disk:
+        assert disk.outcome({**message(1, b"one"), here: b"places", gone: b"all"}) is None
+        assert disk.outcome({here: b"more places"}) is None
+    with opened(path) as disk:
+        assert (disk.state()[here], disk.state()[gone]) == (b"more places", b"all")
+        assert disk.outcome({}, here, gone) is None
+    with opened(path) as disk:
+        assert not {here, gone} & disk.state().keys()
 
 
 def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
