@@ -31,9 +31,9 @@ def test_credit_without_end_is_given_as_messages_are_written() -> None:
     assert given.messages[2] == 1, "a consumer that has none gets one, whatever others have"
     assert given.bytes == {1: 500, 2: 500}
     for _ in range(100):
-        credit.written(1)
+        credit.written(1, 1)
     assert given.messages[1] == WAITING_MAX + 99, "one place went to the second consumer"
-    credit.written(2)
+    credit.written(2, 1)
     assert given.messages[2] == 2
 
 
@@ -46,8 +46,8 @@ def test_credit_of_consumers_that_closed_goes_to_others() -> None:
     credit.add(3, 30, 0)
     credit.close_session(10)
     assert [consumer in credit for consumer in (1, 2, 3)] == [False, False, True]
-    credit.written(1)
+    credit.written(1, 1)
     credit.add(1, 5, 5)
     credit.close(1)
-    credit.written(3)
+    credit.written(3, 1)
     assert given.messages == {1: WAITING_MAX, 3: 30}

@@ -61,12 +61,12 @@ class Credits:
             credit.owed += messages
             self._grant(consumer, credit, nbytes)
 
-    def written(self, consumer: int) -> None:
-        """Note that a message of a consumer does not wait any more."""
+    def written(self, consumer: int, messages: int) -> None:
+        """Note that so many messages of a consumer do not wait any more."""
         credit = self._consumers.get(consumer)
         if credit is not None:
-            credit.given -= 1
-            self._given -= 1
+            credit.given -= messages
+            self._given -= messages
             self._grant(consumer, credit, 0)
 
     def _grant(self, consumer: int, credit: _Credit, nbytes: int) -> None:
@@ -87,16 +87,18 @@ class Bodies:
         self._kept: dict[MessageId, bytes] = {}
         self._bytes = 0
 
+    def kept(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message that was read lately."""
+        return self._kept.get(descriptor.id)
+
     async def read(self, descriptor: Descriptor) -> bytes | None:
         """Return the body of a message if it is short enough to come along with it, and not gone."""
         if descriptor.size + len(descriptor.wire) > self._bytes_max:
             return None
-        body = self._kept.get(descriptor.id)
-        if body is None:
-            body = await self._provider.payload(descriptor)
-            if body is not None and descriptor.id not in self._kept:
-                self._kept[descriptor.id] = body
-                self._bytes += len(body)
-                while self._bytes > _BODIES_BYTES:
-                    self._bytes -= len(self._kept.pop(next(iter(self._kept))))
+        body = await self._provider.payload(descriptor)
+        if body is not None and descriptor.id not in self._kept:
+            self._kept[descriptor.id] = body
+            self._bytes += len(body)
+            while self._bytes > _BODIES_BYTES:
+                self._bytes -= len(self._kept.pop(next(iter(self._kept))))
         return body

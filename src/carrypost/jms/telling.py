@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -106,13 +106,13 @@ class Telling:
 
         `patient`: nobody waits for the answer, so it goes with what else is told.
         """
-        if not self._waiting and not patient:
-            self._line.say(frame)
-            return
-        self._waiting.append((0, "", (frame,)))
+        if self._waiting:
+            self._waiting.append((0, "", (frame,)))
+        else:
+            self._line.say(frame, soon=not patient)
         if patient:
             self._later()
-        else:
+        elif self._waiting:
             self.now()
 
     def _soon(self) -> None:
@@ -132,7 +132,10 @@ class Telling:
     def now(self) -> None:
         """Write what waits."""
         self._is_behind = False
-        self._wake.set()
+        if self._waiting or self._receipts:
+            self._wake.set()
+        else:
+            self._line.flush()
 
     def end(self, reason: str) -> None:
         """Tell the program that the node ends, and hang up."""
@@ -179,15 +182,20 @@ class Telling:
                 break
             run.append(args)
             nbytes += args[0].descriptor.size + args[0].descriptor.wire_bytes
-        read = self._bodies.read
-        messages = [(handed, await read(handed.descriptor) if body is None else body) for handed, body in run]
+        bodies = self._bodies
+        for at, (handed, body) in enumerate(run):
+            if body is None:
+                run[at] = handed, bodies.kept(handed.descriptor) or await bodies.read(handed.descriptor)
         for _ in run:
             self._waiting.popleft()
-        # A consumer that closed meanwhile gave it back.
-        if told := [each for each in messages if each[0].consumer in self._consumers]:
-            self.say(connection, "take", *told)
-            for handed, _ in told:
-                self._consumers.written(handed.consumer)
+        counts = Counter([handed.consumer for handed, _ in run])
+        if gone := {each for each in counts if each not in self._consumers}:
+            # A consumer that closed meanwhile gave it back.
+            run = [each for each in run if each[0].consumer not in gone]
+        if run:
+            self.say(connection, "take", *run)
+        for consumer, count in counts.items():
+            self._consumers.written(consumer, count)
 
     def say(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
         """Write news of one name, each with its arguments."""

@@ -66,8 +66,11 @@ class Line(asyncio.Protocol):
 
     # --- saying --------------------------------------------------------------------------------------------
 
-    def say(self, frame: calls.AnyFrame) -> None:
-        """Write a frame, with all others of this turn of the loop; one that is too long goes in parts."""
+    def say(self, frame: calls.AnyFrame, *, soon: bool = True) -> None:
+        """Write a frame, with all others of this turn of the loop, or, unless `soon`, with the next that is written.
+
+        One that is too long goes in parts.
+        """
         if not self.is_open:
             return
         body = calls.encode(frame)
@@ -75,12 +78,13 @@ class Line(asyncio.Protocol):
             value = bytes(getattr(frame, frame.long))
             self._long.append((frame.number, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
             body = calls.encode(msgspec.structs.replace(frame, **{frame.long: calls.NOTHING, "length": len(value)}))
-        self._write(body)
+        self._write(body, soon=soon)
 
-    def _write(self, body: bytes) -> None:
+    def _write(self, body: bytes, *, soon: bool = True) -> None:
         self._out.append(framed(body))
         self._out_bytes += len(body)
-        self._flush_soon()
+        if soon:
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and not self._paused:
