@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from carrypost.config import Limits
+from carrypost.gossip.acked import records
 from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
@@ -296,6 +297,41 @@ def _ack_around(stranger: Stranger) -> f.Frame:
     return f.Ack(max(0, first - 1), bits.to_bytes(bits.bit_length() // 8 + 1, "little"))
 
 
+def _unknown_ids(stranger: Stranger) -> list[MessageId]:
+    """Ids of messages that do not exist."""
+    return [MessageId(stranger.chance.randbytes(16)) for _ in range(4)]
+
+
+def _acked(stranger: Stranger) -> f.AckRecord:
+    """An acknowledgement of messages that do not exist, which counts for an hour."""
+    return records.made(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
+
+
+def _forged_acked(stranger: Stranger) -> f.Frame:
+    """An acknowledgement in the name of a key; everything but its signature is right."""
+    key = stranger.chance.randbytes(32)
+    return f.AckRecord(key, stranger.now_us + _LIFETIME_US, tuple(_unknown_ids(stranger)), bytes(64))
+
+
+def _late_acked(stranger: Stranger) -> f.Frame:
+    """An acknowledgement that ended."""
+    return f.AckRecord(bytes(32), 0, tuple(_unknown_ids(stranger)), bytes(64))
+
+
+def _other_list(stranger: Stranger) -> f.Frame:
+    """A list of acknowledgements that is not the victim's."""
+    return f.AckList(0, stranger.chance.randbytes(8))
+
+
+def _other_parts(stranger: Stranger) -> f.Frame:
+    return f.AckList(1, stranger.chance.randbytes(512))
+
+
+def _long_list(stranger: Stranger) -> f.Frame:
+    """Acknowledgements that do not exist, all of which the victim would have."""
+    return f.AckList(2, bytes([255] * 8), stranger.chance.randbytes(8 * min(2_000, stranger.mtu_bytes // 9)))
+
+
 def _no_kind(stranger: Stranger) -> bytes:
     """Frames of a kind that there is not."""
     count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
@@ -338,6 +374,12 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Ack: of nothing": _endless(_ack),
     "Ack: of nothing, long": _endless(_long_ack),
     "Ack: of nothing in flight": _endless(_ack_around),
+    "AckRecord: of nothing": _endless(_acked),
+    "AckRecord: forged": _endless(_forged_acked),
+    "AckRecord: that ended": _endless(_late_acked),
+    "AckList: another one each time": _endless(_other_list),
+    "AckList: other parts": _endless(_other_parts),
+    "AckList: long": _endless(_long_list),
     "no frames: unknown kinds": _no_kind,
     "no frames: broken off": _broken,
 }

@@ -134,7 +134,7 @@ class Bench:
         ]  # fmt: skip
 
     def purges(self) -> list[Row]:
-        """Copies that a notice takes away, and their deadline."""
+        """Copies that acknowledgements take away, and their deadline."""
         rounds = [(Carrying(COPIES).purge(), Carrying(COPIES).expire()) for _ in range(self.repeats)]
         purge_s, expiry_s = (min(each) for each in zip(*rounds, strict=True))
         return [

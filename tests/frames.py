@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from carrypost.gossip.wire.frames import (
     Ack,
+    AckList,
+    AckRecord,
     Announce,
     BlankData,
     Bucket,
@@ -67,6 +69,11 @@ EXACT: list[tuple[Frame, str]] = [
             "c409 6e696e652062797465"
         ),
     ),
+    (
+        AckRecord(b"alan", 10**15, (ID,), b"s"),
+        "95 0c c404616c616e cf00038d7ea4c68000 91c408616c616e3a313a37 c40173",
+    ),
+    (AckList(2, EIGHT, EIGHT), "94 0d 02 c4083132333435363738 c4083132333435363738"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

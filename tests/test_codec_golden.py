@@ -12,6 +12,8 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     WIRE_KINDS,
     Ack,
+    AckList,
+    AckRecord,
     Announce,
     BlankData,
     Bucket,
@@ -150,6 +152,10 @@ CASES: dict[str, tuple[Frame, ...]] = {
         OpenParcel(1, 5, 0, 0, True, EMPTY, b""),
         DATA,
     ),
+    "ack_record": (AckRecord(bytes(range(32)), 1_700_000_086_400_000, (SIGNED_ID, PLAIN_ID), bytes(range(64))),),
+    "ack_record_plain": (AckRecord("täglich".encode(), 1, (PLAIN_ID,)),),
+    "ack_list": (AckList(0, DIGEST), AckList(2, DIGEST, DIGEST + bytes(8)), AckList(3, b"", DIGEST)),
+    "ack_list_parts": (AckList(1, DIGEST * 64),),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),
 }

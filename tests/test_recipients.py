@@ -206,15 +206,17 @@ def delivered(net: testing.Network, nodes: Collection[str]) -> set[str]:
 @pytest.mark.parametrize("settings", [{}, {"paper_mode": True}, {"security": "signed"}], ids=["", "paper", "signed"])
 def test_recipients_alone_deliver_and_others_carry(settings: dict[str, Any], payload: bytes) -> None:
     with testing.network(*"abcde", seed=1, compress=False, **settings) as net:
+        came = Receptions(net)
         for node in "abcd":
             net.subscribe(node, ROADS)
         for pair in ("ab", "bc", "cd", "de"):
             net.link(*pair)
         net.advance(10)
-        sent = net.publish("a", ROADS, payload, recipients=["d", "b"])
+        sent = net.publish("a", ROADS, payload, label="sent", recipients=["d", "b"])
         net.advance(120)
         assert delivered(net, "abcde") == {"b", "d"}
-        assert net.host("c").state_of(sent) is CopyState.WHOLE  # It subscribes, so it carries for d.
+        assert came.at("c") == ["sent"]  # It subscribes, so it carries for d, until d says that it has it.
+        assert {net.host(node).state_of(sent) for node in "abcd"} == {CopyState.DONE}
         assert net.host("e").state_of(sent) is CopyState.UNKNOWN  # It does not ask for the topic, and is not listed.
         net.subscribe("c", ROADS)
         net.subscribe("a", ROADS)

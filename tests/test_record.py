@@ -122,6 +122,10 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     ),
     (events.Receipt(M1.id, events.SendState.CARRIED), []),
     (events.Receipt(M1.id, events.SendState.FAILED, handed_over=True, reason="timeout", rose=False), []),
+    (
+        events.Acknowledged(M1.id, B, (), M1.label),
+        [{"kind": "receipt", "peer": "b", "message": M1.shown, "source": "a"}],
+    ),
     (events.Assigned(M2, B), [{"kind": "assign", "detail": "b", **NAMED_2}]),
     (events.LayerEvent(), []),
 ]

@@ -240,6 +240,17 @@ class Receipt(msgspec.Struct, frozen=True):
     """Nothing more will be heard of it."""
 
 
+class Acknowledged(msgspec.Struct, frozen=True):
+    """A recipient has a persistent message that this host sent: told once for each."""
+
+    message: MessageId
+    recipient: NodeId
+    left: tuple[NodeId, ...]
+    """The recipients that did not say so yet."""
+    label: str = ""
+    """What its user calls it, if anything."""
+
+
 class Assigned(msgspec.Struct, frozen=True):
     """A queue of this node gave a message to a receiver, here or elsewhere."""
 
@@ -292,6 +303,6 @@ class LayerEvent(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
-    | ClaimLost | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
-    | LayerEvent
+    | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp
+    | NeighbourDown | OneWay | LayerEvent
 )  # fmt: skip

@@ -27,7 +27,8 @@ SEEN = "seen"
 STRUCK = "struck"
 ORDER = "order"
 MOM = "mom"
-LAYERS: set[str] = {MOM, STRUCK}
+ACKED = "acked"
+LAYERS: set[str] = {MOM, ACKED, STRUCK}
 """Kinds of rows that the store does not look into: names and values are their owner's. That is a layer, whose kind is
 entered when the first one of its class joins a host; recipients that are struck off are the core's."""
 META = "meta"
@@ -106,6 +107,8 @@ class Journal:
         self._again: set[Key] = set()
         self._undeleted: dict[Key, None] = {}
         """Keys that lost batches were to delete, and that nobody has put or deleted since."""
+        self._unseen: set[Key] = set()
+        """Confirmations that were in lost batches, and that nobody has put or deleted since."""
         self._durability = _NORMAL
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
@@ -122,6 +125,8 @@ class Journal:
             self.deletes.pop(key, None)
         if self._undeleted:
             self._undeleted.pop(key, None)
+        if self._unseen:
+            self._unseen.discard(key)
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
@@ -137,12 +142,16 @@ class Journal:
         for key in puts if self.deletes or self._undeleted else ():
             self.deletes.pop(key, None)
             self._undeleted.pop(key, None)
+        if self._unseen:
+            self._unseen.difference_update(puts)
         self.puts.update(puts)
 
     def delete(self, key: Key) -> None:
         """Forget `key`."""
         self.puts.pop(key, None)
         self._again.discard(key)
+        if self._unseen:
+            self._unseen.discard(key)
         self.deletes[key] = None
 
     def delete_again(self) -> None:
@@ -223,6 +232,7 @@ class Journal:
         if answered is None:
             return None
         batch, held, again = answered
+        self._unseen.update([key for key in batch.puts if key[0] == SEEN and key not in self.puts])
         since = [each for number, (each, _, _) in self._open.items() if number > serial]
         for key in batch.deletes:
             if key not in self.puts and not any(key in each.puts for each in since):
@@ -233,6 +243,13 @@ class Journal:
             if isinstance(event, Send) and (MESSAGE, event.message, 0) not in batch.puts:
                 self.hold(event)
         return Answered(tuple(batch.puts), events, frozenset(again))
+
+    def is_confirmation_durable(self, message: MessageId) -> bool:
+        """Return True unless that a message was confirmed has still to be written, or written again."""
+        key = (SEEN, message, 0)
+        return not (
+            key in self.puts or key in self._unseen or any(key in batch.puts for batch, _, _ in self._open.values())
+        )
 
     def fail(self, message: MessageId) -> None:
         """A message that was to be stored and sent is not, after all: neither is told or permitted."""

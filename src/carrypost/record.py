@@ -17,6 +17,7 @@ import msgspec
 
 from carrypost import events
 from carrypost.errors import LocalError
+from carrypost.model import ids
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS
@@ -244,6 +245,11 @@ class Record:
         """Append a change of the host's view of a link."""
         self.add(_SEEN[type(event)], t_us, node, peer=event.node)
 
+    def acknowledged(self, t_us: int, node: str, event: events.Acknowledged) -> None:
+        """Append that a recipient has a message that this node sent."""
+        message = event.label or ids.shown(event.message)
+        self.add(Kind.RECEIPT, t_us, node, peer=event.recipient, message=message, source=node)
+
     def _burst(
         self,
         kind: str,
@@ -313,7 +319,7 @@ _ROWS: dict[type[events.Event], Append] = {
     events.Published: lambda record, t_us, node, event: record.published(t_us, node, event.descriptor),
     events.Delivered: Record.delivered, events.Dropped: Record.dropped, events.Expired: Record.expired,
     events.Refused: Record.refused, events.NeighbourUp: Record.seen, events.NeighbourDown: Record.seen,
-    events.OneWay: Record.seen,
+    events.OneWay: Record.seen, events.Acknowledged: Record.acknowledged,
 }  # fmt: skip
 """Other events are between a host and its programs."""
 

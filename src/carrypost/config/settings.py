@@ -55,7 +55,7 @@ class Limits:
     heard_max: int = whole(168, 1, 16_384)
     """Nodes in one announcement's heard-list. Own ones list as many as fit into `mtu_bytes`, if that is fewer."""
     digest_members_max: int = whole(2_048, 64, 65_536)
-    """Numbers of all kinds in one digest frame."""
+    """Numbers of all kinds in one digest frame, and fingerprints in one list of acknowledgements."""
     profile_bytes_max: int = whole(64 * KIB, 64, 16 * MIB)
     """Encoded interest profile."""
     profile_entries_max: int = whole(2_048, 1, 65_536)
@@ -87,6 +87,8 @@ class Limits:
     """Deliveries that the application has not confirmed; their copies are pinned."""
     unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those deliveries."""
+    acked_max: int = whole(1_000, 4, 65_536)
+    """Records of acknowledgements that are kept and passed on; of messages unknown here, a quarter of that."""
     groups_max: int = whole(4_096, 1, UNBOUNDED)
     """Order groups."""
     barrier_entries_max: int = whole(200, 1, 65_536)
@@ -113,6 +115,8 @@ class Limits:
     """Bytes taken from one neighbour."""
     link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
     """Signatures that do not fit, after which a link's descriptors are refused unread."""
+    link_records_per_s: int = whole(20, 1, UNBOUNDED)
+    """Records of acknowledgements whose signatures are checked for one neighbour, and that are sent to one."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
     """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
@@ -205,6 +209,8 @@ class Settings:
     """Time between two offers of something new to one neighbour, at least: larger saves datagrams, and delays."""
     push_bytes_max: int = whole(1_200, 0, 65_507)
     """Longest payload of a fresh message that is sent to neighbours unasked, if it fits into a datagram; 0: none is."""
+    acked_s: float = number(10.0, 0.0, HOUR_S)
+    """Time between two broadcasts of new acknowledgements, at least; 0: each is broadcast at once."""
     digest_every: int = whole(12, 1, 100_000)
     """Sets are compared again every so many periods of announcements, because beliefs about a neighbour go stale."""
     shares: bool = flag(True)

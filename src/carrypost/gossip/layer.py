@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from carrypost.journal import Journal, Key, Value
     from carrypost.model.ids import MessageId
 
-Handler = Callable[["Link", Any, int], None]
-"""Takes one kind of frame that came over a usable link; may raise `RemoteError`."""
+Handler = Callable[["Link", Any, int], object]
+"""Takes one kind of frame that came over a usable link; may raise `RemoteError`. One that returns False found nothing
+new."""
 Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
 

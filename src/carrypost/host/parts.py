@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
+from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.interest.own import Own
@@ -52,7 +53,8 @@ class Parts:
         self.ground = ground = Ground(identity, settings, holdings, outputs, Own(settings, identity.node), links)
         self.deliveries = Deliveries(ground)
         self.order = Order(ground, self.deliveries)
-        self.layers = Layers([self.order, *[make(ground) for make in layers], self.deliveries], links.handlers)
+        upper = [self.order, *[make(ground) for make in layers], self.deliveries]
+        self.layers = Layers([Acked(ground), *upper], links.handlers)
         departures = Departures(ground, self.layers)
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)

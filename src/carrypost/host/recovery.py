@@ -91,7 +91,8 @@ class Recovery:
 
     def _restore_copy(self, stored: StoredMessage, hashes: bytes, seen: dict[bytes, Descriptor], now: int) -> None:
         descriptor = stored.descriptor
-        if self._holdings.recipients.is_over(descriptor, now):
+        over = self._holdings.recipients.is_over(descriptor, now)
+        if over and not stored.claimed:
             # Its copy was to be deleted with the last recipient, and that was not written.
             self._holdings.forget(descriptor, stored.held)
             self._outputs.drop((descriptor,), Reason.PURGED)
@@ -113,6 +114,8 @@ class Recovery:
         confirmed = seen.pop(descriptor.id, None) is not None
         if stored.claimed:
             self._holdings.mark_claimed(copy)
+        if over:
+            self._holdings.linger(copy)
         self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:

@@ -20,9 +20,8 @@ from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 
-_PRIORITY, _PRIORITY_WORD, _PRIORITY_NOTICE = 9, 4, 0
-"""What lets messages be consumed goes first; that something was done is as good as any message; what only helps
-carriers gives way to everything else."""
+_PRIORITY, _PRIORITY_WORD = 9, 4
+"""What lets messages be consumed goes first; that something was done is as good as any message."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -124,7 +123,10 @@ HANDED_OVER, DELIVERED, FAILED = range(3)
 
 
 class Purge(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """A message to one of the author's own destinations has reached whom it was for: copies are of no use any more."""
+    """A message to one of the author's own destinations has reached whom it was for: copies are of no use any more.
+
+    Said to all by earlier versions, and still read.
+    """
 
     message: _Message
 
@@ -173,17 +175,12 @@ ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
 """For the items of one control message."""
 
 
-def control_draft(
-    to: NodeId | None, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False
-) -> Draft:
-    """A control message to one node, or (None) to all; one that is `withheld` leaves when it is durable."""
-    destination = address.EVERYBODY if to is None else address.control(to)
+def control_draft(to: NodeId, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False) -> Draft:
+    """A control message to one node; one that is `withheld` leaves when it is durable."""
     headers = Headers(control=_encode(items))
-    priority = _PRIORITY_NOTICE
-    if to is not None:
-        priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
+    priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
     return Draft(
-        destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
+        address.control(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
     )  # fmt: skip
 
 

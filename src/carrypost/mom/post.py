@@ -38,8 +38,6 @@ _MANY = 4
 """So many notes at once, and the next moment is twice as long."""
 _AGAIN_US = 5_000_000
 """Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
-_NOTICE_US = 1_000_000
-"""What is said to all leaves this often at most: it is of use to carriers only, and each of them keeps it."""
 
 
 class Subject:
@@ -85,9 +83,9 @@ class Note(NamedTuple):
 
 
 class _Target(msgspec.Struct, eq=False):
-    """One node, or all nodes."""
+    """One node."""
 
-    to: NodeId | None
+    to: NodeId
     number: int
     """Its place among all that ever were."""
     ready: list[Note] = []
@@ -131,33 +129,33 @@ class Post:
     def __init__(self, ground: Ground) -> None:
         self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
         self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
-        self._targets: dict[NodeId | None, _Target] = {}
+        self._targets: dict[NodeId, _Target] = {}
         self._made = 0
         """How many targets there ever were."""
         self._agenda = Agenda(_is_due)
         """Targets, by the times when they are looked at."""
         self._open: OrderedDict[int, None] = OrderedDict()
         """Batches that were not answered, in the order of their serials."""
-        self._waiting: dict[int, list[tuple[NodeId | None, Note]]] = {}
+        self._waiting: dict[int, list[tuple[NodeId, Note]]] = {}
         """Notes by the batch that has to be durable first."""
         self._serials: list[int] = []
         """Heap of those batches."""
-        self._lost: list[tuple[NodeId | None, Note]] = []
+        self._lost: list[tuple[NodeId, Note]] = []
         """Notes whose batch was lost, and is not made again yet."""
-        self._leaving: dict[tuple[str, bytes], tuple[NodeId | None, list[Note]]] = {}
+        self._leaving: dict[tuple[str, bytes], tuple[NodeId, list[Note]]] = {}
         """What was given to the host to publish, by its destination and its content."""
-        self._sent: dict[MessageId, tuple[NodeId | None, list[Note]]] = {}
+        self._sent: dict[MessageId, tuple[NodeId, list[Note]]] = {}
         """What was published and is not durable yet."""
         self._unwritten: dict[int, list[MessageId]] = {}
         """The same, by batch."""
         self.due_us = NEVER
 
-    def add(self, to: NodeId | None, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
-        """Something is to be said to a node, or (None) to all, once all that changed up to now is durable."""
+    def add(self, to: NodeId, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
+        """Something is to be said to a node, once all that changed up to now is durable."""
         self._put(to, Note(subject, after_us, NEVER if until_us is None else until_us))
         self.due_us = 0
 
-    def _put(self, to: NodeId | None, note: Note) -> None:
+    def _put(self, to: NodeId, note: Note) -> None:
         target = self._targets.get(to)
         if target is None:
             self._made += 1
@@ -167,7 +165,7 @@ class Post:
         self._wait(to, note)
         self._settle()
 
-    def _wait(self, to: NodeId | None, note: Note) -> None:
+    def _wait(self, to: NodeId, note: Note) -> None:
         """Let a note wait for the latest batch that is being made or written."""
         journal = self._journal
         serial = journal.serial if journal.puts or journal.deletes else next(reversed(self._open), 0)
@@ -289,7 +287,7 @@ class Post:
             crowded = sum(len(notes) for _, notes in pages) >= _MANY
             least_us = self._moment_us_max // _SHORTEST
             target.moment_us = min(2 * target.moment_us or least_us, self._moment_us_max) if crowded else least_us
-            target.free_us = now + (target.moment_us if to is not None else max(self._moment_us_max, _NOTICE_US))
+            target.free_us = now + target.moment_us
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
@@ -321,7 +319,7 @@ class Post:
                     note.subject.unsaid()
                 self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
-    def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
+    def _return(self, to: NodeId, notes: Iterable[Note], after_us: int) -> None:
         for note in notes:
             self._put(to, note._replace(after_us=after_us))
         self.due_us = 0

@@ -48,6 +48,7 @@ _UNBOUNDED = (
 _IDEAL = {
     "beacons": False,
     "coalesce_s": 0.0,
+    "acked_s": 0.0,
     "shares": False,
     "cache_messages_max": UNBOUNDED,
     "cache_bytes_max": UNBOUNDED,

@@ -46,8 +46,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
-        "_withholders", "by_handle", "cache", "claims", "index", "now_us", "paused_until_us", "privilege", "purged",
-        "recipients", "watched", "withheld",
+        "_withholders", "acknowledged", "by_handle", "cache", "claims", "index", "lingering", "now_us",
+        "paused_until_us", "privilege", "purged", "recipients", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random, node: NodeId) -> None:
@@ -76,6 +76,10 @@ class Holdings:
         """The disk is full or failing: nothing is asked for until then."""
         self.claims = False
         """Whether messaging ever had a claim to anything in this life or, unconfirmed, in an earlier one."""
+        self.lingering: list[Copy] = []
+        """Copies that nobody is left for, and that somebody on this host has still to get."""
+        self.acknowledged: dict[MessageId, int] = {}
+        """What this host has to acknowledge, and until when that counts, until it is taken."""
         self._seen: dict[int, MessageId] = {}
         """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
@@ -155,6 +159,19 @@ class Holdings:
         if not over and copy.here:
             self._keep_to_itself(copy)
         return over
+
+    def linger(self, copy: Copy) -> None:
+        """Keep a copy that nobody is left for, for those on this host who have a claim to it; offer it to nobody."""
+        if copy not in self.lingering:
+            self.withhold(copy, RECIPIENTS)
+            self.cache.mark_done((copy,))
+            self.lingering.append(copy)
+
+    def take_lingering(self) -> list[Copy]:
+        """Take the copies that lingered, and that nobody on this host needs any more."""
+        taken = [copy for copy in self.lingering if copy.here and not copy.pins]
+        self.lingering = [copy for copy in self.lingering if copy.here and copy.pins]
+        return taken
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""
@@ -309,8 +326,23 @@ class Holdings:
             if copy.slot not in seen and copy.given:
                 seen[copy.slot] = copy.id
                 done.append(copy)
+                headers = copy.descriptor.headers
+                if headers is not None and headers.recipients and self.recipients.lists_this_host(copy.descriptor):
+                    self.acknowledge(copy.id, copy.descriptor.ends_us)
         self.cache.mark_done(done)
         self.keep_confirmations(done)
+
+    def acknowledge(self, message: MessageId, until_us: int) -> None:
+        """Let everybody know that this host, a recipient of it, has a message, once what changed so far is durable.
+
+        If it is confirmed, that has to stand. It counts until then, or for a day (`gossip.acked`).
+        """
+        self.acknowledged[message] = until_us
+
+    def take_acknowledged(self) -> dict[MessageId, int]:
+        """Take what is to be acknowledged, once."""
+        taken, self.acknowledged = self.acknowledged, {}
+        return taken
 
     def unconfirm(self, copy: Copy) -> None:
         """That it was confirmed could not be written, and is not to be written again."""

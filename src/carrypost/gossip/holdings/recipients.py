@@ -76,6 +76,10 @@ class Recipients:
         nodes = recipients(descriptor)
         return list(nodes) if found is None else [node for at, node in enumerate(nodes) if not found.places >> at & 1]
 
+    def lists_this_host(self, descriptor: Descriptor) -> bool:
+        """Return True if this host is one of the recipients that a message lists."""
+        return self._node in descriptor.listed
+
     def is_for_this_host_alone(self, descriptor: Descriptor) -> bool:
         """Return True if this host is the only recipient left."""
         return self.left(descriptor) == [self._node]

@@ -29,6 +29,8 @@ PARCEL = 6
 """To decode a frame with a descriptor in it."""
 _XOR = 12
 """To compare one part of a set, and to say what is in it where it differs."""
+SIGNATURE = 150
+"""To check the signature of a record."""
 ENTRY = 2
 """To look up one entry of an offer, or one piece request."""
 MESSAGE = 1_000
@@ -64,6 +66,8 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
     f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.pieces) + len(frame.offers) // 4,
     f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
+    f.AckRecord: lambda frame: FRAME + len(frame.messages),
+    f.AckList: lambda frame: FRAME + (len(frame.xors) + len(frame.fingerprints)) // 8,
 }
 
 

@@ -24,6 +24,10 @@ _PROFILES_FREE = 0.75
 _RUNS_PER_S = 0.1
 """Reconciliations that a neighbour may begin at no cost: one at the beginning of a contact, then every few minutes."""
 _RUNS_BURST_S = 40.0
+_LISTS_PER_S = 1.0
+"""Frames of a comparison of acknowledgements that are answered: a few when a contact begins, then one a minute."""
+_LISTS_BURST_S = 100.0
+"""A whole list of the default size fits into this many frames."""
 
 
 class Budget:
@@ -73,11 +77,15 @@ class Budget:
 class Budgets:
     """Budgets for the work that one neighbour may cause."""
 
-    __slots__ = ("_bytes", "_frames", "answers", "common", "forgeries", "profiles", "runs", "tally")
+    __slots__ = ("_bytes", "_frames", "answers", "common", "forgeries", "lists", "profiles", "records", "runs", "tally")
 
     def __init__(self, limits: Limits) -> None:
         self._frames, self._bytes = Budget(limits.link_frames_per_s), Budget(limits.link_bytes_per_s)
         self.forgeries = Budget(limits.link_forgeries_per_s)
+        self.records = Budget(limits.link_records_per_s)
+        """For acknowledgements of hosts that it passes on: each has a signature."""
+        self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)
+        """For comparing lists of those."""
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
         """For learning its profiles."""
         self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)

@@ -40,7 +40,10 @@ def strike(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us
         elif not is_for(copy.descriptor, node):
             others += 1
         elif holdings.strike(copy, node):
-            (here if copy.here else gone).append(copy)
+            if copy.here and copy.descriptor.listed and (copy.pins or copy in holdings.lingering):
+                holdings.linger(copy)  # Another subscription of this host has still to get it.
+            else:
+                (here if copy.here else gone).append(copy)
     cache.mark_done(gone)
     if here:
         cache.throw_out(here, Reason.PURGED)

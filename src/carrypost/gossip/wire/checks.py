@@ -13,6 +13,7 @@ from typing import Any
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 
@@ -121,6 +122,17 @@ def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
         raise LimitError(Refusal.LIMIT)
 
 
+_XORS = (1, ACK_PARTS, 1, 0)
+"""Of each round in which lists of acknowledgements are compared."""
+
+
+def _check_ack_list(frame: f.AckList, limits: Limits) -> None:
+    listed, rest = divmod(len(frame.fingerprints), FINGERPRINT_BYTES)
+    require(sound=rest == 0 and len(frame.xors) == FINGERPRINT_BYTES * _XORS[frame.round])
+    require(sound=frame.round > 1 or not listed)
+    allow(listed, limits.digest_members_max)
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -133,5 +145,7 @@ CHECKS: dict[type, Check] = {
     f.Data: _check_data,
     f.Ack: lambda frame, _: allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX),
     f.Parcel: _check_parcel,
+    f.AckRecord: lambda frame, _: require(sound=len(set(frame.messages)) == len(frame.messages)),
+    f.AckList: _check_ack_list,
 }
 """By kind; a kind without a check is sound as soon as it is decoded."""

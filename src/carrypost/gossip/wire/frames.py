@@ -21,6 +21,8 @@ from typing import Annotated, get_args
 
 import msgspec
 
+from carrypost.gossip.wire.cloud_frames import AckList as AckList  # noqa: PLC0414 - part of this interface
+from carrypost.gossip.wire.cloud_frames import AckRecord as AckRecord  # noqa: PLC0414
 from carrypost.gossip.wire.fields import (
     Count,
     Fingerprint,
@@ -306,7 +308,8 @@ class Envelope(msgspec.Struct, frozen=True):
 
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
-)
+    | AckRecord | AckList
+)  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)

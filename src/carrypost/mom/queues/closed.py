@@ -1,7 +1,7 @@
 """Closed entries of queues, of which something is still to be said, and the copies that they leave behind.
 
-Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more. Authors on
-this node hear it without a control message, in the batch that makes it final.
+Their authors hear that they were consumed, or failed. Authors on this node hear it without a control message, in the
+batch that makes it final. All nodes hear by an acknowledgement that copies are of no use any more (`gossip.acked`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
-from carrypost.mom.queues.entries import OUTCOME, PURGE, Word
+from carrypost.mom.queues.entries import NOTICE, OUTCOME, Word
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _SWEEP_US = 60_000_000
 """Period after which they are looked through for those of which nothing needs to be said any more."""
-NOTICE_US = 86_400_000_000
-"""A notice that copies are of no use lives so long at most. Who did not hear it keeps its copies until they expire."""
 
 
 class Closed:
@@ -51,14 +49,22 @@ class Closed:
         return message in self._entries
 
     def add(self, entry: QueueEntry, now: int) -> None:
-        """One more, whose author and whose carriers are to hear of it once that is durable."""
+        """One more, whose author is to hear of it once that is durable."""
         if not self._entries:
             self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
-        if entry.owed & PURGE:
-            self._post.add(None, Word(entry, PURGE, None), until_us=min(entry.until_us, now + NOTICE_US))
         if entry.owed & OUTCOME and entry.author != self._node:
             self._post.add(entry.author, Word(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
+
+    def restore(self, entry: QueueEntry, now: int) -> None:
+        """Go on with one of an earlier life."""
+        if entry.owed & NOTICE:
+            self._holdings.acknowledge(entry.message, entry.until_us)
+            entry.owed &= ~NOTICE
+            entry.write()
+        if entry.owed:
+            self.add(entry, now)
+            self.seal(entry)
 
     def seal(self, entry: QueueEntry) -> None:
         """Note that it stays closed: nothing will undo that."""

@@ -1,7 +1,7 @@
 """The entries of queues at their manager: messages, each with what became of it and what is still to be said of it.
 
 An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed one
-stays until everything was said that has to be. What the manager has to say is on five matters; a word of an entry on
+stays until everything was said that has to be. What the manager has to say is on four matters; a word of an entry on
 one of them is an item for the post, which asks for it when it may leave.
 """
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 ASSIGN: Final = 1
 HAND_OVER: Final = 2
 OUTCOME: Final = 4
-PURGE: Final = 8
 REMIND: Final = 16
 """`ASSIGN` once more: that its receiver was told once is known meanwhile."""
+NOTICE: Final = 8
+"""Rows of earlier versions owe a notice to all nodes: it is an acknowledgement now."""
 
 
 class EntryState(enum.IntEnum):
@@ -154,22 +155,20 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
 
 class Word(Subject):
-    """Note to be said of an entry to a node, or (None) to all, on one matter."""
+    """Note to be said of an entry to a node, on one matter."""
 
     __slots__ = ("_entry", "_matter", "_to")
 
-    def __init__(self, entry: QueueEntry, matter: int, to: NodeId | None) -> None:
+    def __init__(self, entry: QueueEntry, matter: int, to: NodeId) -> None:
         self._entry, self._matter, self._to = entry, matter, to
 
     def item(self) -> Item | None:
         """Return what is to be said; None if it no longer holds."""
         entry, matter = self._entry, self._matter
-        if not entry.owed & matter or (entry.state is EntryState.CLOSED) is not (matter in (OUTCOME, PURGE)):
+        if not entry.owed & matter or (entry.state is EntryState.CLOSED) is not (matter == OUTCOME):
             return None
         if matter == OUTCOME:
             return control.Outcome(entry.message, entry.outcome, entry.reason)
-        if matter == PURGE:
-            return control.Purge(entry.message)
         if matter == HAND_OVER:
             return control.Outcome(entry.message, control.HANDED_OVER)
         if entry.state is not EntryState.ASSIGNED or not entry.queue or self._to != entry.receiver:

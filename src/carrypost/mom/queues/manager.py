@@ -22,7 +22,7 @@ from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
 from carrypost.mom.queues.closed import Closed
 from carrypost.mom.queues.declared import Declared
 from carrypost.mom.queues.demands import Demands
-from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry, Word
+from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, REMIND, EntryState, QueueEntry, Word
 from carrypost.mom.queues.gaps import Gaps
 from carrypost.mom.queues.reminders import Reminders
 from carrypost.mom.queues.stock import Stock
@@ -243,9 +243,9 @@ class Manager:
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         if queue is not None:
             self._stock.leave(queue, entry)
-        entry.owed = PURGE if entry.elsewhere and not letter else 0
-        if entry.owes_receipt(self._node, here=True):
-            entry.owed |= OUTCOME
+        if entry.elsewhere and not letter:
+            self._holdings.acknowledge(entry.message, entry.until_us)
+        entry.owed = OUTCOME if entry.owes_receipt(self._node, here=True) else 0
         entry.write()
         if entry.owed:
             self.closed.add(entry, self._holdings.now_us)
@@ -384,8 +384,7 @@ class Manager:
         entry.doubtful = entry.count > 0 and entry.receiver == self._node and not entry.deferred_us
         copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
-            self.closed.add(entry, now)
-            self.closed.seal(entry)
+            self.closed.restore(entry, now)
             return False
         if copy is None or not copy.whole:
             if queue is not None:

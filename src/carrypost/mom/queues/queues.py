@@ -23,10 +23,8 @@ from carrypost.mom import control
 from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
 from carrypost.mom.letters import is_of_topic, name_here, source_of
-from carrypost.mom.post import Said
 from carrypost.mom.queues.browsing import Browsings
 from carrypost.mom.queues.calls import Calls
-from carrypost.mom.queues.closed import NOTICE_US
 from carrypost.mom.queues.manager import Manager
 from carrypost.mom.queues.receiver import Receiver
 from carrypost.mom.queues.showing import Showing, visible
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 _QUEUE, _CONTROL = "queue/", "control/"
-_LEISURE_US = 30_000_000
-"""Carriers hear that a control message was read after so long, or when there is something else to be said to all."""
 ADDRESSED = (_QUEUE, _CONTROL)
 """How the destinations begin that this is about."""
 
@@ -140,8 +136,7 @@ class Queues:
                 self._act(item, descriptor.node, until_us, now)
         if not for_all:
             self._read.append(copy)
-            notice = Said(control.Purge(copy.id))
-            self.post.add(None, notice, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
+            self._holdings.acknowledge(copy.id, until_us)
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
         if isinstance(item, control.Ask):

@@ -1,0 +1,327 @@
+"""Acknowledgements: a layer that tells everybody which recipients have which messages.
+
+A recipient signs that it has a message once that is durable, and cannot be undone. Everybody keeps such records for a
+day at most, passes them on, and strikes their authors off the messages that list them. A copy that nobody is left for
+goes. A record counts for a message only if its author is a recipient of it, so nobody can purge what is for others.
+
+New records are broadcast together, at most every `acked_s`. Lists are compared when a contact begins
+(`gossip.acked.comparison`), so who missed a broadcast, or was elsewhere, hears of all that lasts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import ForgeryError, LimitError, RemoteError
+from carrypost.events import Acknowledged, Reason
+from carrypost.gossip.acked import records
+from carrypost.gossip.acked.comparison import Comparison
+from carrypost.gossip.acked.known import ALL_PARTS, Known
+from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
+from carrypost.gossip.layer import Layer
+from carrypost.gossip.transfers.accounts import SIGNATURE
+from carrypost.gossip.transfers.purging import strike
+from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckList, AckRecord
+from carrypost.journal import ACKED
+from carrypost.model.ids import MessageId
+from carrypost.model.recipients import is_for
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from carrypost.events import Event
+    from carrypost.gossip.acked.comparison import Contact
+    from carrypost.gossip.layer import Handler, Rows
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.journal import Key, Value
+    from carrypost.model.descriptor import Descriptor
+
+LASTS_US = 86_400_000_000
+"""A record lasts so long at most. Who did not hear of it keeps its copies until they expire."""
+_RECORD = b"R"
+"""How the names of the rows of records begin; the fingerprint follows."""
+_CLAIMED_US = 60_000_000
+"""Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
+_PACE_US = 1_000_000
+"""While there are more records to send than a neighbour checks in a second, the next of them leave after so long."""
+
+
+class Acked(Layer):
+    """The acknowledgements of one host, its own and others'."""
+
+    kind = ACKED
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground, self._node, self._identity = ground, ground.node, ground.identity
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs, self._journal, self._links = ground.outputs, ground.outputs.journal, ground.links
+        settings = ground.settings
+        self._period_us = round(settings.acked_s * 1e6)
+        self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
+        """What a clock that is ahead of this host's may give a record."""
+        self._pace = settings.limits.link_records_per_s if ground.identity.signed else settings.limits.acked_max
+        """Records that are sent at once: without signatures there is nothing to check."""
+        self.known = Known(settings.limits.acked_max, self._concerns)
+        self._pending = Pending(ground)
+        self._comparison = Comparison(ground, self.known)
+        self._fresh: dict[int, set[str]] = {}
+        """What is to be broadcast, and the addresses of neighbours that have it."""
+        self._broadcast_us = 0
+        """Not before this time is anything broadcast."""
+        self._send_us = NEVER
+        """When something is signed, broadcast or sent next."""
+        self._restored: list[AckRecord] = []
+        self._again_us = NEVER
+        """When is written again what was in lost batches."""
+        self._untold: list[Acknowledged] = []
+        """What is told then."""
+        self._linger_us = 0
+        """Not before this time does a copy go that lingered: in an earlier life claims to it may have been made."""
+
+    # --- a layer -------------------------------------------------------------------------------------------
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Take records, and lists of them."""
+        return {AckRecord: self._take_record, AckList: self._take_list}
+
+    def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
+        """Take in the records of an earlier life, and what it had still to acknowledge."""
+        for (_, name, _), value in rows:
+            if not isinstance(value, bytes):
+                continue
+            if name.startswith(ROW):
+                self._pending.restore(MessageId(name[len(ROW) :]), value)
+            else:
+                self._restored.append(records.from_row(value))
+        if self._pending.ready or self._restored:
+            self._send_us = self.due_us = 0
+
+    def rows(self, serial: int) -> Rows:
+        """Keep what this host has to acknowledge, in the batch with what it follows from."""
+        return self._pending.rows(serial)
+
+    def durable(self, serial: int) -> None:
+        """Sign what may be signed now, as soon as something may be broadcast."""
+        if self._pending.durable(serial):
+            self._hasten()
+        if self._holdings.lingering and self._linger_us <= self._holdings.now_us:
+            self.due_us = 0
+
+    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
+        """Write again, later, the records and what this host has to acknowledge; tell then what was to be told."""
+        self._untold += [event for event in held if isinstance(event, Acknowledged)]
+        self._pending.lost(serial)
+        self._again_us = self._holdings.now_us + RETRY_US
+        self._look_ahead()
+        return ()
+
+    def _write_again(self) -> None:
+        self._again_us = NEVER
+        self._pending.write_again()
+        for fingerprint in self.known.in_parts(ALL_PARTS):
+            if (record := self.known.get(fingerprint)) is not None:
+                self._journal.put(_row_key(fingerprint), records.to_row(record))
+        untold, self._untold = self._untold, []
+        self._holdings.recipients.keep_again([event.message for event in untold])
+        for event in untold:
+            self._journal.hold(event)
+
+    def met(self, link: Link, now: int) -> None:
+        """Sign what may be signed, and compare lists with the neighbour."""
+        self._sign(now)
+        self._expire_records(now)
+        self._comparison.met(link, now)
+        self._look_ahead()
+
+    def parted(self, link: Link, now: int) -> None:  # noqa: ARG002 - as layers have it
+        """Owe this neighbour nothing more."""
+        self._comparison.parted(link)
+        self._look_ahead()
+
+    def expire(self, now: int) -> None:
+        """Do what is due: write, sign, broadcast, send, compare, forget."""
+        if self._restored:
+            self._count_restored(now)
+        if self._again_us <= now:
+            self._write_again()
+        if self._holdings.lingering and self._linger_us <= now:
+            self._cache.throw_out(self._holdings.take_lingering(), Reason.PURGED)
+        if self._send_us <= now:
+            self._send(now)
+        self._comparison.repeat(now)
+        self._expire_records(now)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        self.due_us = min(self._again_us, self._send_us, self._comparison.due_us, self.known.ends_us)
+
+    def _hasten(self) -> None:
+        """Let what is new be signed and broadcast as soon as that may be."""
+        self._send_us = min(self._send_us, max(self._broadcast_us, self._holdings.now_us))
+        self._look_ahead()
+
+    # --- what this host says -------------------------------------------------------------------------------
+
+    def _sign(self, now: int) -> None:
+        """Make records of what this host has to acknowledge, as far as that is durable and still holds."""
+        if not self._pending.ready:
+            return
+        sound = self._pending.take_sound(now)
+        for page in records.pages(sound, self._ground.settings.datagram_bytes):
+            until_us = min(max(sound[message] for message in page), now + LASTS_US)
+            record = records.made(self._identity, until_us, page)
+            fingerprint = records.fingerprint(record)
+            if fingerprint not in self.known:
+                self._keep(fingerprint, record)
+                self._fresh[fingerprint] = set()
+
+    def _send(self, now: int) -> None:
+        """Broadcast what is new, if that may be, and send neighbours what they lack; no more than they check."""
+        self._send_us = NEVER
+        sent = 0
+        if self._broadcast_us <= now:
+            self._sign(now)
+            sent = self._broadcast()
+            if sent:
+                self._broadcast_us = now + (_PACE_US if self._fresh else self._period_us)
+        for contact in self._comparison.contacts.values():
+            self._send_owed(contact, max(0, self._pace - sent))
+        if self._broadcast_us > now and (self._fresh or self._pending.ready):
+            self._send_us = self._broadcast_us
+        if any(contact.owed for contact in self._comparison.contacts.values()):
+            self._send_us = min(self._send_us, now + _PACE_US)
+
+    def _broadcast(self) -> int:
+        """Broadcast what some neighbour may lack; returns how many records that were. Without neighbours, none is."""
+        peers = {link.peer for link in self._links.usable}
+        leaving: list[AckRecord] = []
+        for fingerprint, having in list(self._fresh.items()):
+            if len(leaving) == self._pace:
+                break
+            del self._fresh[fingerprint]
+            record = self.known.get(fingerprint)
+            if record is not None and not peers <= having:
+                leaving.append(record)
+        if leaving:
+            self._outputs.broadcast(leaving)
+        return len(leaving)
+
+    def _send_owed(self, contact: Contact, most: int) -> None:
+        taken = list(contact.owed)[:most]
+        for fingerprint in taken:
+            del contact.owed[fingerprint]
+        if found := [record for each in taken if (record := self.known.get(each)) is not None]:
+            contact.link.send(found)
+
+    # --- what others say -----------------------------------------------------------------------------------
+
+    def _take_list(self, link: Link, frame: AckList, now: int) -> None:
+        """Take one step of a comparison."""
+        self._expire_records(now)
+        self._comparison.take(link, frame, now)
+        if self._comparison.contacts[link.peer].owed:
+            self._send_us = min(self._send_us, now)
+        self._look_ahead()
+
+    def _take_record(self, link: Link, record: AckRecord, now: int) -> bool:
+        """Take a record that is not known; raises `RemoteError`. Cheap checks come first, the signature last."""
+        fingerprint = records.fingerprint(record)
+        if fingerprint in self.known:
+            if fingerprint in self._fresh:
+                self._fresh[fingerprint].add(link.peer)
+            return False
+        node = records.author_of(record, signed=self._identity.signed)
+        if node == self._node:
+            return False  # Its own life says what this host has.
+        if record.until_us <= now:
+            raise LimitError("expired")
+        if record.until_us > now + self._until_us_max:
+            raise LimitError("deadline")
+        concerns = self._concerns(record)
+        if not concerns and all(self._cache.get(message) is not None for message in record.messages):
+            raise RemoteError("purge-authority")
+        if self._identity.signed:
+            _verify(record, link, now)
+        self._keep(fingerprint, record)
+        self._fresh[fingerprint] = {link.peer}
+        if concerns:
+            link.budgets.credit(SIGNATURE + len(record.messages))
+        self._comparison.changed(now)
+        self._hasten()
+        return True
+
+    def _concerns(self, record: AckRecord) -> bool:
+        """Return True if the record is of a message that is known here, by one of its recipients."""
+        try:
+            node = records.author_of(record, signed=self._identity.signed)
+        except ForgeryError:
+            return False
+        return any(
+            (copy := self._cache.get(message)) is not None and is_for(copy.descriptor, node)
+            for message in record.messages
+        )
+
+    # --- the list ------------------------------------------------------------------------------------------
+
+    def _keep(self, fingerprint: int, record: AckRecord) -> None:
+        """Add a record to the list, and let it count."""
+        gone = self.known.add(fingerprint, record)
+        self._journal.put(_row_key(fingerprint), records.to_row(record))
+        self._forget(gone)
+        self._count(record)
+
+    def _count(self, record: AckRecord) -> None:
+        """Strike its author off the messages of a record; tell of those that this host sent."""
+        node = records.author_of(record, signed=self._identity.signed)
+        known = {message: copy for message in record.messages if (copy := self._cache.get(message)) is not None}
+        messages: Sequence[MessageId] = record.messages
+        if node == self._node:  # Of what is addressed to it by its destination, it drops copies itself.
+            messages = [message for message, copy in known.items() if copy.descriptor.listed]
+        left = self._holdings.recipients.left
+        own = [
+            copy for copy in known.values()
+            if copy.own and copy.descriptor.persistent and copy.descriptor.listed and node in left(copy.descriptor)
+        ]  # fmt: skip
+        strike(self._ground, messages, node, record.until_us)
+        for copy in own:
+            self._journal.hold(Acknowledged(copy.id, node, tuple(left(copy.descriptor)), copy.descriptor.label))
+
+    def _count_restored(self, now: int) -> None:
+        """Let the records of an earlier life count, and forget those that ended."""
+        self._linger_us = now + _CLAIMED_US
+        restored, self._restored = self._restored, []
+        for record in restored:
+            fingerprint = records.fingerprint(record)
+            if record.until_us > now and fingerprint not in self.known:
+                self._forget(self.known.add(fingerprint, record))
+                self._count(record)
+            else:
+                self._forget((fingerprint,))
+
+    def _expire_records(self, now: int) -> None:
+        self._forget(self.known.expire(now))
+
+    def _forget(self, fingerprints: Iterable[int]) -> None:
+        for each in fingerprints:
+            self._fresh.pop(each, None)
+            self._journal.delete(_row_key(each))
+
+
+def _row_key(fingerprint: int) -> Key:
+    return ACKED, _RECORD + fingerprint.to_bytes(FINGERPRINT_BYTES, "big"), 0
+
+
+def _verify(record: AckRecord, link: Link, now: int) -> None:
+    """Check the signature, within what a neighbour may ask for; raises `RemoteError`."""
+    budgets = link.budgets
+    if not budgets.forgeries.take(0, now) or not budgets.records.take(1, now):
+        raise LimitError("rate")
+    budgets.charge(SIGNATURE)
+    try:
+        records.verify(record)
+    except ForgeryError:
+        budgets.forgeries.spend(1, now)
+        raise

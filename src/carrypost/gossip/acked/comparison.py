@@ -1,0 +1,182 @@
+"""Comparing lists of acknowledgements with a neighbour, when a contact begins and now and then while it lasts.
+
+Each side tells one XOR over its list. Where the two differ, the node with the smaller id answers with one XOR for each
+part of its list; the other lists the parts that differ; the first sends what the other lacks and asks for what it lacks
+itself. A short list is listed at once. An empty list tells nothing until it is asked, so networks without recipients
+send none of this.
+
+Any of it may get lost: a host repeats its XOR a few times until it hears that the lists are equal, and tells it again
+some time after its list changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import LimitError
+from carrypost.gossip.acked.known import ALL_PARTS, packed, part_of, unpacked
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from carrypost.gossip.acked.known import Known
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+
+_SHORT = ACK_PARTS
+"""A list of so many records is listed at once: XORs of its parts would be longer."""
+_REPEAT_US = 2_000_000
+"""An XOR that nothing was heard about is repeated after so long, then after twice as long, and so on."""
+_REPEATS = 3
+_AGAIN_US = 60_000_000
+"""Time after which a list that changed during a contact is compared again."""
+_FRAME_BYTES = 48
+"""What a datagram and a frame have around fingerprints."""
+
+
+class Contact(msgspec.Struct, eq=False):
+    """Comparison with one neighbour."""
+
+    link: Link
+    told: int = -1
+    """The XOR that the neighbour was told last."""
+    repeats: int = 0
+    due_us: int = NEVER
+    """Time at which the XOR is told again."""
+    owed: dict[int, None] = {}
+    """Fingerprints of records that the neighbour is to get."""
+
+
+class Comparison:
+    """The comparisons of one host with its neighbours."""
+
+    def __init__(self, ground: Ground, known: Known) -> None:
+        self._node, self._known = ground.node, known
+        self._lossless = not ground.settings.acked_s
+        """No wait is wanted: then a driver tells of contacts, and nothing is repeated."""
+        self.contacts: dict[str, Contact] = {}
+        """By link address."""
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `repeat` has something to do."""
+        return min([each.due_us for each in self.contacts.values()], default=NEVER)
+
+    def met(self, link: Link, now: int) -> None:
+        """Begin a contact."""
+        contact = self.contacts[link.peer] = Contact(link)
+        if self._known:
+            self._tell(contact, now)
+
+    def parted(self, link: Link) -> None:
+        """End a contact."""
+        self.contacts.pop(link.peer, None)
+
+    def changed(self, now: int) -> None:
+        """Note that the list changed: it is compared again with those who may not hear of that."""
+        if not self._lossless:
+            for contact in self.contacts.values():
+                contact.repeats = 0
+                contact.due_us = min(contact.due_us, now + _AGAIN_US)
+
+    def repeat(self, now: int) -> None:
+        """Tell the XOR again where that is due."""
+        for contact in self.contacts.values():
+            if contact.due_us <= now:
+                contact.repeats += 1
+                self._tell(contact, now)
+
+    def _tell(self, contact: Contact, now: int) -> None:
+        contact.told = self._known.xor
+        contact.link.send((AckList(0, packed((contact.told,))),))
+        self._wait(contact, now)
+
+    def _wait(self, contact: Contact, now: int) -> None:
+        waits = contact.repeats < _REPEATS and not self._lossless
+        contact.due_us = now + (_REPEAT_US << contact.repeats) if waits else NEVER
+
+    def take(self, link: Link, frame: AckList, now: int) -> None:
+        """Take one step of the neighbour's, and answer it; raises `RemoteError`."""
+        contact = self.contacts.get(link.peer)
+        if contact is None:  # This host had no such layer when the contact began.
+            contact = self.contacts[link.peer] = Contact(link)
+        if not link.budgets.lists.take(1, now):
+            raise LimitError("rate")
+        _STEPS[frame.round](self, contact, frame, now)
+
+    def _compare(self, contact: Contact, frame: AckList, now: int) -> None:
+        """Round 0: they tell one XOR."""
+        known, theirs = self._known, int.from_bytes(frame.xors, "big")
+        xor = known.xor
+        if theirs == xor:
+            if contact.told != xor:
+                self._tell(contact, now)
+            contact.due_us = NEVER
+            return
+        if contact.told == xor and self._node > contact.link.node:
+            self._wait(contact, now)  # They have heard, or will hear, that it differs.
+            return
+        if len(known) <= _SHORT:
+            self._list(contact, ALL_PARTS)
+        else:
+            contact.link.send((AckList(1, packed(known.xors)),))
+        self._wait(contact, now)
+
+    def _compare_parts(self, contact: Contact, frame: AckList, now: int) -> None:
+        """Round 1: they tell one XOR for each part."""
+        pairs = zip(unpacked(frame.xors), self._known.xors, strict=True)
+        differing = sum(1 << part for part, (theirs, mine) in enumerate(pairs) if theirs != mine)
+        if differing:
+            self._list(contact, differing)
+        self._wait(contact, now)
+
+    def _list(self, contact: Contact, parts: int) -> None:
+        """List the records in some parts, in as many frames as it takes."""
+        fingerprints = self._known.in_parts(parts)
+        contact.link.budgets.charge(len(fingerprints) // 4)
+        room = (contact.link.datagram_bytes_max - _FRAME_BYTES) // FINGERPRINT_BYTES
+        frames = [AckList(2, packed((mask,)), packed(listed)) for mask, listed in _pages(fingerprints, parts, room)]
+        contact.link.send(frames)
+
+    def _answer(self, contact: Contact, frame: AckList, now: int) -> None:
+        """Round 2: they list some parts. They get what they lack, and are asked for what this host lacks."""
+        theirs, mine = unpacked(frame.fingerprints), self._known.in_parts(int.from_bytes(frame.xors, "big"))
+        contact.link.budgets.charge(len(mine) // 4)
+        contact.owed.update(dict.fromkeys(sorted(set(mine) - set(theirs))))
+        lacking = [each for each in theirs if each not in self._known]
+        if lacking:
+            contact.link.send((AckList(3, b"", packed(lacking)),))
+        self._wait(contact, now)
+
+    def _serve(self, contact: Contact, frame: AckList, now: int) -> None:
+        """Round 3: they ask for records."""
+        contact.owed.update({each: None for each in unpacked(frame.fingerprints) if each in self._known})
+        self._wait(contact, now)
+
+
+_STEPS: tuple[Callable[[Comparison, Contact, AckList, int], None], ...] = (
+    Comparison._compare, Comparison._compare_parts, Comparison._answer, Comparison._serve,  # noqa: SLF001 - one table
+)  # fmt: skip
+
+
+def _pages(fingerprints: list[int], parts: int, room: int) -> Iterator[tuple[int, list[int]]]:
+    """Give parts and the fingerprints in them, as many together as there is room for; empty parts with the others.
+
+    A part is never divided: what is not listed of it would seem to be missing.
+    """
+    by_part: dict[int, list[int]] = {}
+    for each in fingerprints:
+        by_part.setdefault(part_of(each), []).append(each)
+    mask = parts & ~sum(1 << part for part in by_part)
+    page: list[int] = []
+    for part, listed in by_part.items():
+        if page and len(page) + len(listed) > room:
+            yield mask, page
+            mask, page = 0, []
+        mask |= 1 << part
+        page += listed
+    yield mask, page

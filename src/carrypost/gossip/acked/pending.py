@@ -1,0 +1,110 @@
+"""What this host has to acknowledge, from the step in which that is decided until it is signed.
+
+A row says so in the batch that has what it follows from: that a message was confirmed, or that an entry of a queue was
+closed. After a crash either both are there or neither is. It is signed once the row is durable, and never if the
+confirmation was undone, lost, or has still to be written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.journal import ACKED
+from carrypost.model.ids import MessageId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.journal import Key, Value
+
+ROW = b"P"
+"""How the names of these rows begin; the id of the message follows."""
+RETRY_US = 1_000_000
+"""What could not be written is written again after so long, as confirmations are (`host.recovery`, `mom.ledger`)."""
+
+
+class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One acknowledgement that is due, as it is in its row; fields may be appended with a default."""
+
+    until_us: int
+    confirmed: bool
+    """It follows from a confirmation, which has to stand."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Due).decode
+
+
+class Pending:
+    """The acknowledgements that one host owes."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._holdings, self._journal = ground.holdings, ground.outputs.journal
+        self._open: dict[int, dict[MessageId, _Due]] = {}
+        """Those in batches that were not answered."""
+        self.ready: dict[MessageId, _Due] = {}
+        """Those that are durable."""
+        self._lost: dict[MessageId, _Due] = {}
+        """Those to be written again."""
+
+    def rows(self, serial: int) -> dict[Key, Value | None]:
+        """Return the rows of what this host has to acknowledge since the last call, for the batch of this number."""
+        holdings = self._holdings
+        if not holdings.acknowledged:
+            return {}
+        taken: dict[MessageId, _Due] = {}
+        for message, until_us in holdings.take_acknowledged().items():
+            copy = holdings.cache.get(message)
+            taken[message] = _Due(until_us, copy is not None and holdings.is_confirmed(copy))
+        self._open.setdefault(serial, {}).update(taken)
+        return {(ACKED, ROW + message, 0): _encode(due) for message, due in taken.items()}
+
+    def durable(self, serial: int) -> bool:
+        """Note that a batch is on disk. Returns True if anything may be signed."""
+        self.ready.update(self._open.pop(serial, {}))
+        return bool(self.ready)
+
+    def lost(self, serial: int) -> None:
+        """Note that a batch could not be written."""
+        if lost := self._open.pop(serial, None):
+            self._lost.update(lost)
+
+    def write_again(self) -> None:
+        """Put what was lost into the batch that is being made."""
+        lost, self._lost = self._lost, {}
+        for message, due in lost.items():
+            if not due.confirmed or self._is_confirmed(message):
+                self._holdings.acknowledge(message, due.until_us)
+                self._journal.put((ACKED, ROW + message, 0), _encode(due))
+
+    def restore(self, message: MessageId, row: bytes) -> None:
+        """Take in a row of an earlier life."""
+        self.ready[message] = _decode(row)
+
+    def take_sound(self, now: int) -> dict[MessageId, int]:
+        """Take what may be signed, with the times until which it counts. The rows of all that is done with go.
+
+        What waits for its confirmation to be written stays.
+        """
+        sound: dict[MessageId, int] = {}
+        done: list[MessageId] = []
+        for message, due in self.ready.items():
+            if due.until_us > now and (not due.confirmed or self._is_confirmed(message)):
+                if due.confirmed and not self._journal.is_confirmation_durable(message):
+                    continue
+                sound[message] = due.until_us
+            done.append(message)
+        self._forget(done)
+        return sound
+
+    def _forget(self, messages: Iterable[MessageId]) -> None:
+        for message in messages:
+            del self.ready[message]
+            self._journal.delete((ACKED, ROW + message, 0))
+
+    def _is_confirmed(self, message: MessageId) -> bool:
+        copy = self._holdings.cache.get(message)
+        return copy is not None and self._holdings.is_confirmed(copy)
