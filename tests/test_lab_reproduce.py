@@ -69,8 +69,8 @@ def test_an_unknown_experiment_is_told_with_the_known_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["reproduce", "emma"]) == 2
-    assert "'emma' cannot be reproduced: there are bus and ostermalm" in capsys.readouterr().err
+    assert run(["reproduce", "joms"]) == 2
+    assert "'joms' cannot be reproduced: there are bus, ostermalm, emma" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -34,7 +34,7 @@ def report(
 ) -> None:
     """One page of a campaign: tables and figures, in one file that needs nothing else.
 
-    Scenarios city_bus and ostermalm get the paper's tables and figures beside ours, others a general part. Metrics that
+    Scenarios city_bus, ostermalm and emma get the papers' tables and figures, others a general part. Metrics that
     are missing are made first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
 
     For example: `carrypost lab report results --out report.html`

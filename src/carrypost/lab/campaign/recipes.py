@@ -1,7 +1,7 @@
-"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2).
+"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2, X3).
 
 An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
-Tables II and V.
+Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4).
 """
 
 from __future__ import annotations
@@ -98,4 +98,41 @@ OSTERMALM = Recipe(
     cpu_s=(470, 25),
     metrics_cpu_s=(15, 4),
 )
-RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
+
+_BUFFERS = (25, 50, 100, 150, 200)
+_BUFFER, _HOSTS, _HOSTS_MOST = 100, (16, 24), 32
+_RECEIVER: Mapping[str, object] = {}
+_PRIORITIES = {"workload.0.messages": 300, "workload.0.persistent": 1, "workload.0.priorities": 3}
+_TOPIC = {"workload.0.recipients": 0.8}
+STRATEGIES: Mapping[str, Mapping[str, object]] = {"exchange": {}}
+"""Strategies of hosts that EMMA's loads are run with, and the keys that choose them."""
+
+
+def _emma(load: str, buffer: int, hosts: int = _HOSTS_MOST) -> list[NamedSettings]:
+    """Return the settings of one load with each strategy, as `exchange-topic-100` and, with fewer hosts, `…-of-16`."""
+    loads = {"receiver": _RECEIVER, "priorities": _PRIORITIES, "topic": _TOPIC}
+    fewer = {} if hosts == _HOSTS_MOST else {"mobility.count": hosts}
+    of = f"-of-{hosts}" if fewer else ""
+    keys = {**loads[load], "settings.cache_messages_max": buffer, **fewer}
+    return [
+        NamedSettings(f"{strategy}-{load}-{buffer}{of}", {**chosen, **keys}, strategy)
+        for strategy, chosen in STRATEGIES.items()
+    ]
+
+
+def _emma_settings(buffers: tuple[int, ...], hosts: tuple[int, ...]) -> tuple[NamedSettings, ...]:
+    made = [each for load in ("receiver", "priorities", "topic") for buffer in buffers for each in _emma(load, buffer)]
+    return (*made, *(each for count in hosts for each in _emma("topic", _BUFFER, count)))
+
+
+EMMA = Recipe(
+    name="emma",
+    scenario="emma",
+    varied="strategies",
+    settings=_emma_settings(_BUFFERS, _HOSTS),
+    quick=tuple(each.name for each in _emma_settings((25, _BUFFER), _HOSTS[:1])),
+    quick_s=None,
+    cpu_s=(45, 18),
+    metrics_cpu_s=(6, 4),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA)}

@@ -31,7 +31,7 @@ _SOON_S = 120
 def recipe(name: str) -> Recipe:
     """The experiment of this name."""
     if name not in RECIPES:
-        known = " and ".join(RECIPES)
+        known = ", ".join(RECIPES)
         raise LocalError(
             f"{name!r} cannot be reproduced: there are {known}; others come with the systems they are about"
         )

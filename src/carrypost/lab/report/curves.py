@@ -39,6 +39,10 @@ class Curve:
         """The same with x in other units."""
         return replace(self, x=self.x / unit)
 
+    def bare(self) -> Curve:
+        """The line without its band."""
+        return Curve(self.x, self.y)
+
     def same(self, other: Curve) -> bool:
         """Whether both look alike."""
         return np.array_equal(self.x, other.x) and np.array_equal(self.y, other.y)

@@ -125,24 +125,30 @@ def failures(study: Study, scenario: str) -> Markup:
     return joined([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
 
 
-def parameters(all_series: Sequence[Series], paper: Experiment | None) -> Markup:
-    """What held: of the keys that matter, and of those that settings change."""
+def parameters(
+    all_series: Sequence[Series], paper: Experiment | None, keys: Sequence[tuple[Mapping[str, str], str]] = ()
+) -> Markup:
+    """What held: of the keys that matter, and of those that settings change.
+
+    `keys` are those of another paper than CAUSAL, with what they mean, by who gives them.
+    """
     known = [dict(flat(series.first.in_force)) for series in all_series]
     if not any(known):
         return paragraph("What these runs ran with is not known: their records are not there.", kind="note")
     groups = []
-    for keys, told in _keys(known):
+    told_of, given = keys or _keys(known), bool(paper or keys)
+    for these, told in told_of:
         lines = [
-            TableRow(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if paper else [])])
-            for key, meaning in keys.items()
+            TableRow(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if given else [])])
+            for key, meaning in these.items()
             if any(key in each for each in known)
         ]
         groups.append(lines)
-    listed = {key for keys, _ in _keys(known) for key in keys}
+    listed = {key for these, _ in told_of for key in these}
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
-    groups.append([TableRow(key, [_held(key, known), "", *([""] if paper else [])]) for key in changed[:_LISTED_MAX]])
-    heads = ["key of the scenario", "value", "what it is", *(["given by"] if paper else [])]
+    groups.append([TableRow(key, [_held(key, known), "", *([""] if given else [])]) for key in changed[:_LISTED_MAX]])
+    heads = ["key of the scenario", "value", "what it is", *(["given by"] if given else [])]
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first
     full = tag("pre", whole.text.strip(), kind="every")
@@ -163,10 +169,11 @@ def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], s
     ]
 
 
-def _given(key: str, told: str, known: Sequence[Mapping[str, object]], paper: Experiment) -> str:
+def _given(key: str, told: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
     """By whom; a part of the experiment does not last as long as the paper's."""
-    part = key == "duration_s" and any(each.get(key) != paper.duration_s for each in known)
-    return f"ours, a part; the paper: {shown(paper.duration_s)}" if part else told
+    if paper is None or key != "duration_s" or all(each.get(key) == paper.duration_s for each in known):
+        return told
+    return f"ours, a part; the paper: {shown(paper.duration_s)}"
 
 
 def _held(key: str, known: Sequence[Mapping[str, object]]) -> str:

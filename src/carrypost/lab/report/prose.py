@@ -1,4 +1,4 @@
-"""What the page about CAUSAL's experiments says in words: what was done, and why ours and the paper's differ.
+"""What pages about CAUSAL's and EMMA's experiments say in words: what was done, and why ours and the papers' differ.
 
 Figures in these texts that are not the paper's were measured with the shipped scenarios; `docs/causal.md` tells how.
 """
@@ -100,4 +100,36 @@ NO_FLOOD = "Contacts are not known, so nothing can be said of what a flood would
 GENERAL = _text("""
     Delivered counts own messages; “of these”: of what was published or received. The delivery ratio is the mean share
     of nodes, of those that were there while a message lived, that got it.
+""")
+EMMA_LEAD = _text("""
+    Hosts that move in groups send messages in a burst of 20 s, each to one other host or to 80 % of them. A message has
+    to be there within 4 min. Emulated with carrypost's real hosts, scenario emma, without a synchronous protocol, as in
+    the paper.
+""")
+EMMA_TRENDS = _text("""
+    The paper has no figures in its text, so trends are all there is to compare with. Differences are those of means
+    over seeds, at the buffer and load where they are least. With more than 24 hosts a fall of up to 2 pp counts as
+    none.
+""")
+EMMA_1 = _text("""
+    Messages for one host, half of them persistent: the share that was delivered, by the size of buffers. The paper:
+    buffer size has a strong impact. Flood: what a flood over the same contacts would have reached with endless buffers;
+    no protocol can do more.
+""")
+EMMA_2 = _text("""
+    The same with buffers of 100: the share of messages that was delivered, by the time since publication. The paper: a
+    proportion of the messages is delivered more or less immediately, since the recipients are in the same cloud.
+""")
+EMMA_3 = _text("""
+    300 persistent messages of three priorities, for one host each: the share that was delivered, by the size of
+    buffers. The paper: messages with higher priorities are treated in a preferential way.
+""")
+EMMA_4 = _text("""
+    Buffers of 100: the share of messages that reached at least so many of their recipients. The paper shows how
+    delivery ratios are distributed.
+""")
+EMMA_5 = "The mean share of the recipients of a message that got it, by the size of buffers."
+EMMA_6 = _text("""
+    The same with buffers of 100, by the number of hosts. The paper: the delivery ratio increases as the population
+    density increases.
 """)

@@ -1,0 +1,346 @@
+"""The part of a page about EMMA's evaluation (§4): its figures 1 to 6 from our runs, and which of its trends hold.
+
+The paper gives no figures in its text, only trends; of its pictures, captions say what the text says of them. Each
+figure has a half for each strategy of hosts: EMMA's own, and carrypost's exchange with the same loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from carrypost.lab.metrics import families
+from carrypost.lab.report import curves, distributions, origins, plots, prose
+from carrypost.lab.report.curves import Curve, Extent
+from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.intervals import over_rows
+from carrypost.lab.report.loads import MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
+from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.tables import over_seeds
+from carrypost.lab.report.times import MINUS, NOTHING, tenths
+
+SCENARIO = "emma"
+TITLE = "EMMA: messages for some of the hosts"
+_FLOOD = "flood"
+_BUFFER = 100
+"""Unless it is varied, as in the paper."""
+_SOON_S = 10.0
+"""What counts as more or less at once."""
+_FALL = 0.02
+"""Less than this is no fall where more hosts crowd the same buffers."""
+_NOT_RUN = "The paper's {} shows loads that were not run here."
+_GRID = np.linspace(0.0, 1.0, 41)
+_PAPER = {
+    "mobility.count": "hosts",
+    "mobility.side_m": "side of the square, m",
+    "radio.range_m": "range of the radio, m",
+    "settings.cache_messages_max": "messages that a buffer holds",
+    "workload.0.messages": "messages published",
+    "workload.0.within_s": "within, s",
+    "workload.0.persistent": "share of them that is persistent",
+    "workload.0.recipients": "recipients of each; below 1: share of the hosts",
+    "workload.0.lifetime_s": "longest delay allowed",
+}
+_OPEN = {
+    "mobility.model": "how groups move",
+    "mobility.clouds": "groups of hosts",
+    "mobility.cloud_radius_m": "members stay this near to the middle of their group, m",
+    "mobility.change": "probability of another group at each place that a host goes to",
+    "mobility.cloud_speed_min_m_per_s": "groups move at least so fast, m/s",
+    "mobility.cloud_speed_max_m_per_s": "and at most, m/s",
+    "mobility.speed_min_m_per_s": "hosts move at least so fast, m/s",
+    "mobility.speed_max_m_per_s": "and at most, m/s",
+    "workload.0.first_s": "publishing begins at, s",
+    "workload.0.priorities": "priorities are drawn evenly among so many",
+    "workload.0.size": "payload of a message, bytes",
+    "settings.strategy": "how hosts compare what they have",
+    "settings.acked_s": "acknowledgements are passed on every, s",
+    "settings.shares": "shares of a buffer for each author",
+    "settings.altruistic": "hosts carry what is for others",
+    "settings.announce_s_min": "announcements at most every, s",
+    "settings.announce_s_max": "and at least every, s",
+    "radio.delay_s": "a datagram is under way for, s",
+    "radio.rate_bytes_per_s": "bytes per second of a link",
+    "radio.loss": "share of datagrams lost",
+    "duration_s": "how long runs last",
+}
+_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
+
+Of = Callable[[str], Picture | None]
+"""Draws the half of a figure that is of a strategy; None: its runs are not there."""
+
+
+def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
+    """Return True for EMMA's scenario: called so, with messages that are drawn with recipients."""
+    return name == SCENARIO and all(Load.of(series.first) is not None for series in all_series)
+
+
+def source() -> Markup:
+    """The paper."""
+    return joined((
+        "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
+        tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
+        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions say of its figures what its text says.",
+    ))  # fmt: skip
+
+
+def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """Everything about this experiment."""
+    loads = Loads(study, all_series)
+    halves = ""
+    if len(loads.strategies) > 1:
+        halves = " Halves of figures are of strategies, with the same loads: " + ", ".join(
+            f"({letter}) {name}" for letter, name in zip("abcd", loads.strategies, strict=False)
+        )
+        halves += "."
+    return [
+        tag("h2", "Groups of hosts on a square kilometre (§4)"),
+        paragraph(prose.EMMA_LEAD, f" {origins.seeds(all_series)}{halves}", kind="lead"),
+        tag("h3", "What the paper says, and what we found"),
+        _trends(loads),
+        paragraph(prose.EMMA_TRENDS, kind="note"),
+        tag("h3", "One recipient"),
+        *_by_buffer(loads, "Figure 1", prose.EMMA_1, topic=False, modes=True),
+        *_delays(study, loads),
+        *_by_buffer(loads, "Figure 3", prose.EMMA_3, topic=False, modes=False),
+        tag("h3", "Topics: 80 % of the hosts are recipients"),
+        *_distributions(loads),
+        *_by_buffer(loads, "Figure 5", prose.EMMA_5, topic=True, modes=True),
+        *_by_hosts(loads),
+        tag("h3", "What the paper leaves open, and what was run"),
+        origins.parameters(all_series, None, _KEYS),
+        origins.ran(all_series),
+        origins.failures(study, SCENARIO),
+    ]
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _figure(loads: Loads, name: str, caption: str, of: Of, numbers: Markup) -> list[Block]:
+    drawn = [(strategy, picture) for strategy in loads.strategies if (picture := of(strategy)) is not None]
+    if not drawn:
+        return [paragraph(_NOT_RUN.format(name), kind="note")]
+    pictures = [(strategy if len(loads.strategies) > 1 else "", picture) for strategy, picture in drawn]
+    return [Figure(pictures, [caption], name), numbers]
+
+
+def _plot(lines: Mapping[str, Curve | None], x: Axis, title: str, legend: str) -> Picture:
+    shares = distributions.shares("delivered, share of recipients")
+    known = {name: each for name, each in lines.items() if each is not None}
+    return plots.curves(known, (x, shares), title, steps=False, legend=legend)
+
+
+def _classes(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Callable[[Series], list[float]]]:
+    """By name of a curve, the shares of a series."""
+    if modes:
+        return {mode: lambda series, mode=mode: loads.shares(series, mode) for mode in MODES}  # type: ignore[misc]
+    priorities = loads.priorities(next(iter(found.values())))
+    return {
+        f"priority {each}": lambda series, each=each: loads.shares(series, priority=each)  # type: ignore[misc]
+        for each in priorities
+    }
+
+
+def _by_buffer(loads: Loads, name: str, caption: str, *, topic: bool, modes: bool) -> list[Block]:
+    found = {each: loads.by_buffer(each, topic=topic, modes=modes) for each in loads.strategies}
+    most = max((buffer for series in found.values() for buffer in series), default=0)
+    x = Axis("buffer (messages)", most * 1.03, ticks=list(dict.fromkeys(each for of in found.values() for each in of)))
+    return _by_number(loads, name, caption, found, x, modes=modes)
+
+
+def _by_hosts(loads: Loads) -> list[Block]:
+    found = {each: loads.by_hosts(each, _BUFFER) for each in loads.strategies}
+    counts = sorted({hosts for series in found.values() for hosts in series})
+    if len(counts) <= 1:
+        return [paragraph(_NOT_RUN.format("Figure 6"), kind="note")]
+    x = Axis("hosts", counts[-1] + 1, counts[0] - 1, ticks=counts)
+    return _by_number(loads, "Figure 6", prose.EMMA_6, found, x, modes=True)
+
+
+def _by_number(
+    loads: Loads, name: str, caption: str, found: Mapping[str, Mapping[int, Series]], x: Axis, *, modes: bool
+) -> list[Block]:
+    """A figure of shares by buffer or number of hosts, and its table."""
+
+    def of(strategy: str) -> Picture | None:
+        if not (series := found[strategy]):
+            return None
+        legend = "messages" if modes else "persistent messages"
+        return _plot(_lines(loads, series, modes=modes), x, f"{name}: delivered, {strategy}", legend)
+
+    there = {strategy: series for strategy, series in found.items() if series}
+    return _figure(loads, name, caption, of, _numbers(loads, name, x.title, there, modes=modes))
+
+
+def _lines(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Curve | None]:
+    classes = _classes(loads, found, modes=modes)
+    lines = {name: curve({x: of(series) for x, series in found.items()}) for name, of in classes.items()}
+    bound = curve({x: loads.flooded(series) for x, series in found.items()})
+    return lines | {_FLOOD: None if bound is None else bound.bare()}
+
+
+def _delays(study: Study, loads: Loads) -> list[Block]:
+    name = "Figure 2"
+
+    def of(strategy: str) -> Picture | None:
+        series = loads.by_buffer(strategy, topic=False, modes=True).get(_BUFFER)
+        if series is None:
+            return None
+        most_s = series.lifetime_s or series.first.duration_s or 1.0
+        extent = Extent(most_s, 1.0)
+        lines = {
+            mode: curves.distribution(distributions.steps(study, families.MODE_DELAYS, series, mode=mode), extent)
+            for mode in MODES
+        }
+        floods = [
+            (x, shares * loads.flooded(series)[place])
+            for place, (x, shares) in enumerate(distributions.steps(study, families.FLOOD, series))
+        ]
+        bound = curves.distribution(floods, extent)
+        lines[_FLOOD] = None if bound is None else bound.bare()
+        return _plot(lines, Axis("delay (s)", most_s), f"{name}: delays, {strategy}", "messages")
+
+    heads = [
+        "strategy",
+        "buffer",
+        "within 10 s",
+        "connected at publication",
+        "in a flood within 10 s",
+        "in a flood at all",
+    ]
+    rows = [
+        TableRow(strategy, [
+            str(buffer), *(
+                over_seeds(values, tenths) for values in (
+                    loads.within(series, _SOON_S), loads.flooded(series, 0), loads.flooded(series, _SOON_S),
+                    loads.flooded(series),
+                )
+            ),
+        ])
+        for strategy in loads.strategies
+        for buffer, series in loads.by_buffer(strategy, topic=False, modes=True).items()
+    ]  # fmt: skip
+    return _figure(loads, name, prose.EMMA_2, of, table("Delivered at once", heads, [rows]))
+
+
+def _distributions(loads: Loads) -> list[Block]:
+    name = "Figure 4"
+
+    def of(strategy: str) -> Picture | None:
+        series = loads.by_buffer(strategy, topic=True, modes=True).get(_BUFFER)
+        if series is None:
+            return None
+        lines: dict[str, Curve] = {}
+        for mode in MODES:
+            if seeds := loads.reached(series, mode, _GRID):
+                mean, half = over_rows(np.stack(seeds))
+                band = [np.clip(each, 0.0, 1.0) for each in (mean - half, mean + half)] if len(seeds) > 1 else []
+                lines[mode] = Curve(_GRID, mean, *band)
+        x = Axis("recipients reached, at least", 1.0, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
+        axes = x, distributions.shares("share of messages")
+        return plots.curves(lines, axes, f"{name}: delivery ratios, {strategy}", steps=False, legend="messages")
+
+    return _figure(loads, name, prose.EMMA_4, of, Markup(""))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _numbers(loads: Loads, name: str, what: str, found: Mapping[str, Mapping[int, Series]], *, modes: bool) -> Markup:
+    """By strategy and then by buffer or number of hosts, means over seeds, and the least and the most of them."""
+    groups: list[list[TableRow]] = []
+    names: list[str] = []
+    for strategy, by_number in found.items():
+        every = {"all": loads.shares} if modes else {}
+        classes = {**_classes(loads, by_number, modes=modes), **every, _FLOOD: loads.flooded}
+        names = list(classes)
+        lines: list[TableRow] = []
+        for number, series in by_number.items():
+            cells: list[Piece] = [str(number)]
+            for of in classes.values():
+                values = of(series)
+                cells += [over_seeds(values, tenths), _span(values)]
+            lines.append(TableRow("" if lines else strategy, cells))
+        groups.append(lines)
+    over = [("", 2), *((each, 2) for each in names)]
+    heads = ["strategy", what, *(["mean", "seeds, %"] * len(names))]
+    return table(f"{name} in numbers", heads, groups, over=over, kept=2)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{100 * min(values):.0f} – {100 * max(values):.0f}" if len(values) > 1 else NOTHING
+
+
+def _trends(loads: Loads) -> Markup:
+    """What the paper's text says, a row each, and what we found with each strategy."""
+    rows = [TableRow(said, [of(loads, strategy) for strategy in loads.strategies]) for said, of in _TRENDS.items()]
+    return table(
+        "The paper's trends", ["the paper", *loads.strategies], [rows], texts=tuple(range(len(loads.strategies)))
+    )
+
+
+def _least(loads: Loads, strategy: str) -> str:
+    """By how much persistent messages are delivered more often, at the buffer where that is least."""
+    found = [
+        fmean(loads.shares(series, PERSISTENT)) - fmean(loads.shares(series, NON_PERSISTENT))
+        for topic in (False, True)
+        for series in loads.by_buffer(strategy, topic=topic, modes=True).values()
+    ]
+    return _verdict(min(found), "at least", "pp more") if found else _MISSING
+
+
+def _rising(loads: Loads, strategy: str) -> str:
+    steps = []
+    for topic in (False, True):
+        means = [fmean(loads.shares(series)) for series in loads.by_buffer(strategy, topic=topic, modes=True).values()]
+        steps += [after - before for before, after in pairwise(means)]
+    return _verdict(min(steps), "each step by at least", "pp") if steps else _MISSING
+
+
+def _ordered(loads: Loads, strategy: str) -> str:
+    steps = []
+    for series in loads.by_buffer(strategy, topic=False, modes=False).values():
+        means = [fmean(loads.shares(series, priority=each)) for each in loads.priorities(series)]
+        steps += [higher - lower for higher, lower in pairwise(means)]
+    return _verdict(min(steps), "each class by at least", "pp") if steps else _MISSING
+
+
+def _denser(loads: Loads, strategy: str) -> str:
+    means = {hosts: fmean(loads.shares(series)) for hosts, series in loads.by_hosts(strategy, _BUFFER).items()}
+    if len(means) <= 1:
+        return _MISSING
+    steps = [after - before for before, after in pairwise(means.values())]
+    told = ", ".join(f"{hosts} hosts {tenths(each)}" for hosts, each in means.items())
+    holds = steps[0] >= 0 and all(each >= -_FALL for each in steps)
+    return f"{'yes' if holds else 'no'}: {told}"
+
+
+def _at_once(loads: Loads, strategy: str) -> str:
+    found = loads.by_buffer(strategy, topic=False, modes=True)
+    if not found:
+        return _MISSING
+    series = found[max(found)]
+    soon, connected = fmean(loads.within(series, _SOON_S)), fmean(loads.flooded(series, 0))
+    return f"{tenths(soon)} within 10 s; {tenths(connected)} of recipients were connected with the sender"
+
+
+_MISSING = "not run"
+_TRENDS: Mapping[str, Callable[[Loads, str], str]] = {
+    "persistent messages are delivered at least as often as others": _least,
+    "more is delivered with larger buffers": _rising,
+    "higher priorities are delivered at least as often": _ordered,
+    "more is delivered with more hosts": _denser,
+    "a proportion is delivered more or less immediately": _at_once,
+}
+
+
+def _verdict(least: float, how: str, unit: str) -> str:
+    rounded = round(100 * least, 1)
+    told = f"{MINUS if rounded < 0 else ''}{abs(rounded):.1f}"
+    return f"{'yes' if rounded >= 0 else 'no'}: {how} {told} {unit}"
