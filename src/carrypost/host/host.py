@@ -69,6 +69,7 @@ class Host:
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
         self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
+        self._announced_receipts = parts.strategy.announced_receipts
         self.messaging = MessagingCommands(self._steps, ground, self._deliveries)
         """Topics and queues for programs; asleep until it is opened."""
         self._commands = self._layers.commands(self._steps)
@@ -266,7 +267,8 @@ class Host:
                 return False
             first = frames[0] if len(frames) == 1 else None
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
-                new = bool(neighbour.link.unconfirmed.slots) and self._neighbours.take_receipts(neighbour, first, now)
+                link = neighbour.link
+                new = bool(link.unconfirmed.slots) and self._announced_receipts(link, first.receipts, now)
             else:
                 new = neighbour.link.receive(frames, now)
         else:

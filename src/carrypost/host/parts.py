@@ -58,7 +58,7 @@ class Parts:
         departures = Departures(ground, self.layers)
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)
-        strategy = chosen(settings)(ground, transfers, departures)
+        self.strategy = strategy = chosen(settings)(ground, transfers, departures)
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

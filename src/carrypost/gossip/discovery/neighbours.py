@@ -267,7 +267,7 @@ class Neighbours:
             return False
         due_us = self._links.schedule.next_due_us()
         neighbour.announced(frame, now)
-        followed = self.take_receipts(neighbour, frame, now)
+        followed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
@@ -296,10 +296,6 @@ class Neighbours:
             self._tell_profile = True
             self.announce(now, neighbour)  # It could not listen yet when it was told.
         return True
-
-    def take_receipts(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
-        """Take what an announcement says of unasked Parcels. Returns True if anything follows from it."""
-        return self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
 
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:

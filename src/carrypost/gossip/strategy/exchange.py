@@ -52,7 +52,7 @@ class Exchange(Strategy[ExchangeContact]):
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Offer what was pushed and did not come."""
-        changed = super().announced_receipts(link, receipts, now)
+        changed = self.transfers.pushes.announced(link, receipts, now)
         contact = self.contacts.of(link) if changed else None
         if contact is not None:
             self.fresh.offer_lost(contact, now)

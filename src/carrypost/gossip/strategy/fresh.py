@@ -15,7 +15,7 @@ from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.beliefs import ExchangeContact
@@ -51,16 +51,16 @@ class Fresh:
             if contact.agreement.state not in SYNCED or now > contact.overdue_us:
                 others.append(contact)
             elif mask := self._offers.new_for(contact, slots):
-                lacking.append((contact, mask))
                 if copies := self._own_share(contact.link, fresh, mask, now):
                     chosen[contact.link] = copies
+                if mask & ~contact.link.unconfirmed.slots:
+                    lacking.append((contact, mask))
         if chosen:
-            first = next(iter(chosen.values()))
-            broadcast = len(chosen) > 1 and all(copies == first for copies in chosen.values())
-            self._pushes.push(chosen, now, broadcast=broadcast and self._welcome(first, chosen))
+            self._pushes.push(chosen, now, broadcast=len(chosen) > 1 and self._welcome(chosen))
         return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
 
-    def _own_share(self, link: Link, fresh: Sequence[Arrival], mask: int, now: int) -> list[Copy]:
+    @staticmethod
+    def _own_share(link: Link, fresh: Sequence[Arrival], mask: int, now: int) -> list[Copy]:
         """Return the messages that the neighbour gets from nobody else that this host knows of."""
         copies: list[Copy] = []
         for copy, giver, serial in fresh:
@@ -72,12 +72,15 @@ class Fresh:
                 link.unconfirmed.add(giver.prefix, serial, copy.slot, now)
         return copies
 
-    def _welcome(self, copies: Sequence[Copy], lacking: Collection[Link]) -> bool:
-        """Return True if these may be broadcast: nobody in reach would refuse them."""
-        mask = mask_of([copy.slot for copy in copies])
+    def _welcome(self, chosen: Mapping[Link, Sequence[Copy]]) -> bool:
+        """Return True if these may be broadcast: they are the same for all, and nobody in reach would refuse them."""
+        first = next(iter(chosen.values()))
+        if not all(copies == first for copies in chosen.values()):
+            return False
+        mask = mask_of([copy.slot for copy in first])
         for contact in self._contacts.all:
             link, view = contact.link, contact.view
-            if link in lacking:
+            if link in chosen:
                 if not link.broadcast:
                     return False
             elif mask & ~(link.known | link.unconfirmed.slots | (view.matches if view is not None else 0)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Receipt
 
 
-class Push(msgspec.Struct, eq=False):
+class Push(msgspec.Struct, eq=False, gc=False):
     """One message that went to the neighbour unasked."""
 
     slot: int
@@ -50,24 +50,25 @@ class Unconfirmed:
 
     def add(self, giver: bytes, serial: int, slot: int, now: int, *, nbytes: int = 0) -> None:
         """Note a message that was sent to the neighbour; `nbytes`: by this host."""
-        self._by_giver.setdefault(giver, {})[serial] = Push(slot, nbytes, now)
+        pushes = self._by_giver.get(giver)
+        if pushes is None:
+            pushes = self._by_giver[giver] = {}
+        pushes[serial] = Push(slot, nbytes, now)
         self.slots |= 1 << slot
         self.nbytes += nbytes
 
     def confirm(self, giver: bytes, base: int, bitmap: int) -> int:
         """Learn that of a giver the serials base + i came, for each bit i. Returns the slots that they held."""
         pushes = self._by_giver.get(giver)
-        if not pushes:
+        if pushes is None:
             return 0
         named = [serial for serial in pushes if serial >= base and bitmap >> serial - base & 1]
-        if not named:
-            return 0
-        found = [self._take(giver, serial) for serial in named]
-        for serial, push in list(pushes.items()):
-            push.overtaken += sum(serial < other for other in named)
-            if push.overtaken >= PACKET_THRESHOLD:
-                self._lose(giver, serial)
-        return sum(1 << push.slot for push in found)
+        slots = self._take(giver, named)
+        if pushes and named:
+            for serial, push in pushes.items():
+                push.overtaken += sum(serial < other for other in named)
+            self._lose(giver, [serial for serial, push in pushes.items() if push.overtaken >= PACKET_THRESHOLD])
+        return slots
 
     def announced(self, receipts: tuple[Receipt, ...], before_us: int) -> int:
         """Take the receipts of an announcement. Returns the slots that it names; others up to `before_us` are lost."""
@@ -76,8 +77,7 @@ class Unconfirmed:
             if receipt.node in self._by_giver:
                 confirmed |= self.confirm(receipt.node, receipt.base, from_bitmap(receipt.bitmap))
         for giver, pushes in list(self._by_giver.items()):
-            for serial in [serial for serial, push in pushes.items() if push.since_us <= before_us]:
-                self._lose(giver, serial)
+            self._lose(giver, [serial for serial, push in pushes.items() if push.since_us <= before_us])
         return confirmed
 
     @property
@@ -95,23 +95,26 @@ class Unconfirmed:
         """Forget what is known of slots that are freed for other messages."""
         gone = set(bits(mask & self.slots))
         for giver, pushes in list(self._by_giver.items()):
-            for serial in [serial for serial, push in pushes.items() if push.slot in gone]:
-                self._take(giver, serial)
+            self._take(giver, [serial for serial, push in pushes.items() if push.slot in gone])
         self._lost &= ~mask
         self._lost_elsewhere &= ~mask
 
-    def _lose(self, giver: bytes, serial: int) -> None:
-        push = self._take(giver, serial)
-        if push.nbytes:
-            self._lost |= 1 << push.slot
+    def _lose(self, giver: bytes, serials: list[int]) -> None:
+        nbytes = self.nbytes
+        slots = self._take(giver, serials)
+        if self.nbytes < nbytes:
+            self._lost |= slots
         else:
-            self._lost_elsewhere |= 1 << push.slot
+            self._lost_elsewhere |= slots
 
-    def _take(self, giver: bytes, serial: int) -> Push:
-        pushes = self._by_giver[giver]
-        push = pushes.pop(serial)
+    def _take(self, giver: bytes, serials: list[int]) -> int:
+        """Forget pushes of a giver. Returns their slots."""
+        pushes, slots = self._by_giver[giver], 0
+        for serial in serials:
+            push = pushes.pop(serial)
+            slots |= 1 << push.slot
+            self.nbytes -= push.nbytes
         if not pushes:
             del self._by_giver[giver]
-        self.nbytes -= push.nbytes
-        self.slots &= ~(1 << push.slot)
-        return push
+        self.slots &= ~slots
+        return slots
