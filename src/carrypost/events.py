@@ -238,6 +238,8 @@ class Receipt(msgspec.Struct, frozen=True):
     """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
     last: bool = False
     """Nothing more will be heard of it."""
+    acknowledged: tuple[NodeId, ...] = ()
+    """The recipients that have it, in the order in which that was heard, if it lists its recipients."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

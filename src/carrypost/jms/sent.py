@@ -34,8 +34,8 @@ class Sent:
     """A message that was sent."""
 
     __slots__ = (
-        "__weakref__", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_last", "_name", "_reason", "_states",
-        "_to_queue", "descriptor",
+        "__weakref__", "_acknowledged", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_last", "_listed",
+        "_name", "_reason", "_states", "_to_queue", "descriptor",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +45,7 @@ class Sent:
         *,
         deaf: str = "",
         to_queue: bool = False,
+        listed: bool = False,
         found: Followed | None = None,
         name: str = "",
     ) -> None:
@@ -54,7 +55,9 @@ class Sent:
         self._states = [state]
         self._deaf = deaf
         """Why nothing is heard of it, if so."""
-        self._to_queue = to_queue
+        self._to_queue, self._listed = to_queue, listed
+        self._acknowledged: tuple[NodeId, ...] = ()
+        """Recipients that have it, if it lists them."""
         self._found, self._name = found, name
         """What the node said, and the id, if it was found by that."""
         self._handed_over = False
@@ -87,7 +90,7 @@ class Sent:
 
     @property
     def is_heard_of(self) -> bool:
-        """Whether anything is ever heard of it: PERSISTENT, and to a queue, or to a topic with a receipt asked for."""
+        """Whether anything is ever heard of it: PERSISTENT, and to a queue, to recipients, or with a receipt asked."""
         return not self._deaf
 
     def __repr__(self) -> str:
@@ -97,6 +100,8 @@ class Sent:
 
     async def delivered(self, timeout: Duration | None = None) -> SendState:
         """Wait until its receiver has it: that of a queue acknowledged it, or the first subscriber of a topic did.
+
+        A message that was sent to recipients is delivered when all of them have it.
 
         Raises `DeliveryTimeoutException`, which has the `state`, when `timeout` is over, and when the message expired
         or its delivery timeout is over; `JMSException` if it was turned away; and `IllegalStateException` if nothing is
@@ -122,6 +127,26 @@ class Sent:
             lambda: self._handed_over or SendState.CARRIED in self._states or self.state is _DELIVERED,
             timeout, "heard of a neighbour that has it", deaf="",
         )  # fmt: skip
+
+    async def acknowledgements(self) -> AsyncIterator[NodeId]:
+        """The recipients that have it, each as that is heard; ends when all have it.
+
+        Raises as `delivered` if the message expired, or its delivery timeout is over, before all had it. A later call
+        begins with the first one.
+        """
+        if not self._deaf and not self._listed:
+            raise IllegalStateException("the message lists no recipients: delivered() tells of its delivery")
+        at = 0
+        while True:
+            while at < len(self._acknowledged):
+                yield self._acknowledged[at]
+                at += 1
+            if self.state is _DELIVERED:
+                return
+            if self._deaf:
+                raise IllegalStateException(self._deaf)
+            self._check_hope("heard of the rest of its recipients")
+            await self._news(None)
 
     async def states(self) -> AsyncIterator[SendState]:
         """The state, and every further one as it rises; ends when nothing more is to be heard."""
@@ -176,8 +201,18 @@ class Sent:
 
     # --- what `Sends` was told -----------------------------------------------------------------------------
 
-    def _rise(self, state: SendState, reason: str = "", *, handed_over: bool = False, last: bool = False) -> None:
+    def _rise(
+        self,
+        state: SendState,
+        reason: str = "",
+        *,
+        handed_over: bool = False,
+        last: bool = False,
+        acknowledged: tuple[NodeId, ...] = (),
+    ) -> None:
         """Note that it has come so far, at least; `last`: nothing more will be heard."""
+        if len(acknowledged) > len(self._acknowledged):
+            self._acknowledged = acknowledged
         if state > self.state:
             self._states.append(state)
             self._reason = reason
@@ -219,8 +254,9 @@ class Sends:
     def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
         """Return the `Sent` of a message that was sent, or waits for a commit."""
         to = addressee(draft.destination)
-        deaf = _NON_PERSISTENT if not draft.persistent else _UNASKED if to is None and not draft.receipt else ""
-        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None)
+        asked = to is not None or draft.receipt or bool(draft.recipients)
+        deaf = _NON_PERSISTENT if not draft.persistent else "" if asked else _UNASKED
+        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None, listed=bool(draft.recipients))
         if to == self._node:
             sent._rise(state, handed_over=True)  # Its manager is here.
         self.follow(sent, descriptor)
@@ -252,14 +288,18 @@ class Sends:
         """
         if found is None:
             return None if message is None else self._sends.get(message)
-        sent = Sent(None, _STORED, to_queue=addressee(found.destination) is not None, found=found, name=name)
+        to_queue = addressee(found.destination) is not None
+        sent = Sent(None, _STORED, to_queue=to_queue, listed=found.listed, found=found, name=name)
         return self._sends.setdefault(found.message, sent)
 
     def take(self, receipt: Receipt) -> None:
         """Note what was heard of a message."""
         sent = self._sends.get(receipt.message)
         if sent is not None:
-            sent._rise(receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last)
+            sent._rise(
+                receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last,
+                acknowledged=receipt.acknowledged,
+            )  # fmt: skip
         elif self._expected:
             self._early[receipt.message] = receipt
             if len(self._early) > _EARLY_MAX:

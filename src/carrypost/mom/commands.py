@@ -85,6 +85,8 @@ class Followed(msgspec.Struct, frozen=True):
     message: MessageId
     destination: str
     deadline_us: int | None
+    listed: bool = False
+    """Whether it lists its recipients."""
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

@@ -26,7 +26,10 @@ def _assigned(record: Record, t_us: int, node: str, event: Assigned) -> None:
 
 def _receipt(record: Record, t_us: int, node: str, event: Receipt) -> None:
     """Append what the author of a message learnt of its end, if that is news."""
-    if event.rose and (kind := _KINDS.get(event.state)) is not None:
+    kind = _KINDS.get(event.state)
+    if kind is Kind.RECEIPT and event.acknowledged:
+        return  # `Acknowledged` tells of each recipient.
+    if event.rose and kind is not None:
         message = event.label or ids.shown(event.message)
         record.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)
 

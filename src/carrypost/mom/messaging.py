@@ -179,6 +179,8 @@ class Messaging(Layer):
         for copy in self._holdings.take_carried():
             self.receipts.carried(copy.id)
             self.queues.manager.carried(copy)
+        for message, node in self._holdings.take_struck():
+            self.receipts.acknowledged(message, node)
         drafts = [*self.queues.finish(now), *self.directory.drafts(now)]
         self._look_ahead()
         return drafts

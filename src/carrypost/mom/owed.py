@@ -68,8 +68,13 @@ class Owed:
     def acknowledged(self, copy: Copy) -> None:
         """A message was acknowledged, for the first time on this node."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
-        if headers is None or not headers.receipt or address.addressee(descriptor.destination) is not None:
-            return  # For a queue, its manager speaks.
+        if (
+            headers is None
+            or not headers.receipt
+            or headers.recipients
+            or address.addressee(descriptor.destination) is not None
+        ):
+            return  # For a queue its manager speaks, and listed recipients acknowledge.
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
         debt = _Debt(self, copy.id, OwedRow(descriptor.node, until_us))
         self.write(debt)

@@ -6,8 +6,9 @@ it, its time is over, it failed, it was delivered. The row outlives the message 
 its receiver says finds the way back, and a delivery counts even if it is heard of after the message was given up. A
 program is told by a `Receipt`, once the row that says so is durable; so a state that it saw stands after a crash.
 
-Of a message to a queue only the manager may say anything. Of one to a topic anybody may say that it was delivered, and
-the first who says so counts: who subscribes to a topic is known to nobody.
+A message that lists its recipients is delivered when all of them have it, as their acknowledgements say
+(`gossip.acked`). Of a message to a queue only the manager may say anything. Of another one to a topic anybody may say
+that it was delivered, and the first who says so counts: who subscribes to a topic is known to nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.model import address, ids
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.agenda import Agenda
 from carrypost.mom.commands import Followed
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import NodeId
     from carrypost.mom.context import Context
     from carrypost.mom.control import Outcome
     from carrypost.mom.rows import Stored
@@ -58,6 +58,10 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     handed_over: bool = False
     reason: str = ""
     label: str = ""
+    left: tuple[NodeId, ...] = ()
+    """Recipients that did not say that they have it, if it lists any."""
+    acknowledged: tuple[NodeId, ...] = ()
+    """Those that did, the first first."""
 
 
 class Receipts:
@@ -66,6 +70,7 @@ class Receipts:
     def __init__(self, context: Context) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._journal, self._undo = context.journal, context.undo
+        self._holdings.follows = True
         self._table = Table(context.ledger, b"W", Send)
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._sends: dict[MessageId, Send] = {}
@@ -90,12 +95,12 @@ class Receipts:
         """A message was sent in this step: follow it, if that is asked for."""
         manager = address.addressee(descriptor.destination)
         self._watch(descriptor.id)
-        if not descriptor.persistent or (manager is None and not draft.receipt):
+        if not descriptor.persistent or (manager is None and not draft.receipt and not descriptor.listed):
             return
         now, timeout_us = self._holdings.now_us, draft.receipt_timeout_us
         send = Send(
             descriptor.destination, now, descriptor.deadline_us, None if timeout_us is None else now + timeout_us,
-            handed_over=manager == self._node, label=descriptor.label,
+            handed_over=manager == self._node, label=descriptor.label, left=descriptor.listed,
         )  # fmt: skip
         while len(self._sends) >= SENDS_MAX:
             self._give_way()
@@ -115,6 +120,10 @@ class Receipts:
                 self._delivered[message] = None
             elif send.state is SendState.STORED:
                 self._watch(message)
+            if send.left and (copy := self._holdings.cache.get(message)) is not None:
+                left = self._holdings.recipients.left(copy.descriptor)  # While messaging was not open, too.
+                for node in [each for each in send.left if each not in left]:
+                    self.acknowledged(message, node)
 
     def _watch(self, message: MessageId) -> None:
         copy = self._holdings.cache.get(message)
@@ -130,6 +139,20 @@ class Receipts:
         else:
             self._outputs.tell(Receipt(message, SendState.CARRIED, rose=False, last=True))
 
+    def acknowledged(self, message: MessageId, node: NodeId) -> None:
+        """A recipient has a message that lists it; with the last one it is delivered."""
+        send = self._sends.get(message)
+        if send is None or node not in send.left:
+            return
+        send.left = tuple([each for each in send.left if each != node])
+        send.acknowledged = (*send.acknowledged, node)
+        if not send.left:
+            self._rise(message, SendState.DELIVERED)
+        elif message in self._unborn:
+            self._unborn[message] = bool(self._unborn[message])
+        else:
+            self._tell(message, send, rose=False)
+
     def heard(self, item: Outcome, node: NodeId) -> None:
         """A node says what became of a message; who has no say in it is refused."""
         message = MessageId(item.message)
@@ -137,7 +160,8 @@ class Receipts:
         if send is None or state is None:
             return  # Its row has given way, or its life is over; or a later version says more.
         manager = address.addressee(send.destination)
-        has_a_say = item.kind == DELIVERED if manager is None else node == manager
+        listed = bool(send.left or send.acknowledged)
+        has_a_say = item.kind == DELIVERED and not listed if manager is None else node == manager
         if has_a_say:
             self._rise(message, state, item.reason, handed_over=manager is not None and item.kind != FAILED)
         else:
@@ -150,7 +174,7 @@ class Receipts:
             return None
         if message not in self._unborn:
             self._journal.hold(_receipt(message, send, rose=False))
-        return Followed(message, send.destination, send.deadline_us)
+        return Followed(message, send.destination, send.deadline_us, bool(send.left or send.acknowledged))
 
     def _rise(self, message: MessageId, state: SendState, reason: str = "", *, handed_over: bool = False) -> None:
         send = self._sends.get(message)
@@ -273,9 +297,12 @@ class Receipts:
 
 def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) -> Receipt:
     last = last or send.state is SendState.DELIVERED
-    return Receipt(message, send.state, send.handed_over, send.reason, send.label, rose=rose, last=last)
+    return Receipt(
+        message, send.state, send.handed_over, send.reason, send.label, rose=rose, last=last,
+        acknowledged=send.acknowledged,
+    )  # fmt: skip
 
 
-def _news(event: Receipt) -> tuple[SendState, bool, bool]:
+def _news(event: Receipt) -> tuple[SendState, bool, int, bool]:
     """How much a receipt tells of those of one message."""
-    return event.state, event.last, event.rose
+    return event.state, event.last, len(event.acknowledged), event.rose

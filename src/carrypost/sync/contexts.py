@@ -17,6 +17,7 @@ from carrypost.jms import browsing, consumer, context, factory, producer, reques
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.modes import SessionMode
+from carrypost.model.ids import NodeId
 from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
 from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.process import loop, post, running
@@ -45,6 +46,10 @@ class Sent(Blocking[sent.Sent]):
     delivered = blocking(sent.Sent.delivered)
     handed_over = blocking(sent.Sent.handed_over)
     carried = blocking(sent.Sent.carried)
+
+    @documented(sent.Sent.acknowledgements)
+    def acknowledgements(self) -> Iterator[NodeId]:
+        return each(self._inner.acknowledgements())
 
     @documented(sent.Sent.states)
     def states(self) -> Iterator[SendState]:

@@ -287,6 +287,7 @@ class Acked(Layer):
         ]  # fmt: skip
         strike(self._ground, messages, node, record.until_us)
         for copy in own:
+            self._holdings.note_struck(copy, node)
             self._journal.hold(Acknowledged(copy.id, node, tuple(left(copy.descriptor)), copy.descriptor.label))
 
     def _count_restored(self, now: int) -> None:

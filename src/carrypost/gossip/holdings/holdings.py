@@ -46,8 +46,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
-        "_withholders", "acknowledged", "by_handle", "cache", "claims", "index", "lingering", "now_us",
-        "paused_until_us", "privilege", "purged", "recipients", "watched", "withheld",
+        "_withholders", "acknowledged", "by_handle", "cache", "claims", "follows", "index", "lingering",
+        "now_us", "paused_until_us", "privilege", "purged", "recipients", "struck", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random, node: NodeId) -> None:
@@ -76,6 +76,10 @@ class Holdings:
         """The disk is full or failing: nothing is asked for until then."""
         self.claims = False
         """Whether messaging ever had a claim to anything in this life or, unconfirmed, in an earlier one."""
+        self.follows = False
+        """Whether messaging follows who has the messages of this host; it says so."""
+        self.struck: list[tuple[MessageId, NodeId]] = []
+        """Recipients that have a persistent message of this host, until messaging takes that."""
         self.lingering: list[Copy] = []
         """Copies that nobody is left for, and that somebody on this host has still to get."""
         self.acknowledged: dict[MessageId, int] = {}
@@ -159,6 +163,16 @@ class Holdings:
         if not over and copy.here:
             self._keep_to_itself(copy)
         return over
+
+    def note_struck(self, copy: Copy, node: NodeId) -> None:
+        """Let messaging know, if it is there, that a recipient has an own message."""
+        if self.follows:
+            self.struck.append((copy.id, node))
+
+    def take_struck(self) -> list[tuple[MessageId, NodeId]]:
+        """Take what messaging has to know, once."""
+        taken, self.struck = self.struck, []
+        return taken
 
     def linger(self, copy: Copy) -> None:
         """Keep a copy that nobody is left for, for those on this host who have a claim to it; offer it to nobody."""
