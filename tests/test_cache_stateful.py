@@ -23,6 +23,7 @@ from carrypost.gossip.holdings import deadlines, heaps
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST, PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
@@ -72,8 +73,8 @@ class Known:
         return bool(self.owners)
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
-        return self.interesting, self.privilege, self.descriptor.created_us
+    def carried(self) -> bool:
+        return not (self.interesting or self.own)
 
     @property
     def parties(self) -> tuple[tuple[str, object], ...]:
@@ -82,7 +83,7 @@ class Known:
         found: list[tuple[str, object]] = [("author", self.descriptor.author)]
         if self.giver is not None:
             found.append(("giver", self.giver))
-        if not self.interesting and self.descriptor.destination.split("/")[0] in ("queue", "control"):
+        if self.carried and self.descriptor.destination.split("/")[0] in ("queue", "control"):
             found.append(("queues", "all"))
         return tuple(found)
 
@@ -101,8 +102,11 @@ class Known:
 
 
 class Model:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ranking: Ranking) -> None:
         self.settings = settings
+        self.by_interest = ranking is INTEREST_FIRST
+        self.confined_bytes = settings.cache_bytes_max
+        """For what is not wanted here."""
         self.known: dict[MessageId, Known] = {}
         self.serial = 0
         self.removed: list[MessageId] = []
@@ -113,13 +117,23 @@ class Model:
     def remembered(self) -> list[Known]:
         return [known for known in self.known.values() if not known.here]
 
+    def rank(self, known: Known) -> tuple[int, int, bytes | int]:
+        """Who gives way first; among equals, where ids do not count, who came first."""
+        level = known.interesting << 8 | known.privilege if self.by_interest else known.privilege
+        created_us = known.descriptor.created_us
+        return level, created_us, known.serial if self.by_interest else known.descriptor.id
+
+    def outranks(self, known: Known, other: Known) -> bool:
+        return self.rank(known)[: 2 if self.by_interest else 3] > self.rank(other)[: 2 if self.by_interest else 3]
+
     def used(self, copies: list[Known]) -> tuple[int, int]:
         return len(copies), sum(known.nbytes for known in copies)
 
-    def fits(self, copies: list[Known], messages: int, nbytes: int) -> bool:
+    def fits(self, copies: list[Known], messages: int, nbytes: int, *, interesting: bool) -> bool:
         used = self.used(copies)
         settings = self.settings
-        return used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= settings.cache_bytes_max
+        bytes_max = settings.cache_bytes_max if interesting else self.confined_bytes
+        return used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= bytes_max
 
     def over(self, copies: list[Known], party: tuple[str, object], messages: int = 0, nbytes: int = 0) -> bool:
         if not self.settings.shares:
@@ -138,28 +152,52 @@ class Model:
         if len(confined) > 1:  # An author before a giver, and both with the queues.
             confined = [confined[0], *(party for party in confined[1:] if party[0] == "queues")]
         leaving: list[Known] = []
-        while not self.fits(copies, messages, nbytes):
-            lower = [known for known in copies if not known.pinned and known.rank < newcomer.rank]
+        while not self.fits(copies, messages, nbytes, interesting=newcomer.interesting):
+            lower = [known for known in copies if not known.pinned and self.outranks(newcomer, known)]
             if confined:
                 lower = [known for known in lower if confined[-1] in known.parties]
-                lowest = min(lower, key=lambda known: (known.rank, known.serial), default=None)
+                lowest = min(lower, key=self.rank, default=None)
                 lower = [lowest] if lowest is not None and confined[0] in lowest.parties else []
             else:
                 over = [known for known in lower if any(self.over(copies, party) for party in known.parties)]
                 lower = over or lower
             if not lower:
                 return Reason.SHARE if confined and confined[0][0] != "queues" else Reason.NO_ROOM
-            victim = min(lower, key=lambda known: (known.rank, known.serial))
+            victim = min(lower, key=self.rank)
             copies.remove(victim)
             leaving.append(victim)
         return leaving
 
     def admits(self, length: int, privilege: int, interesting: bool) -> bool:
-        if self.fits(self.here(), 1, length):
+        if self.fits(self.here(), 1, length, interesting=interesting):
             return True
-        bound = (interesting, privilege)
-        staying = [known for known in self.here() if known.pinned or known.rank[:2] > bound]
-        return self.fits(staying, 1, length)
+        bound = interesting << 8 | privilege if self.by_interest else privilege
+        staying = [known for known in self.here() if known.pinned or self.rank(known)[0] > bound]
+        return self.fits(staying, 1, length, interesting=interesting)
+
+    def confine(self, bytes_max: int) -> None:
+        self.confined_bytes = min(bytes_max, self.settings.cache_bytes_max)
+        self.evict([])
+
+    def relieve(self) -> None:
+        self.confined_bytes = self.settings.cache_bytes_max
+        self.reconsider()
+
+    def beyond_the_confines(self) -> list[Known]:
+        """Those that are carried, and go until what is here is within the confines."""
+        copies = self.here()
+        leaving: list[Known] = []
+        while self.used(copies)[1] > self.confined_bytes:
+            unpinned = sorted([known for known in copies if not known.pinned], key=self.rank)
+            parties = {party for known in copies for party in known.parties if self.over(copies, party)}
+            lowest = [next((known for known in unpinned if party in known.parties), None) for party in parties]
+            over = [known for known in lowest if known is not None and known.carried]
+            carried = over or [known for known in unpinned if known.carried]
+            if not carried:
+                break
+            leaving.append(min(carried, key=self.rank))
+            copies.remove(leaving[-1])
+        return leaving
 
     def admit(self, newcomer: Known, nbytes: int, held: set[int]) -> Reason | None:
         message = newcomer.descriptor.id
@@ -190,6 +228,9 @@ class Model:
     def evict(self, leaving: list[Known]) -> None:
         for known in leaving:
             self.leave(known)
+        leaving = leaving + self.beyond_the_confines()
+        for known in leaving:
+            self.leave(known)
             self.removed.append(known.descriptor.id)
         if leaving:
             self.forget_excess()
@@ -207,7 +248,7 @@ class Model:
     def reconsider(self) -> None:
         messages, nbytes = self.used(self.here())
         settings = self.settings
-        if messages < 0.9 * settings.cache_messages_max and nbytes < 0.9 * settings.cache_bytes_max:
+        if messages < 0.9 * settings.cache_messages_max and nbytes < 0.9 * self.confined_bytes:
             for known in self.remembered():
                 if not known.finished:
                     del self.known[known.descriptor.id]
@@ -289,9 +330,17 @@ class CacheMachine(RuleBasedStateMachine):
         seen_max=st.sampled_from([1, 3, 1_000, 1_000]),
         shares=st.sampled_from([(0.3, 0.5, 0.4), (0.3, 0.5, 0.4), (1.0, 1.0, 0.3), (1.0, 1.0, 0.3), None]),
         slack=st.sampled_from([0, 64]),
+        ranking=st.sampled_from([INTEREST_FIRST, PRIVILEGE_ONLY]),
     )
     def start(
-        self, messages_max: int, bytes_max: int, seen_max: int, shares: tuple[float, float, float] | None, *, slack: int
+        self,
+        messages_max: int,
+        bytes_max: int,
+        seen_max: int,
+        shares: tuple[float, float, float] | None,
+        *,
+        slack: int,
+        ranking: Ranking,
     ) -> None:
         for module in (heaps, deadlines):
             self.patch.setattr(module, "_STALE_SLACK", slack)
@@ -300,8 +349,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.settings = Settings.emulated(
             cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares is not None, limits=limits
         )
-        self.cache = Cache(self.settings)
-        self.model = Model(self.settings)
+        self.cache = Cache(self.settings, ranking)
+        self.model = Model(self.settings, ranking)
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -452,6 +501,17 @@ class CacheMachine(RuleBasedStateMachine):
     def admits(self, length: int, privilege: int, interesting: bool) -> None:
         expected = self.model.admits(length, privilege, interesting)
         assert self.cache.admits(length, privilege, interesting=interesting) is expected
+
+    @rule(bytes_max=sizes)
+    def confine(self, bytes_max: int) -> None:
+        self.model.confine(bytes_max)
+        self.cache.confine(bytes_max)
+        self.compare_removed()
+
+    @rule()
+    def relieve(self) -> None:
+        self.model.relieve()
+        self.cache.relieve()
 
     @rule(step=st.sampled_from([0, 1, 1, 3, 10]))
     def expire(self, step: int) -> None:

@@ -10,7 +10,7 @@ from carrypost.config import Limits, Settings
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy, Memory
-from carrypost.gossip.holdings.ranking import Ranking
+from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers
 from carrypost.security.identity import Identity
@@ -111,8 +111,7 @@ def test_a_neighbour_does_not_offer_again_what_was_withdrawn_whatever_is_subscri
 
 
 def test_another_ranking_changes_who_gives_way() -> None:
-    by_privilege = Ranking(lambda privilege, _: privilege)
-    cache = Cache(Settings.emulated(cache_messages_max=2, shares=False), by_privilege)
+    cache = Cache(Settings.emulated(cache_messages_max=2, shares=False), PRIVILEGE_ONLY)
 
     def admit(sequence: int, privilege: int, *, interesting: bool) -> Copy | Reason:
         return cache.admit(signed(sequence), nbytes=1, privilege=privilege, interesting=interesting, held=1, now=0)

@@ -165,7 +165,7 @@ class Works:
         nbytes = sum(each.packed.length for each, _ in sends)
         if cache.room.fits(len(sends), nbytes, interesting=True):
             return
-        rank = min(cache.ranking.rank(holdings.privilege(each), True, each.created_us) for _, each in sends)
+        rank = min(cache.ranking.rank(holdings.privilege(each), True, each) for _, each in sends)
         lower = [size for other, size in cache.room.yielding() if other < rank]
         if not cache.room.fits(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
             raise ResourceAllocationException(

@@ -46,7 +46,7 @@ class Cache:
         """By slot, and by id: the copy that is here, or (its `here` is false) what is remembered of it."""
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
-        self.room = Room(settings, self.copies)
+        self.room = Room(settings, self.copies, ranking.level_shift)
         self.memories = Memories(settings.limits, self.copies, self.room, ranking)
         self.changed = False
         """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
@@ -76,8 +76,7 @@ class Cache:
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
-        rank = self.ranking.rank(privilege, interesting, 0)
-        admits = self.room.could_fit(1, length, rank, interesting=interesting)
+        admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting), interesting=interesting)
         if not admits:
             self.memories.fall_short()
         return admits
@@ -112,7 +111,7 @@ class Cache:
             raise StateError(f"{descriptor.shown} is known already")
         copy.privilege, copy.interesting, copy.own, copy.giver = privilege, interesting, own, giver
         copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
-        copy.rank, copy.sending_order = self.ranking.orders(privilege, interesting, descriptor.created_us)
+        copy.rank, copy.sending_order = self.ranking.orders(privilege, interesting, descriptor)
         room = self.room
         leaving: list[Copy] = []
         if not room.fits(1, nbytes, interesting=interesting):
@@ -143,7 +142,7 @@ class Cache:
         found: list[Copy] = []
         orders, places = self.ranking.orders, self.tenants.take(len(newcomers))
         for (slot, serial), (descriptor, privilege, hops, age_ms) in zip(places, newcomers, strict=True):
-            rank, order = orders(privilege, interesting, descriptor.created_us)
+            rank, order = orders(privilege, interesting, descriptor)
             found.append(Copy(
                 slot, serial, descriptor, descriptor.id, 0, privilege, interesting, False, giver, hops, age_ms, now,
                 rank, order, 1, descriptor.length, True, True,
@@ -192,11 +191,8 @@ class Cache:
 
     def _give_way(self, leaving: list[Copy]) -> None:
         """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
-        room, rank = self.room, self.ranking.wanted
-        while room.bytes > room.confined_bytes:
-            lowest = room.lowest(rank)
-            if lowest is None or lowest.rank >= rank:
-                break
+        room = self.room
+        while room.bytes > room.confined_bytes and (lowest := room.lowest_carried()) is not None:
             room.leave(lowest)
             leaving.append(lowest)
         if leaving:
@@ -281,11 +277,10 @@ class Cache:
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """Note whether a copy is wanted here or only carried, after the local interests changed."""
+        changes = copy.interesting is not interesting
         copy.interesting = interesting
-        if copy.here:
-            rank = self.ranking.rank(copy.privilege, interesting, copy.descriptor.created_us)
-            if rank != copy.rank:
-                self.room.rerank(copy, rank)
+        if changes and copy.here:
+            self.room.rerank(copy, self.ranking.rank(copy.privilege, interesting, copy.descriptor))
 
     def expire(self, now: int) -> list[Copy]:
         """Forget everything whose deadline has come; the copies that were here, earliest deadline first."""

@@ -58,7 +58,7 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     """At receipt."""
     received_us: int = 0
     rank: int = 0
-    """(interesting, privilege, created_us) as one number; the larger stays longer."""
+    """Its place in the order of replacement (`holdings.ranking`); the larger stays longer."""
     sending_order: int = 0
     held: int = 0
     """Bitset of pieces."""

@@ -1,11 +1,12 @@
 """Order in which copies give way: those of a cache, or of one author or giver (`gossip.holdings.room`).
 
-Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
-with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
+Heaps are lazy: an entry whose copy left, was pinned, changed its rank or belongs elsewhere by now is dropped when it
+comes up; a heap with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from carrypost.gossip.holdings.copies import Copy, Usage
@@ -17,10 +18,11 @@ _STALE_SLACK = 64
 class Heap:
     """Copies, lowest rank first, then lowest serial."""
 
-    __slots__ = ("_arrived", "_entries", "_of")
+    __slots__ = ("_arrived", "_belongs", "_entries", "_of")
 
-    def __init__(self, of: Usage, copies: list[Copy]) -> None:
-        self._of = of
+    def __init__(self, of: Usage, copies: list[Copy], belongs: Callable[[Copy], bool] | None = None) -> None:
+        """`belongs`: which copies it is for; None: all."""
+        self._of, self._belongs = of, belongs
         self._arrived = copies
         """Not sorted in yet: nobody has to be, as long as there is room."""
         self._entries: list[tuple[int, int, Copy]] = []
@@ -44,7 +46,7 @@ class Heap:
             self._sort_in()
         while entries:
             rank, _, copy = entries[0]
-            if copy.here and not copy.pins and rank == copy.rank:
+            if copy.here and not copy.pins and rank == copy.rank and (self._belongs is None or self._belongs(copy)):
                 return copy
             heappop(entries)
         return None

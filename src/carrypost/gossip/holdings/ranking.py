@@ -7,12 +7,15 @@ another `Ranking`, given to the cache.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
+from carrypost.gossip.wire.fields import MESSAGE_ID_BYTES_MAX
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import PRIVILEGE_MAX
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
-_CREATED_MAX = (1 << CREATED_BITS) - 1
+_ID_BITS = 8 * MESSAGE_ID_BYTES_MAX
 
 
 class Ranking:
@@ -22,34 +25,57 @@ class Ranking:
     nothing per message.
     """
 
-    __slots__ = ("_bases", "top", "wanted")
+    __slots__ = ("_bases", "top")
+    level_shift: ClassVar = CREATED_BITS
+    """Bits of a rank below the level."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """`level`: from a privilege of 0 to 255, and whether a message is wanted here, to a number from 0 to 511."""
         self._bases = [
-            [level(privilege, interesting) << CREATED_BITS for privilege in range(PRIVILEGE_MAX + 1)]
+            [level(privilege, interesting) << self.level_shift for privilege in range(PRIVILEGE_MAX + 1)]
             for interesting in (False, True)
         ]
-        self.top = max(map(max, self._bases)) | _CREATED_MAX
+        self.top = max(map(max, self._bases)) | (1 << self.level_shift) - 1
         """No message ranks higher."""
-        self.wanted = min(self._bases[True])
-        """Whatever is below is only carried."""
 
-    def rank(self, privilege: int, interesting: bool, created_us: int) -> int:
+    def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
-        return self._bases[interesting][privilege] | created_us
+        return self._bases[interesting][privilege] | descriptor.created_us
 
-    def orders(self, privilege: int, interesting: bool, created_us: int) -> tuple[int, int]:
+    def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message, and its sending order.
 
         The smaller sending order goes first: by privilege, then the message that has waited longest.
         """
+        created_us = descriptor.created_us
         return self._bases[interesting][privilege] | created_us, created_us - (privilege << CREATED_BITS)
 
     def best(self, privilege: int, interesting: bool) -> int:
         """Return the rank that a message of unknown age has at best."""
-        return self._bases[interesting][privilege] | _CREATED_MAX
+        return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
+
+
+class TotalRanking(Ranking):
+    """An order in which no two messages are equal, as the greater id counts last; sending follows it, highest first.
+
+    Hosts whose levels depend on the privilege alone then agree which of their messages give way, whatever came first.
+    """
+
+    __slots__ = ()
+    level_shift: ClassVar = CREATED_BITS + _ID_BITS
+
+    def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
+        """Return the rank of a message."""
+        number = int.from_bytes(descriptor.id.ljust(MESSAGE_ID_BYTES_MAX, b"\0"), "big")
+        return self._bases[interesting][privilege] | descriptor.created_us << _ID_BITS | number
+
+    def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
+        """Return the rank of a message, and its sending order."""
+        rank = self.rank(privilege, interesting, descriptor)
+        return rank, -rank
 
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages give way before those that are wanted here (JOMS-15 §2.4)."""
+PRIVILEGE_ONLY = TotalRanking(lambda privilege, _: privilege)
+"""By privilege, date and id, whoever wants or wrote a message (EMMA §3.2)."""

@@ -13,13 +13,12 @@ room has to be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from carrypost.config import Settings
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Usage
 from carrypost.gossip.holdings.heaps import Heap
-from carrypost.gossip.holdings.ranking import CREATED_BITS
 from carrypost.model.address import between_nodes
 
 _QUEUES = "queues"
@@ -87,14 +86,16 @@ class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_bytes_max", "_charges", "_charging", "_copies", "_givers", "_heap", "_levels", "_queues",
-        "_shares", "confined_bytes", "messages_max",
+        "_authors", "_bytes_max", "_carried", "_charges", "_charging", "_copies", "_givers", "_heap", "_level_shift",
+        "_levels", "_queues", "_shares", "confined_bytes", "messages_max",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None], level_shift: int) -> None:
         super().__init__()
         self._copies = copies
         """All copies that are here, and others."""
+        self._level_shift = level_shift
+        """Bits of a rank below the level."""
         self.messages_max = settings.cache_messages_max
         self._bytes_max = self.confined_bytes = settings.cache_bytes_max
         """For what is wanted here, and for what is only carried."""
@@ -105,6 +106,8 @@ class Room(Usage):
         self._levels: dict[int, Usage] = {}
         """Usage by what may give way, by level; 512 at most."""
         self._heap = Heap(self, [])
+        self._carried: Heap | None = None
+        """Of those, what is only carried; kept while the room is confined."""
         self._charges: dict[Copy, Charge] = {}
         """Of every copy that is here: bounded by `cache_messages_max`."""
         self._charging = False
@@ -118,6 +121,8 @@ class Room(Usage):
     def confine(self, bytes_max: int | None) -> None:
         """Bound the bytes of what is only carried; None: no more than those of all."""
         self.confined_bytes = self._bytes_max if bytes_max is None else min(bytes_max, self._bytes_max)
+        if bytes_max is None:
+            self._carried = None
 
     def fits(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
         """Return True if so much more fits without anybody giving way, if it is wanted here or only carried."""
@@ -129,7 +134,7 @@ class Room(Usage):
         if self.fits(messages, nbytes, interesting=interesting):
             return True
         self._start_charging()
-        level = rank >> CREATED_BITS
+        level = rank >> self._level_shift
         for lower, usage in self._levels.items():
             if lower <= level:
                 messages -= usage.messages
@@ -228,7 +233,7 @@ class Room(Usage):
         """Let a copy give way again."""
         level, parties = self._charges[copy]
         level.add(1, copy.held_bytes)
-        self._heap.push(copy)
+        self._push(copy)
         for party in parties:
             if party.heap is not None:
                 party.heap.push(copy)
@@ -294,17 +299,36 @@ class Room(Usage):
     def lowest(self, rank: int) -> Copy | None:
         """Return the copy below this rank that gives way first: of those over their share, else of all."""
         self._start_charging()
+        return self._lowest_over_share(lambda copy: copy.rank < rank) or self._heap.lowest()
+
+    def lowest_carried(self) -> Copy | None:
+        """Return the copy that gives way first of all that is only carried, whatever its rank; likewise."""
+        self._start_charging()
+        if self._carried is None:
+            self._carried = Heap(self, list(filter(_is_carried, self._heap.copies())), _is_carried)
+        return self._lowest_over_share(_is_carried) or self._carried.lowest()
+
+    def _lowest_over_share(self, gives_way: Callable[[Copy], bool]) -> Copy | None:
         first: Copy | None = None
-        bound = (rank, 0)
         for share in (self._authors, self._givers, self._queues):
             if not share.over:
                 continue
             share.over = {party for party in share.over if party.exceeds()}
             for party in share.over:
                 lowest = self._heap_of(party).lowest()
-                if lowest is not None and (lowest.rank, lowest.serial) < bound:
-                    bound, first = (lowest.rank, lowest.serial), lowest
-        return first or self._heap.lowest()
+                if (
+                    lowest is not None
+                    and gives_way(lowest)
+                    and (first is None or (lowest.rank, lowest.serial) < (first.rank, first.serial))
+                ):
+                    first = lowest
+        return first
+
+    def _push(self, copy: Copy) -> None:
+        """Enter a copy where it gives way."""
+        self._heap.push(copy)
+        if self._carried is not None and _is_carried(copy):
+            self._carried.push(copy)
 
     def yielding(self) -> list[tuple[int, int]]:
         """Rank and bytes of all that may give way, highest rank first."""
@@ -325,19 +349,25 @@ class Room(Usage):
 
     def _charge(self, copy: Copy) -> None:
         """Charge a copy to its level and its parties; let it give way."""
-        self._heap.push(copy)
+        self._push(copy)
         level = self._level(copy.rank)
         if not copy.pins:
             level.add(1, copy.held_bytes)
         self._charges[copy] = level, [share.join(name, copy) for share, name in self._payers(copy)]
 
     def _level(self, rank: int) -> Usage:
-        level = self._levels.get(rank >> CREATED_BITS)
+        number = rank >> self._level_shift
+        level = self._levels.get(number)
         if level is None:
-            level = self._levels[rank >> CREATED_BITS] = Usage()
+            level = self._levels[number] = Usage()
         return level
+
+
+def _is_carried(copy: Copy) -> bool:
+    """Return True for a copy that is neither wanted nor written here."""
+    return not (copy.interesting or copy.own)
 
 
 def _between_nodes(copy: Copy) -> bool:
     """Return True if it is carried for others to a queue or a node."""
-    return not (copy.interesting or copy.own) and between_nodes(copy.descriptor.destination)
+    return _is_carried(copy) and between_nodes(copy.descriptor.destination)
