@@ -10,6 +10,7 @@ from tests.frames import RECEIVED
 
 from carrypost import testing
 from carrypost.events import Delivered, Event
+from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.strategy.choice import STRATEGIES
@@ -148,3 +149,23 @@ def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Fram
         net.advance(5)
         net.inject("a", [frame], "b")
         assert "kind" not in net.host("a").overview().refused
+
+
+def test_a_strategy_says_what_its_hosts_carry_and_who_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flood, "carries_everything", True)
+    monkeypatch.setattr(Flood, "ranking", PRIVILEGE_ONLY)
+    with testing.network("a", "c", seed=1) as net:
+        net.add("b", paper_mode=True, cache_messages_max=2, shares=False)
+        found = delivered(net)
+        net.subscribe("b", "mine")
+        net.subscribe("c", "yours")
+        net.link("a", "b")
+        for priority in (1, 2, 7):
+            net.publish("a", "mine", b"x", priority=1)
+            net.publish("a", "yours", b"x", priority=priority, label=str(priority))
+        net.advance(30)
+        assert len(net.deliveries("b")) > 0
+        net.unlink("a", "b")
+        net.link("b", "c")
+        net.advance(30)
+        assert found["c"] == {"2", "7"}

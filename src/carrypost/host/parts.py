@@ -48,9 +48,11 @@ class Parts:
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         outputs = Outputs(settings.limits)
-        holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node)
+        kind = chosen(settings)
+        holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=kind.ranking)
         links = Links(settings, outputs)
-        self.ground = ground = Ground(identity, settings, holdings, outputs, Own(settings, identity.node), links)
+        own = Own(settings, identity.node, everything=kind.carries_everything)
+        self.ground = ground = Ground(identity, settings, holdings, outputs, own, links)
         self.deliveries = Deliveries(ground)
         self.order = Order(ground, self.deliveries)
         upper = [self.order, *[make(ground) for make in layers], self.deliveries]
@@ -58,7 +60,7 @@ class Parts:
         departures = Departures(ground, self.layers)
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)
-        self.strategy = strategy = chosen(settings)(ground, transfers, departures)
+        self.strategy = strategy = kind(ground, transfers, departures)
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy, Newcomer
+    from carrypost.gossip.holdings.ranking import Ranking
     from carrypost.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
@@ -50,11 +51,20 @@ class Holdings:
         "now_us", "paused_until_us", "privilege", "purged", "recipients", "struck", "watched", "withheld",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random, node: NodeId) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        privilege: Privilege,
+        rng: Random,
+        node: NodeId,
+        *,
+        ranking: Ranking,
+    ) -> None:
         self._journal = journal
         self.privilege = bounded(privilege)
         """The privilege of a message, by the papers' rule or the application's own."""
-        self.cache = Cache(settings)
+        self.cache = Cache(settings, ranking)
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""

@@ -29,9 +29,9 @@ def entries_bytes_max(limits: Limits) -> int:
     return limits.profile_bytes_max - _LIST_BYTES
 
 
-def carried_entries(settings: Settings) -> tuple[Entry, ...]:
-    """What the administrator lets this host carry for anybody; raises `ConfigError`."""
-    carried = settings.altruistic
+def carried_entries(settings: Settings, *, everything: bool = False) -> tuple[Entry, ...]:
+    """Return what this host carries for anybody: everything, or what the settings say; raises `ConfigError`."""
+    carried = everything or settings.altruistic
     if isinstance(carried, bool):
         return (entry(".*"),) if carried else ()
     try:

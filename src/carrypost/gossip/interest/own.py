@@ -45,7 +45,8 @@ class Own:
         "revision", "stale", "view",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, node: NodeId) -> None:
+    def __init__(self, settings: Settings, node: NodeId, *, everything: bool = False) -> None:
+        """`everything`: this host carries whatever there is, and not only what the settings say."""
         self._settings = settings
         self._node = node
         self._limits = limits = settings.limits
@@ -71,7 +72,7 @@ class Own:
         """Numbers of the entries at these places: bursts mostly match the same ones."""
         self._plain: dict[str, tuple[int, ...]] = {}
         """Who asks for each destination that nobody asks for otherwise, as long as all are compiled."""
-        self._carried = carried_entries(settings)
+        self._carried = carried_entries(settings, everything=everything)
         self.stale = False
         """Whether entries came or went since the profile was made."""
         self.view: View | None = None

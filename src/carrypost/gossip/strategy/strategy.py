@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Generic
 
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.strategy.contacts import C, Contacts
 from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
 from carrypost.gossip.transfers.receptions import Arrival
@@ -37,6 +38,10 @@ class Strategy(Generic[C]):
     """Announcements come at a fixed period, as in the papers."""
     stop_and_wait: ClassVar = False
     """Each message is acknowledged before the next is sent, as in the papers."""
+    carries_everything: ClassVar = False
+    """A host takes along whatever a neighbour has, whoever it is for."""
+    ranking: ClassVar[Ranking] = INTEREST_FIRST
+    """The order in which copies give way where the cache is full."""
 
     def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:  # noqa: ARG002 - for others
         self.ground = ground
