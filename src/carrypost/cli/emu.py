@@ -158,6 +158,9 @@ def soak(
     messaging: Annotated[
         bool, typer.Option("--messaging", help="Programs on the nodes use messaging, on topics of both kinds.")
     ] = False,
+    addressed: Annotated[
+        bool, typer.Option("--addressed", help="Messages list their recipients, and buffers are small.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
@@ -168,9 +171,11 @@ def soak(
     from carrypost.emu.verify import drawing  # noqa: PLC0415 - needed by this command only
     from carrypost.emu.verify import soak as search  # noqa: PLC0415
 
-    if order and messaging:
-        raise LocalError("choose --order or --messaging: the latter has topics with order, too")
-    family = drawing.MESSAGING if messaging else drawing.ORDER if order else drawing.PLAIN
+    given = {drawing.ORDER: order, drawing.MESSAGING: messaging, drawing.ADDRESSED: addressed}
+    chosen = [family for family, said in given.items() if said]
+    if len(chosen) > 1:
+        raise LocalError(f"choose --{chosen[0]} or --{chosen[1]}: a search has scenarios of one kind")
+    family = chosen[0] if chosen else drawing.PLAIN
     with orderly():
         raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=wants_json(json), out=out))
 

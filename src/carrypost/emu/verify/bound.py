@@ -139,6 +139,21 @@ def flood_ages_us(
                 yield t_us - ordered[index][2], many
 
 
+def arrivals_us(
+    contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
+) -> dict[tuple[str, str], int]:
+    """When a flood first brings each message to each node that it reaches, the source included."""
+    ordered, numbers, steps = _laid_out(contacts, messages, presences)
+    names = list(numbers)
+    found = {(message[0], message[1]): message[2] for message in ordered}
+    sweep = _Sweep(len(numbers))
+    for t_us, step, first, second in steps:
+        for new, nodes in sweep.take(step, first, second):
+            for index in _indices(new):
+                found |= {(ordered[index][0], names[node]): t_us for node in nodes}
+    return found
+
+
 def _laid_out(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None
 ) -> tuple[list[MessageUs], dict[str, int], list[tuple[int, _SweepStep, int, int]]]:

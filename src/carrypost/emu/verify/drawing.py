@@ -16,8 +16,8 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.tables import FAULTS
 
 SCENARIO = "scenario.toml"
-PLAIN, ORDER, MESSAGING = "soak", "order", "messaging"
-"""Families of drawn scenarios. Nodes of the last have programs that use messaging (`carrypost.emu.verify.programs`)."""
+PLAIN, ORDER, MESSAGING, ADDRESSED = "soak", "order", "messaging", "addressed"
+"""Families of drawn scenarios. Nodes of `MESSAGING` have programs that use it (`carrypost.emu.verify.programs`)."""
 LIKELY, RARE = 0.3, 0.15
 Span = tuple[float, float]
 Meeting = tuple[str, str, float, float]

@@ -273,11 +273,15 @@ class Facts:
         ]
 
     @cached_property
+    def passable(self) -> list[tuple[str, str, int, int]]:
+        """Contacts of nodes that are known to have been there."""
+        known = {node for node, *_ in self.presences}
+        return [each for each in self.contacts if {*each[:2]} <= known and each[2] <= each[3]]
+
+    @cached_property
     def bound(self) -> Flood:
         """What a flood over these contacts reaches. Where clocks are wrong, as if messages lived without end."""
         log, endless = self.log, bool(self.wrong_clocks.any())
-        known = {node for node, *_ in self.presences}
-        contacts = [each for each in self.contacts if {*each[:2]} <= known and each[2] <= each[3]]
         rows = log.rows(Kind.PUBLISH)
         rows = rows[self.there(rows)]
         deadlines = self.deadline_us(rows)
@@ -289,4 +293,4 @@ class Facts:
                 t_us = first[2]
                 end_us = None if end_us is None or first[3] is None else max(end_us, first[3])
             messages[message] = (log.messages[message], log.nodes[log.node[row]], t_us, end_us)
-        return flood_us(contacts, list(messages.values()), self.presences)
+        return flood_us(self.passable, list(messages.values()), self.presences)

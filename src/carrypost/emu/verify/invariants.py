@@ -4,8 +4,9 @@ Each rule is a function that yields violations; `check` runs them all. They know
 not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
 its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
 not have brought; caches keep to their limits; every copy that ends says why; time does not go back. Where messages
-list recipients, nobody else delivers them (`addressed`). Where they have an order, that is kept, and nothing waits that
-could be delivered, or the other way round (`happens_before`, `waiting`).
+list recipients, nobody else delivers them, copies go once all have them, and what gives way ranks lower (`addressed`).
+Where they have an order, that is kept, and nothing waits that could be delivered, or the other way round
+(`happens_before`, `waiting`).
 
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
 judged by that clock, if the row tells what it showed.
@@ -21,7 +22,11 @@ import pyarrow as pa
 
 from carrypost.emu.arrays import Ints
 from carrypost.emu.records.log import KIND, Log, log_of
-from carrypost.emu.verify.addressed import delivered_at_recipients_only
+from carrypost.emu.verify.addressed import (
+    delivered_at_recipients_only,
+    displaced_by_a_higher_rank,
+    purged_once_all_could_say_so,
+)
 from carrypost.emu.verify.facts import Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
@@ -277,6 +282,8 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     received_once,
     delivered_once,
     delivered_at_recipients_only,
+    purged_once_all_could_say_so,
+    displaced_by_a_higher_rank,
     before_the_deadline,
     over_an_open_contact,
     hop_by_hop,

@@ -26,8 +26,10 @@ from carrypost.emu.engine.world import MakeApplication
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.verify.drawing import MESSAGING, ORDER, PLAIN, Drawn
+from carrypost.emu.verify.addressed import listed
+from carrypost.emu.verify.drawing import ADDRESSED, MESSAGING, ORDER, PLAIN, Drawn
 from carrypost.emu.verify.draws import draw
+from carrypost.emu.verify.draws_addressed import draw_addressed
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.invariants import check
@@ -87,7 +89,9 @@ def draw_messaging(seed: int) -> Drawn:
     return replace(draw(seed) if seed % 2 else draw_ordered(seed), family=MESSAGING)
 
 
-DRAWS: Mapping[str, Callable[[int], Drawn]] = {PLAIN: draw, ORDER: draw_ordered, MESSAGING: draw_messaging}
+DRAWS: Mapping[str, Callable[[int], Drawn]] = {
+    PLAIN: draw, ORDER: draw_ordered, MESSAGING: draw_messaging, ADDRESSED: draw_addressed,
+}  # fmt: skip
 """Functions that draw the scenario of a seed, by family."""
 
 
@@ -142,11 +146,13 @@ def attempt(seed: int, family: str = PLAIN) -> SeedOutcome:
 
 
 def _missed(log: Log) -> list[str]:
-    """Receptions that a flood reaches and the run did not."""
+    """Receptions that a flood reaches and the run did not; of messages that list recipients, those of recipients."""
     rows = log.rows(Kind.RECEIVE)
     pairs = zip(log.message[rows].tolist(), log.node[rows].tolist(), strict=True)
     reached = {(log.messages[message], log.nodes[node]) for message, node in pairs}
-    missed = sorted(set(Facts(log).bound) - reached)
+    wanted = {log.messages[log.message[row]]: named for row, named in listed(log).items()}
+    bound = {(message, node) for message, node in Facts(log).bound if node in wanted.get(message, (node,))}
+    missed = sorted(bound - reached)
     found = [f"{node}: {message} never came, and a flood would have brought it" for message, node in missed[:5]]
     return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
 
