@@ -16,6 +16,7 @@ from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.outputs import Outputs
@@ -101,7 +102,7 @@ def remembering(size: int) -> Work:
     """Messages are delivered and confirmed one by one while as many ids are remembered."""
     settings = Settings.emulated(cache_messages_max=size)
     outputs = Outputs(settings.limits)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
     known = []
     for number in range(size):
         copy = holdings.admit(_descriptor(number), nbytes=100, held=1, interesting=True, now=0)
@@ -205,7 +206,7 @@ def buffering(size: int) -> Work:
     settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**14)})
     outputs = Outputs(settings.limits)
     links = Links(settings, outputs)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
     ground = Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), links)
     wants, link = Wants(ground), Link("there", links)
     links.add(link)

@@ -16,6 +16,7 @@ from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
 from carrypost.events import Event, Handed
 from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.outputs import Outputs
@@ -67,7 +68,7 @@ def post(size: int) -> Work:
     """As many nodes are owed a note each, while the disk is slow; then batches become durable one by one."""
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
-    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE)
+    holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
     made = Post(
         Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), Links(settings, outputs))
     )
