@@ -1,127 +1,102 @@
-"""Sends to recipients as programs follow them: one acknowledgement after the other, all, or not all in time."""
+"""Programs that name the nodes a message is for."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
-from tests.jms_scenes import NEWS, SOON_S, got, scene
+from tests.jms_scenes import NEWS, SOON_S, scene, texts
 
-from carrypost import (
-    Context,
-    DeliveryMode,
-    DeliveryTimeoutException,
-    IllegalStateException,
-    SendState,
-    Sent,
-    SessionMode,
-    testing,
-)
+from carrypost import Context, DeliveryMode, IllegalArgumentException, SessionMode, testing
 
-pytestmark = pytest.mark.attached("an acknowledgement may overtake the answer that tells which message it is about")
+pytestmark = pytest.mark.attached("recipients cross the socket in drafts, and errors come back")
+Wrong: Any = object()
 
 
-class Listening:
-    """A task that notes who acknowledges a message."""
-
-    def __init__(self, net: testing.Network, sent: Sent) -> None:
-        self.nodes: list[str] = []
-        self._net, self._sent = net, sent
-        self.task = asyncio.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        async for node in self._sent.acknowledgements():
-            self.nodes.append(self._net.name(node))
-
-
-async def send(net: testing.Network, here: Context, to: str, **how: object) -> Sent:
-    producer = here.create_producer()
-    if timeout := how.pop("timeout", None):
-        producer.set_delivery_timeout(timeout)  # type: ignore[arg-type]
-    return await producer.send(NEWS, "hello", recipients=[net.host(name).node for name in to], **how)  # type: ignore[arg-type]
+async def heard(net: testing.Network, send: Callable[[Context], Coroutine[Any, Any, object]]) -> dict[str, list[str]]:
+    """What consumers on each node get of what a context on `a` sends."""
+    async with net.context("a") as a, net.context("b") as b, net.context("c") as c:
+        inboxes = {name: await ctx.create_consumer(NEWS) for name, ctx in (("a", a), ("b", b), ("c", c))}
+        await net.run(10)
+        await send(a)
+        return {name: await texts(inbox, quiet_s=SOON_S) for name, inbox in inboxes.items()}
 
 
 @scene("a", "b", "c")
-async def test_each_recipient_is_heard_of_and_all_of_them_are_a_delivery(net: testing.Network) -> None:
-    async with (
-        net.context("a") as here,
-        net.context("b") as b,
-        net.context("c", SessionMode.CLIENT_ACKNOWLEDGE) as c,
-    ):
-        inboxes = [await each.create_consumer(NEWS) for each in (b, c)]
-        sent = await send(net, here, "bc")
-        listening = Listening(net, sent)
-        await got(inboxes[0])
-        message = await got(inboxes[1])
-        await net.run(30)
-        assert (listening.nodes, listening.task.done()) == (["b"], False)
-        assert sent.state is SendState.CARRIED
-        with pytest.raises(DeliveryTimeoutException, match="within 5 s"):
-            await sent.delivered(timeout=5)
-        await message.acknowledge()
-        assert await sent.delivered(timeout=SOON_S) is SendState.DELIVERED
-        await listening.task
-        assert listening.nodes == ["b", "c"]
-        assert [net.name(node) async for node in sent.acknowledgements()] == ["b", "c"]
-        assert sent.message_id is not None
-        again = await here.sent(sent.message_id)
-        assert again is not None
-        assert await again.delivered(timeout=SOON_S) is SendState.DELIVERED
+async def test_consumers_on_the_nodes_that_are_named_alone_get_it(net: testing.Network) -> None:
+    async def send(ctx: Context) -> None:
+        await ctx.send(NEWS, "b", recipients=["b"])
+        await ctx.create_producer().send(NEWS, "c", recipients=("c", "c"))
+        producer = ctx.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        await producer.send(NEWS, "both", recipients={"b", "c"})
+        await producer.send(NEWS, "all")
+
+    found = await heard(net, send)
+    assert {name: sorted(each) for name, each in found.items()} == {
+        "a": ["all"], "b": ["all", "b", "both"], "c": ["all", "both", "c"],
+    }  # fmt: skip
 
 
 @scene("a", "b", "c")
-async def test_the_rest_fails_when_the_time_is_over_and_counts_if_it_comes_late(net: testing.Network) -> None:
-    async with net.context("a") as here, net.context("b") as b:
-        inbox = await b.create_consumer(NEWS)
-        sent = await send(net, here, "bc", timeout=40)
-        listening = Listening(net, sent)
-        await got(inbox)
-        await net.run(60)
-        with pytest.raises(DeliveryTimeoutException) as raised:
-            await listening.task
-        assert raised.value.state is SendState.FAILED
-        assert listening.nodes == ["b"]
-        with pytest.raises(DeliveryTimeoutException):
-            await sent.delivered()
-        async with net.context("c") as c:
-            await got(await c.create_consumer(NEWS))
-            await net.run(30)
-        assert await sent.delivered() is SendState.DELIVERED
+async def test_transactions_keep_the_recipients_of_what_they_send(net: testing.Network) -> None:
+    async def send(_: Context) -> None:
+        async with net.context("a", mode=SessionMode.SESSION_TRANSACTED) as tx:
+            await tx.send(NEWS, "undone", recipients=["c"])
+            await tx.rollback()
+            await tx.send(NEWS, "b", recipients=["b"])
+            await tx.send(NEWS, "all")
+            await tx.commit()
+
+    assert await heard(net, send) == {"a": ["all"], "b": ["b", "all"], "c": ["all"]}
 
 
 @scene("a", "b")
-async def test_nothing_is_heard_of_what_is_not_persistent_or_lists_nobody(net: testing.Network) -> None:
-    async with net.context("a") as here, net.context("b") as b:
-        inbox = await b.create_consumer(NEWS)
-        unheard = here.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
-        sent = await unheard.send(NEWS, "hello", recipients=[net.host("b").node])
-        await got(inbox)
+async def test_a_durable_subscription_that_is_made_later_gets_what_came_before(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        await ctx.send(NEWS, "early", recipients=["b"])
         await net.run(30)
-        assert not sent.is_heard_of
-        with pytest.raises(IllegalStateException, match="NON_PERSISTENT"):
-            await Listening(net, sent).task
-        with pytest.raises(IllegalStateException, match="NON_PERSISTENT"):
-            await sent.delivered()
-        asked = await here.create_producer().send(NEWS, "hello", request_receipt=True)
-        with pytest.raises(IllegalStateException, match="lists no recipients"):
-            await Listening(net, asked).task
+    net.unlink("a", "b")
+    net.kill("b")
+    net.restart("b")
+    async with net.context("b", client_id="b") as ctx:
+        assert await texts(await ctx.create_durable_consumer(NEWS, "news")) == ["early"]
 
 
-@scene("a", "b")
-async def test_it_is_known_in_another_life_of_the_sender(net: testing.Network) -> None:
-    async with net.context("b") as b:
+@scene("a", "b", security="signed")
+async def test_signed_nodes_are_named_by_their_ids(net: testing.Network) -> None:
+    async with net.context("a") as a, net.context("b") as b:
         inbox = await b.create_consumer(NEWS)
-        async with net.context("a") as here:
-            sent = await send(net, here, "b")
-            name = sent.message_id
-            await net.run(10)
-        net.kill("a")
-        await got(inbox)
-        await net.run(30)
-        net.restart("a")
-        async with net.context("a") as here:
-            assert name is not None
-            found = await here.sent(name)
-            assert found is not None
-            assert await found.delivered(timeout=SOON_S) is SendState.DELIVERED
-            assert [net.name(node) async for node in found.acknowledgements()] == ["b"]
+        await a.send(NEWS, "hello", recipients=[net.host("b").node])
+        assert await texts(inbox) == ["hello"]
+        with pytest.raises(IllegalArgumentException, match="26 small letters and digits, not 'b'"):
+            await a.send(NEWS, "hello", recipients=["b"])
+
+
+MISUSES: dict[str, tuple[Callable[[Context], Coroutine[Any, Any, object]], str]] = {
+    "no list": (lambda ctx: ctx.send(NEWS, "x", recipients="b"), "recipients are a list of node ids, not 'b'"),
+    "no texts": (lambda ctx: ctx.send(NEWS, "x", recipients=[Wrong]), "the id of a node, as text"),
+    "nobody": (lambda ctx: ctx.create_producer().send(NEWS, "x", recipients=[]), "leave the list out to send to all"),
+    "this node": (lambda ctx: ctx.send(NEWS, "x", recipients=["a", "b"]), "'a' is this node"),
+    "too many": (lambda ctx: ctx.send(NEWS, "x", recipients=["b", "c", "d"]), "limits.recipients_max"),
+    "a queue": (lambda ctx: ctx.send("queue/jobs@b", "x", recipients=["b"]), "send it to a topic"),
+    "an order": (
+        lambda ctx: ctx.send(ctx.create_topic("forum", ordering="causal"), "x", recipients=["b"]),
+        "without an ordering",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", [SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+@pytest.mark.parametrize("name", MISUSES)
+@scene("a", "b", limits={"recipients_max": 2})
+async def test_misuse_raises_says_what_to_do_and_sends_nothing(
+    net: testing.Network, name: str, mode: SessionMode
+) -> None:
+    misuse, text = MISUSES[name]
+    async with net.context("a", mode=mode) as ctx:
+        with pytest.raises(IllegalArgumentException, match=text):
+            await misuse(ctx)
+        if mode is SessionMode.SESSION_TRANSACTED:
+            await ctx.rollback()
+    assert net.host("a").copies == 0
