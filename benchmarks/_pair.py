@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
@@ -80,11 +80,20 @@ class Side:
                 break
         return [self._resolved(sent.frames) for sent in host.outgoing()]
 
+    def receive(self, frames: Sequence[Frame], peer: str, now: int) -> None:
+        """Take what the other side sent."""
+        self.host.receive(frames, peer, now)
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        self.host.tick(now)
+
     def _take(self, event: Event, now: int) -> None:
         """The application's part; a test of something else may have another."""
         if isinstance(event, Delivered):
             self.delivered += len(event.deliveries)
-            self.host.confirm(event.deliveries, now)
+            if open_ones := [delivery for delivery in event.deliveries if not delivery.confirmed]:
+                self.host.confirm(open_ones, now)
 
     def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         found, gone = filled(frames, self._piece)
@@ -113,7 +122,7 @@ class Pair:
             for name, (side, other) in sides.items():
                 for frames in side.drain(self.now):
                     moved = True
-                    other.host.receive(frames, name, self.now)
+                    other.receive(frames, name, self.now)
             self._pass(moved=moved)
 
     def meet(self, seconds: float, watch: Watch = lambda _sender, _frames: None) -> Meter:
@@ -136,7 +145,7 @@ class Pair:
             if not apart:
                 for side, name, transmissions in ((self.b, "a", from_a), (self.a, "b", from_b)):
                     for frames in transmissions:
-                        side.host.receive(frames, name, self.now)
+                        side.receive(frames, name, self.now)
         return meter
 
     def _pass(self, *, moved: bool, end: int | None = None) -> None:
@@ -150,4 +159,4 @@ class Pair:
         for side in sides:
             due = side.host.next_deadline()
             if due is not None and due <= self.now:
-                side.host.tick(self.now)
+                side.tick(self.now)

@@ -2,8 +2,9 @@
 
 *Exchange*: messages that go from one host to another per CPU second, both hosts in one process, bytes by reference,
 beside what cannot be avoided (the floor: encode, decode and, if signed, sign and verify each descriptor once).
-*Contacts*: datagrams and bytes of a contact between two hosts that share so many messages while one of them has so many
-new ones. *Cliques*: a message for everybody in reach of everybody. *Matching*: see benchmarks/match.py.
+*Receiving*: CPU time of the receiving host alone, without the verification of signatures. *Contacts*: datagrams and
+bytes of a contact between two hosts that share so many messages while one of them has so many new ones. *Cliques*: a
+message for everybody in reach of everybody. *Matching*: see benchmarks/match.py.
 
 Run: carrypost bench core [--quick] [--json]
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
-from benchmarks import _report, match
+from benchmarks import _receiving, _report, match
 from benchmarks._pair import Meter, Pair
 
 from carrypost import testing
@@ -190,6 +191,10 @@ def main(argv: Sequence[str]) -> int:
     show(
         f"Exchange: messages of {SIZE_BYTES:,} bytes, CPU time of both hosts together",
         exchange_rows(count, repeats),
+    )
+    show(
+        "Receiving: CPU time of the receiving host alone, verification of signatures not counted",
+        _receiving.rows(count // 5, repeats),
     )
     show(
         f'Contacts: {CONTACT_S} s, same profile, 1,200-byte datagrams; "datagrams" have no announcement in them, '
