@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.lab_pages import Reader
 
 from carrypost import emu
 from carrypost.cli.app import run
+from carrypost.config.document import toml
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab.campaign import grid, recipes, reproduce
 from carrypost.lab.metrics import FAMILIES, families, tables
@@ -27,16 +29,24 @@ def better(mode: str, priority: int, buffer: int, hosts: int) -> float:
     return 0.3 + 0.2 * (mode == "persistent") + priority / 50 + buffer / 1_000 + hosts / 400
 
 
-def like_emma(folder: Path, ratio: Ratio, seeds: Sequence[int] = (1, 2), *, quick: bool = False) -> Study:
-    """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s."""
+def like_emma(
+    folder: Path, ratio: Ratio, seeds: Sequence[int] = (1, 2), *, quick: bool = False, both: bool = False
+) -> Study:
+    """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s.
+
+    `both`: all loads were run with anti-entropy, too.
+    """
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
     for chosen in recipes.EMMA.chosen(quick=quick):
         made = Scenario.load(reproduce.scenario_file("emma"), chosen.changes)
         for seed in seeds:
-            name = f"emma/{chosen.name}/{seed}"
-            runs.append(lab_pages.done(folder, name, made.in_force()))
-            add(rows, name, made, lambda *of, seed=seed: ratio(*of) + seed / 1_000)
+            for strategy in ("exchange", "anti-entropy") if both else ("exchange",):
+                name = f"emma/{chosen.name.replace('exchange', strategy)}/{seed}"
+                content = tomllib.loads(made.in_force())
+                content["settings"]["strategy"] = strategy
+                runs.append(lab_pages.done(folder, name, toml(content)))
+                add(rows, name, made, lambda *of, seed=seed: ratio(*of) + seed / 1_000)
     lab_pages.keep(folder, rows, runs)
     return Study(folder)
 
@@ -111,6 +121,15 @@ def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_pat
     given = {row[0]: row[3] for row in found.tables["Parameters in force"][1:]}
     assert given["radio.range_m"] == "the paper"
     assert given["mobility.clouds"] == "ours: not given in the paper"
+
+
+def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
+    made = page.made(like_emma(tmp_path, better, both=True))
+    assert made.text.count("<svg") == 12
+    assert made.text.count("(a) anti-entropy") == made.text.count("(b) exchange") == 7  # Once in the introduction.
+    found = Reader(made.text)
+    assert found.tables["The paper's trends"][0] == ["the paper", "anti-entropy", "exchange"]
+    assert [row[0] for row in found.tables["Figure 6 in numbers"][2:]] == ["anti-entropy", "", "", "exchange", "", ""]
 
 
 def test_trends_that_do_not_hold_are_told(tmp_path: Path) -> None:
