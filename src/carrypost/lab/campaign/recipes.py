@@ -132,7 +132,7 @@ EMMA = Recipe(
     settings=_emma_settings(_BUFFERS, _HOSTS),
     quick=tuple(each.name for each in _emma_settings((25, _BUFFER), _HOSTS[:1])),
     quick_s=None,
-    cpu_s=(45, 18),
+    cpu_s=(81, 37),
     metrics_cpu_s=(6, 4),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA)}

@@ -33,6 +33,8 @@ _SOON_S = 10.0
 """What counts as more or less at once."""
 _FALL = 0.02
 """Less than this is no fall where more hosts crowd the same buffers."""
+_LOST = 0.01
+"""Where less is lost, buffers are no reason for what classes of messages differ by, and the draw of recipients is."""
 _NOT_RUN = "The paper's {} shows loads that were not run here."
 _GRID = np.linspace(0.0, 1.0, 41)
 _PAPER = {
@@ -290,9 +292,14 @@ def _least(loads: Loads, strategy: str) -> str:
     found = [
         fmean(loads.shares(series, PERSISTENT)) - fmean(loads.shares(series, NON_PERSISTENT))
         for topic in (False, True)
-        for series in loads.by_buffer(strategy, topic=topic, modes=True).values()
+        for series in _short(loads, loads.by_buffer(strategy, topic=topic, modes=True))
     ]
-    return _verdict(min(found), "at least", "pp more") if found else _MISSING
+    return _verdict(min(found), "at least", "pp more") if found else _NOT_SHORT
+
+
+def _short(loads: Loads, found: Mapping[int, Series]) -> list[Series]:
+    """Return the series whose buffers are too small, so that messages are lost that a flood would have brought."""
+    return [series for series in found.values() if fmean(loads.flooded(series)) - fmean(loads.shares(series)) >= _LOST]
 
 
 def _rising(loads: Loads, strategy: str) -> str:
@@ -305,10 +312,10 @@ def _rising(loads: Loads, strategy: str) -> str:
 
 def _ordered(loads: Loads, strategy: str) -> str:
     steps = []
-    for series in loads.by_buffer(strategy, topic=False, modes=False).values():
+    for series in _short(loads, loads.by_buffer(strategy, topic=False, modes=False)):
         means = [fmean(loads.shares(series, priority=each)) for each in loads.priorities(series)]
         steps += [higher - lower for higher, lower in pairwise(means)]
-    return _verdict(min(steps), "each class by at least", "pp") if steps else _MISSING
+    return _verdict(min(steps), "each class by at least", "pp") if steps else _NOT_SHORT
 
 
 def _denser(loads: Loads, strategy: str) -> str:
@@ -331,6 +338,7 @@ def _at_once(loads: Loads, strategy: str) -> str:
 
 
 _MISSING = "not run"
+_NOT_SHORT = "not run, or no buffer was too small"
 _TRENDS: Mapping[str, Callable[[Loads, str], str]] = {
     "persistent messages are delivered at least as often as others": _least,
     "more is delivered with larger buffers": _rising,

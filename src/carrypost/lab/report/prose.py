@@ -108,8 +108,9 @@ EMMA_LEAD = _text("""
 """)
 EMMA_TRENDS = _text("""
     The paper has no figures in its text, so trends are all there is to compare with. Differences are those of means
-    over seeds, at the buffer and load where they are least. With more than 24 hosts a fall of up to 2 pp counts as
-    none.
+    over seeds, at the buffer and load where they are least. Modes and priorities are compared at buffers that lose 1 pp
+    or more of what a flood would have brought: in larger ones nothing gives way, and classes differ by the recipients
+    that they happen to have. With more than 24 hosts a fall of up to 2 pp counts as none.
 """)
 EMMA_1 = _text("""
     Messages for one host, half of them persistent: the share that was delivered, by the size of buffers. The paper:
