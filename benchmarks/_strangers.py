@@ -20,6 +20,7 @@ from carrypost.gossip.acked import records
 from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.cloud_frames import packed
 from carrypost.gossip.wire.pieces import HASH_BYTES, pack
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
@@ -332,6 +333,23 @@ def _long_list(stranger: Stranger) -> f.Frame:
     return f.AckList(2, bytes([255] * 8), stranger.chance.randbytes(8 * min(2_000, stranger.mtu_bytes // 9)))
 
 
+def _empty_summary(stranger: Stranger) -> f.Frame:
+    """A list of nothing: everything is lacking, each time."""
+    return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0)
+
+
+def _long_summary(stranger: Stranger) -> f.Frame:
+    """Messages that do not exist, all of which the victim would lack."""
+    count = min(2_000, stranger.mtu_bytes // 9)
+    listed = packed(sorted({stranger.chance.getrandbits(64) for _ in range(count)}))
+    return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0, listed)
+
+
+def _missing(stranger: Stranger) -> f.Frame:
+    """An answer to a list of an earlier session."""
+    return f.Missing(stranger.chance.getrandbits(40), 0, stranger.chance.randbytes(8))
+
+
 def _no_kind(stranger: Stranger) -> bytes:
     """Frames of a kind that there is not."""
     count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
@@ -380,6 +398,9 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "AckList: another one each time": _endless(_other_list),
     "AckList: other parts": _endless(_other_parts),
     "AckList: long": _endless(_long_list),
+    "Summary: of nothing, another one each time": _endless(_empty_summary),
+    "Summary: of unknown messages": _endless(_long_summary),
+    "Missing: of no list": _endless(_missing),
     "no frames: unknown kinds": _no_kind,
     "no frames: broken off": _broken,
 }

@@ -14,6 +14,7 @@ from carrypost.gossip.wire.frames import (
     Digest,
     Frame,
     HashList,
+    Missing,
     Offer,
     OfferEntry,
     OpenParcel,
@@ -22,6 +23,7 @@ from carrypost.gossip.wire.frames import (
     ProfileRequest,
     Receipt,
     Request,
+    Summary,
     WholeDescriptor,
 )
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -74,6 +76,8 @@ EXACT: list[tuple[Frame, str]] = [
         "95 0c c404616c616e cf00038d7ea4c68000 91c408616c616e3a313a37 c40173",
     ),
     (AckList(2, EIGHT, EIGHT), "94 0d 02 c4083132333435363738 c4083132333435363738"),
+    (Summary(3, 0, 1, 2**54, EIGHT), "96 0e 03 00 01 cf0040000000000000 c4083132333435363738"),
+    (Missing(3, 0, EIGHT, 0), "95 0f 03 00 c4083132333435363738 00"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

@@ -14,9 +14,9 @@ from carrypost.events import Acknowledged
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
-from carrypost.gossip.acked.known import ALL_PARTS, Known, packed, part_of, unpacked
+from carrypost.gossip.acked.known import ALL_PARTS, Known, part_of
 from carrypost.gossip.holdings.lives import CopyState
-from carrypost.gossip.wire.cloud_frames import AckRecord
+from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
 from carrypost.model.address import queue
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity

@@ -22,6 +22,7 @@ from carrypost.gossip.wire.frames import (
     Digest,
     Frame,
     HashList,
+    Missing,
     Offer,
     OfferEntry,
     OpenParcel,
@@ -30,6 +31,7 @@ from carrypost.gossip.wire.frames import (
     ProfileRequest,
     Receipt,
     Request,
+    Summary,
     WholeDescriptor,
     kind,
 )
@@ -156,6 +158,8 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "ack_record_plain": (AckRecord("täglich".encode(), 1, (PLAIN_ID,)),),
     "ack_list": (AckList(0, DIGEST), AckList(2, DIGEST, DIGEST + bytes(8)), AckList(3, b"", DIGEST)),
     "ack_list_parts": (AckList(1, DIGEST * 64),),
+    "summary": (Summary(1, 0, 2, 0, DIGEST + bytes([255] * 8)), Summary(70_000, 0, 1, 255 << 54 | 2**53)),
+    "missing": (Missing(1, 0, DIGEST), Missing(70_000, 1, bytes(8) + DIGEST, 5 << 54 | 1_700_000_086_400_000)),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),
 }

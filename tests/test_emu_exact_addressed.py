@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -26,8 +27,8 @@ file = "contacts.csv"
 kind = "script"
 file = "publish.csv"
 [settings]
-altruistic = true
 """
+SETTINGS = ("altruistic = true", 'strategy = "anti-entropy"')
 
 
 @st.composite
@@ -42,7 +43,7 @@ def addressed(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]]]:
     return schedule, lists
 
 
-def played(schedule: Schedule, lists: dict[str, list[str]], size: int) -> pa.Table:
+def played(schedule: Schedule, lists: dict[str, list[str]], size: int, settings: str) -> pa.Table:
     rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
         "nodes": ("node,join,leave", [(node, join, leave or "") for node, join, leave in schedule.presences]),
         "contacts": ("a,b,start,end", list(schedule.contacts)),
@@ -59,17 +60,18 @@ def played(schedule: Schedule, lists: dict[str, list[str]], size: int) -> pa.Tab
         for file, (header, lines) in rows.items():
             text = "\n".join([header, *(",".join(map(str, line)) for line in lines)])
             (folder / f"{file}.csv").write_text(text + "\n")
-        (folder / "drawn.toml").write_text(SCENARIO)
+        (folder / "drawn.toml").write_text(SCENARIO + settings + "\n")
         return run(folder / "drawn.toml", 1).table
 
 
+@pytest.mark.parametrize("settings", SETTINGS)
 @given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
 @examples(25)
 def test_exactly_the_recipients_that_a_flood_reaches_are_given_a_message(
-    drawn: tuple[Schedule, dict[str, list[str]]], size: int
+    settings: str, drawn: tuple[Schedule, dict[str, list[str]]], size: int
 ) -> None:
     schedule, lists = drawn
-    table = played(schedule, lists, size)
+    table = played(schedule, lists, size, settings)
     columns = (table[name].to_pylist() for name in ("kind", "message", "node"))
     delivered = [(message, node) for kind, message, node in zip(*columns, strict=True) if kind == "deliver"]
     bound = flood_bound(schedule.contacts, schedule.messages, schedule.presences)

@@ -22,7 +22,7 @@ from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.receptions import Arrival
 from carrypost.gossip.transfers.transfers import Transfers
-from carrypost.gossip.wire.frames import Digest, Frame, Offer, OfferEntry
+from carrypost.gossip.wire.frames import Digest, Frame, Missing, Offer, OfferEntry, Summary
 
 PAGE = 20
 
@@ -39,6 +39,8 @@ class Flood(Strategy[Contact]):
     def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
         super().__init__(ground, transfers, departures)
         ground.links.handlers[Digest] = self._compare
+        # Who lists what it has, and hears nothing of that, compares.
+        ground.links.handlers[Summary] = ground.links.handlers[Missing] = lambda _link, _frame, _now: None
 
     def _compare(self, link: Link, frame: Digest, _now: int) -> None:
         own = self.ground.own.view

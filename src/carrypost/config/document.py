@@ -14,7 +14,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from carrypost.config.tables import Fields, nearest
+from carrypost.config.rules import nearest
+from carrypost.config.tables import Fields
 from carrypost.errors import CarrypostError, ConfigError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
@@ -37,6 +37,8 @@ class Rule:
     """The word for None; empty: None is not allowed."""
     bounds: tuple[float, float] | None = None
     """The least and the most, where it is a number."""
+    words: tuple[str, ...] = ()
+    """All values, where there are few."""
 
     @property
     def allowed(self) -> str:
@@ -50,7 +52,8 @@ class Rule:
         try:
             return self.kept(value)
         except ValueError:
-            raise ConfigError(f"{name} must be {self.allowed}, not {value!r}") from None
+            hint = nearest(value, self.words) if isinstance(value, str) else ""
+            raise ConfigError(f"{name} must be {self.allowed}, not {value!r}{hint}") from None
 
     def read(self, variable: str, text: str) -> object:
         """The value of an environment variable, as it is kept."""
@@ -60,7 +63,16 @@ class Rule:
         try:
             return self.kept(self.meant(word))
         except ValueError:
-            raise ConfigError(f"{variable} must be {self.allowed}, not {text!r}") from None
+            raise ConfigError(f"{variable} must be {self.allowed}, not {text!r}{nearest(word, self.words)}") from None
+
+
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return ``; did you mean X?`` if one of the names is nearly the same, else nothing."""
+    import difflib  # noqa: PLC0415 - needed for errors alone, and slow to load
+
+    known = {each.upper(): each for each in names}
+    near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=cutoff)
+    return f"; did you mean {known[near[0]]}?" if near else ""
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -151,7 +163,8 @@ def flag(default: bool) -> bool:
 
 def choice(default: str, words: tuple[str, ...]) -> Any:  # noqa: ANN401 - the caller's field is a Literal
     """A field that holds one of some words."""
-    rule = Rule(" or ".join(f'"{word}"' for word in words), _checked(lambda value: value in words), str.lower)
+    what = " or ".join(f'"{word}"' for word in words)
+    rule = Rule(what, _checked(lambda value: value in words), str.lower, words=words)
     return field(default=default, metadata={"rule": rule})
 
 

@@ -189,6 +189,9 @@ class Settings:
     """Announce periodically; off where the driver tells of every contact (ideal emulation)."""
     paper_mode: bool = flag(False)
     """As the papers have it: fixed period, full offers, stop-and-wait."""
+    strategy: Literal["exchange", "anti-entropy"] = choice("exchange", ("exchange", "anti-entropy"))
+    """What a contact begins with: comparing sets, and offering what the other wants; or, as EMMA does, a list of all
+    that is here, upon which each sends what the other lacks. Then this node carries everything."""
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""
     cache_bytes_max: int = whole(256 * MIB, 1, UNBOUNDED)
@@ -238,6 +241,10 @@ class Settings:
         if self.announce_s_min > self.announce_s_max:
             raise ConfigError(
                 f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), not {self.announce_s_min:,}"
+            )
+        if self.paper_mode and self.strategy != "exchange":
+            raise ConfigError(
+                f'strategy must be "exchange" where paper_mode is true, not "{self.strategy}": leave one of them out'
             )
         if self.datagram_bytes > self.limits.datagram_bytes_max:
             raise ConfigError(

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from carrypost.config.rules import inner_tables, rules_of
+from carrypost.config.rules import inner_tables, nearest, rules_of
 from carrypost.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,15 +128,6 @@ def text_form(value: object) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)
-
-
-def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return ``; did you mean X?`` if one of the names is nearly the same, else nothing."""
-    import difflib  # noqa: PLC0415 - needed for errors alone, and slow to load
-
-    known = {each.upper(): each for each in names}
-    near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=cutoff)
-    return f"; did you mean {known[near[0]]}?" if near else ""
 
 
 def _values(value: object) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LimitError
-from carrypost.gossip.acked.known import ALL_PARTS, packed, part_of, unpacked
-from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList
+from carrypost.gossip.acked.known import ALL_PARTS, part_of
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList, packed, unpacked
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:

@@ -103,15 +103,3 @@ class Known:
 def part_of(fingerprint: int) -> int:
     """Return the number of the part that a fingerprint is in."""
     return fingerprint >> _PART_SHIFT
-
-
-def packed(numbers: Iterable[int]) -> bytes:
-    """Return numbers of 64 bits as bytes."""
-    return b"".join([each.to_bytes(FINGERPRINT_BYTES, "big") for each in numbers])
-
-
-def unpacked(data: bytes) -> list[int]:
-    """Return the numbers in these bytes."""
-    return [
-        int.from_bytes(data[at : at + FINGERPRINT_BYTES], "big") for at in range(0, len(data), FINGERPRINT_BYTES)
-    ]  # fmt: skip

@@ -74,6 +74,14 @@ class Cache:
         """How many bytes they use."""
         return self.room.bytes
 
+    @property
+    def floor(self) -> int:
+        """What neighbours are told of the lowest copy of a full cache; 0 while there is room."""
+        if self.room.fits(1, 1, interesting=False):
+            return 0
+        lowest = self.room.lowest(0)
+        return self.ranking.floor(self.ranking.top if lowest is None else lowest.rank)
+
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
         admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting), interesting=interesting)

@@ -16,6 +16,7 @@ from carrypost.model.privilege import PRIVILEGE_MAX
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
 _ID_BITS = 8 * MESSAGE_ID_BYTES_MAX
+_FLOOR_MAX = PRIVILEGE_MAX << CREATED_BITS | 1 << CREATED_BITS - 1
 
 
 class Ranking:
@@ -28,6 +29,8 @@ class Ranking:
     __slots__ = ("_bases", "top")
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
+    wanted_first: ClassVar = True
+    """What a neighbour wants for itself is sent before what it only carries."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """`level`: from a privilege of 0 to 255, and whether a message is wanted here, to a number from 0 to 511."""
@@ -54,6 +57,10 @@ class Ranking:
         """Return the rank that a message of unknown age has at best."""
         return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
 
+    def floor(self, rank: int) -> int:  # noqa: ARG002 - nobody else knows who wants what here
+        """Return what neighbours are told of the lowest rank of a full cache: its `standing`, or 0 for nothing."""
+        return 0
+
 
 class TotalRanking(Ranking):
     """An order in which no two messages are equal, as the greater id counts last; sending follows it, highest first.
@@ -63,6 +70,7 @@ class TotalRanking(Ranking):
 
     __slots__ = ()
     level_shift: ClassVar = CREATED_BITS + _ID_BITS
+    wanted_first: ClassVar = False
 
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
@@ -73,6 +81,15 @@ class TotalRanking(Ranking):
         """Return the rank of a message, and its sending order."""
         rank = self.rank(privilege, interesting, descriptor)
         return rank, -rank
+
+    def floor(self, rank: int) -> int:
+        """Return what neighbours are told of the lowest rank of a full cache."""
+        return min(rank >> _ID_BITS, _FLOOR_MAX)
+
+
+def standing(privilege: int, descriptor: Descriptor) -> int:
+    """Return privilege and date of a message as one number, to be compared with a neighbour's floor."""
+    return privilege << CREATED_BITS | descriptor.created_us
 
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)

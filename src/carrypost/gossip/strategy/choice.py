@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost.gossip.strategy.antientropy import AntiEntropy
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.strategy.paper import Paper
 
@@ -11,10 +12,10 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.strategy.strategy import Strategy
 
-STRATEGIES: dict[str, type[Strategy[Any]]] = {"exchange": Exchange, "paper": Paper}
+STRATEGIES: dict[str, type[Strategy[Any]]] = {"exchange": Exchange, "anti-entropy": AntiEntropy, "paper": Paper}
 """By name."""
 
 
 def chosen(settings: Settings) -> type[Strategy[Any]]:
     """The strategy that the settings ask for."""
-    return STRATEGIES["paper" if settings.paper_mode else "exchange"]
+    return STRATEGIES["paper" if settings.paper_mode else settings.strategy]

@@ -8,20 +8,21 @@ next review.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.strategy.beliefs import ExchangeContact
 from carrypost.gossip.strategy.fresh import Fresh
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
+from carrypost.gossip.strategy.sessions import Sessions
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
@@ -38,13 +39,21 @@ class Exchange(Strategy[ExchangeContact]):
     def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
         super().__init__(ground, transfers, departures)
         self.review = Review(ground, departures)
+        self.sessions = Sessions(ground, transfers.serving, departures, self.review)
         self.offers = Offers(ground, transfers, self.contacts)
         self.fresh = Fresh(ground, transfers.pushes, self.contacts, self.offers)
-        ground.links.handlers[fr.Digest] = self._take_digest
+        handlers = ground.links.handlers
+        handlers[fr.Digest] = self._take(self.review.take)
+        handlers[fr.Summary] = self._take(self.sessions.take_summary)
+        handlers[fr.Missing] = self._take(self.sessions.take_missing)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
         """Compare the two sets: the smaller id begins."""
         self.review.begin(contact, now)
+
+    def compare(self, contact: ExchangeContact, now: int) -> None:
+        """Find out what the neighbour lacks, for the first time or again."""
+        self.review.ask(contact, now)
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:
         """Compare the sets again every so many announcements: beliefs go stale."""
@@ -74,7 +83,7 @@ class Exchange(Strategy[ExchangeContact]):
         if contact is not None and due[OFFER_AGAIN] <= now:
             self.offers.repeat(contact, now)
         if contact is not None and due[REVIEW] <= now:
-            self.review.ask(contact, now)
+            self.compare(contact, now)
 
     def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
         """Serve it; what it answers is believed to be known to the neighbour, or on its way."""
@@ -105,8 +114,13 @@ class Exchange(Strategy[ExchangeContact]):
             self.fresh.offer_lost(contact, now)
             self.offers.acknowledged(contact, now)
 
-    def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:
-        contact = self.contacts.of(link)
-        if contact is None:
-            raise RemoteError("not-linked")
-        self.review.take(contact, frame, now)
+    def _take(self, take: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
+        """Return what takes a frame over a link: by its contact, or, if there is none, not at all."""
+
+        def taken(link: Link, frame: fr.Frame, now: int) -> None:
+            contact = self.contacts.of(link)
+            if contact is None:
+                raise RemoteError("not-linked")
+            take(contact, frame, now)
+
+        return taken

@@ -58,6 +58,7 @@ class Offers:
         self._gap_us = round(ground.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
         self._entries_max = ground.limits.offer_entries_max
+        self._wanted_first = self._cache.ranking.wanted_first
 
     def gained(
         self, contacts: Iterable[ExchangeContact], now: int, *, own: bool = False, partial: bool = False
@@ -184,10 +185,12 @@ class Offers:
         return Offer(self._serial, tuple(entries))
 
     def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
-        """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
+        """What the neighbour wants for itself first, if this host ranks so, then in the order of sending."""
         view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
         fresh = candidates.unranked(mask)
-        wanted = fresh if view is None else view.wanted(fresh, copies, contact.link.node)
+        wanted = fresh
+        if view is not None and self._wanted_first:
+            wanted = view.wanted(fresh, copies, contact.link.node)
         if not candidates and mask.bit_count() <= most:
             return self._in_order(wanted) + self._in_order(fresh & ~wanted)  # As mostly: nothing is left for later.
         candidates.rank(fresh, wanted, copies)
@@ -272,7 +275,8 @@ class Offers:
         answered = [mask for serial in frame.offers if (mask := contact.offering.answered(serial)) is not None]
         for mask in answered:
             link.learn(mask)
-        asked = self._serving.serve(link, frame, contact.view, now, answers=bool(answered))
+        view = contact.view if self._wanted_first else None
+        asked = self._serving.serve(link, frame, view, now, answers=bool(answered))
         if self.new_for(contact) and self._prompt(contact):
             contact.timers.arm(OFFER, now)
         if asked:

@@ -68,6 +68,8 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
     f.AckRecord: lambda frame: FRAME + len(frame.messages),
     f.AckList: lambda frame: FRAME + (len(frame.xors) + len(frame.fingerprints)) // 8,
+    f.Summary: lambda frame: FRAME + len(frame.fingerprints) // 8,
+    f.Missing: lambda frame: FRAME + len(frame.fingerprints) // 8,
 }
 
 

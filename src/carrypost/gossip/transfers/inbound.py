@@ -81,13 +81,17 @@ class Inbound:
         copy = self._cache.get(entry.message)
         if copy is not None and (copy.whole or copy.finished):
             return True
+        self.decline(link, handle)
+        return False
+
+    def decline(self, link: Link, handle: int) -> None:
+        """Tell the neighbour that a message is not taken, unless it was told so a moment ago."""
         declined, now = link.inbox.declined, self._holdings.now_us
         if now - declined.get(handle, -NEVER) >= _DECLINE_AGAIN_US:  # Else it is on its way to the neighbour.
             link.send((Request(link.prefix, (), (), (PieceRequest(handle, b""),)),))
             declined[handle] = now
             if len(declined) > CLOSED_MAX:
                 del declined[next(iter(declined))]
-        return False
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """Match what is on its way again: these entries of the own profile are new, or gone."""

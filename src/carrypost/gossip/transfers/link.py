@@ -68,7 +68,8 @@ class Link:
     __slots__ = (
         "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "beliefs", "body_bytes_max", "broadcast",
         "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox", "parcel_bytes_max",
-        "peer", "prefix", "served", "served_pieces", "standing", "takes_bytes", "timers", "unconfirmed", "usable",
+        "peer", "prefix", "served", "served_pieces", "standing", "supplies", "takes_bytes", "timers", "unconfirmed",
+        "usable",
     )  # fmt: skip
 
     def __init__(
@@ -214,7 +215,13 @@ class Link:
         """Slots of messages that were asked for whole in this contact, and queued."""
         self.served_pieces: dict[int, int] = {}
         """By slot: pieces that were asked for, where not the whole message was."""
+        self.supplies = False
+        """True if the other side sends what this host lacks, unasked, until that is acknowledged or declined."""
         self.beliefs = None
+
+    def supply(self) -> None:
+        """Note that the other side was told what this host lacks."""
+        self.supplies = True
 
     def believe(self, beliefs: Beliefs) -> None:
         """Let a strategy keep something with this link until the contact is over."""

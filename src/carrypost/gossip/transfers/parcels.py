@@ -21,7 +21,7 @@ from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Newcomer
     from carrypost.gossip.transfers.ground import Ground
@@ -90,9 +90,21 @@ class Parcels:
                 unasked[frame.serial] = True
         self._enter(link, run, unasked, now, wanted=run_wanted)
         if len(run) < len(frames):
+            self._decline(link, frames, taken, unasked)
             taken = [frame for frame in taken if frame.handle in wants or self._inbound.closed(link, frame.handle)]
         serials = [frame.serial for frame in taken]
         return serials, list(unasked), len(unasked) < len(frames) or any(unasked.values())
+
+    def _decline(
+        self, link: Link, frames: Sequence[OpenParcel], taken: Sequence[OpenParcel], unasked: Mapping[int, bool]
+    ) -> None:
+        """Tell a neighbour that supplies this host which of its Parcels did not come in: it need not repeat them."""
+        if not link.supplies:
+            return
+        asked = {frame.serial for frame in taken}
+        for frame in frames:
+            if frame.serial not in asked and frame.serial not in unasked:
+                self._inbound.decline(link, frame.handle)
 
     def _unasked(
         self, link: Link, frame: OpenParcel, unasked: dict[int, bool], now: int, *, roomy: bool

@@ -10,6 +10,8 @@ from carrypost.gossip.wire.pieces import from_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.ground import Ground
@@ -24,6 +26,8 @@ _AGAIN_BYTES = 16
 """So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.transfers.accounts`)."""
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
+_GIVEN_MAX = 2048
+"""Messages that may wait for a neighbour that did not ask for them; the rest is offered."""
 
 
 class Serving:
@@ -33,6 +37,7 @@ class Serving:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._transfer = transfer
         self._pushes = pushes
+        self._given_bytes_max = ground.settings.push_bytes_max
 
     def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
         """Queue what is asked for, unless it is queued already, and credit the request by it. Returns the queued slots.
@@ -65,6 +70,26 @@ class Serving:
         if asked or answers:
             link.budgets.credit(price(frame) - unknown - again_bytes // _AGAIN_BYTES)
         return asked
+
+    def give(self, link: Link, copies: Iterable[Copy]) -> int:
+        """Queue messages that the neighbour lacks and did not ask for, in this order. Returns the queued slots.
+
+        Those go that are as short as a push may be, and go as one frame. What went in this contact already does not.
+        """
+        outbox = link.outbox
+        queued: list[int] = []
+        for copy in copies:
+            small = copy.descriptor.small and copy.descriptor.length <= self._given_bytes_max
+            if not small or copy.slot in outbox.jobs or link.served >> copy.slot & 1 or len(outbox.jobs) >= _GIVEN_MAX:
+                continue
+            self._holdings.handle_of(copy)
+            job = self._transfer.job(link, copy, copy.held, copy.privilege)
+            if job.parcel:
+                outbox.add(job)
+                queued.append(copy.slot)
+        mask = mask_of(queued)
+        link.serve_whole(mask)
+        return mask
 
     def _queue(self, link: Link, copy: Copy, wanted: int, view: View | None, now: int) -> bool:
         """Queue these pieces of a message. Returns False if it is queued already."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
+from operator import lt
 from typing import Any
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
-from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, unpacked
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 
@@ -21,6 +22,10 @@ RECEIPT_BITMAP_BYTES_MAX = 32
 """Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
 ACK_BITMAP_BYTES_MAX = 8_192
 """One acknowledgement speaks of at most 65,536 serials."""
+SUMMARY_PARTS_MAX = 1_024
+"""Parts of one list of what a host has."""
+_CREATED_MASK, _CREATED_MAX = 2**54 - 1, 2**53
+"""The part of a floor that is a time, and the latest time."""
 NAME_BYTES_MAX = 64
 FRAGMENT_BYTES_MIN = 64
 """What a descriptor may declare at least."""
@@ -133,6 +138,21 @@ def _check_ack_list(frame: f.AckList, limits: Limits) -> None:
     allow(listed, limits.digest_members_max)
 
 
+def _check_list(frame: f.Summary | f.Missing, limits: Limits, least: int = 0) -> None:
+    """Check fingerprints that ascend, at least so many, and a floor."""
+    listed, rest = divmod(len(frame.fingerprints), FINGERPRINT_BYTES)
+    require(sound=rest == 0 and listed >= least and frame.floor & _CREATED_MASK <= _CREATED_MAX)
+    allow(listed, limits.digest_members_max)
+    fingerprints = unpacked(frame.fingerprints)
+    require(sound=all(map(lt, fingerprints, fingerprints[1:])))
+
+
+def _check_summary(frame: f.Summary, limits: Limits) -> None:
+    require(sound=frame.part < frame.parts)
+    allow(frame.parts, SUMMARY_PARTS_MAX)
+    _check_list(frame, limits, 2 if frame.parts > 1 else 0)
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -147,5 +167,7 @@ CHECKS: dict[type, Check] = {
     f.Parcel: _check_parcel,
     f.AckRecord: lambda frame, _: require(sound=len(set(frame.messages)) == len(frame.messages)),
     f.AckList: _check_ack_list,
+    f.Summary: _check_summary,
+    f.Missing: _check_list,
 }
 """By kind; a kind without a check is sound as soon as it is decoded."""

@@ -1,23 +1,30 @@
-"""Frames of the acknowledgements that recipients give, which everybody passes on.
+"""Frames of acknowledgements, which everybody passes on, and of sessions of the strategy `anti-entropy`.
 
 A recipient signs which messages it has (`AckRecord`); `gossip.acked` keeps such records and exchanges them. Lists of
 them are compared by `AckList`, a little at a time, in four rounds.
+
+In a session (`gossip.strategy.sessions`) one host lists all that it has, in parts (`Summary`), and the other answers
+each part with what it lacks of it (`Missing`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from struct import iter_unpack
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from carrypost.gossip.wire.fields import Count, MessageKey
+from carrypost.gossip.wire.fields import Count, Floor, MessageKey, Part, Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ACKED_IDS_MAX = 32
 """Messages that one record may name."""
 ACK_PARTS = 64
 """A list is compared by so many parts, by the leading bits of fingerprints."""
 FINGERPRINT_BYTES = 8
-"""Of the fingerprint of a record, and of an XOR over several."""
+"""Of the fingerprint of a record or a message, and of an XOR over several."""
 
 
 class AckRecord(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -42,3 +49,40 @@ class AckList(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """One XOR in round 0, 64 in round 1; in round 2 a bitset of the parts that are listed."""
     fingerprints: bytes = b""
     """What is listed, or wanted."""
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """One part of the list of what its sender has, and need not get."""
+
+    session: Count
+    """Number of the session among those of the sender."""
+    part: Part
+    parts: Parts
+    floor: Floor
+    """What is below it the sender does not take."""
+    fingerprints: bytes = b""
+    """Fingerprints of messages, ascending, the highest byte first. A part is about all fingerprints from its first to
+    its last. It begins with the one with which the part before it ends; the first part is about all before it as well,
+    the last about all behind it."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """The answer to one part of a `Summary`: what its sender lacks of it."""
+
+    session: Count
+    """Number of the session."""
+    part: Part
+    fingerprints: bytes = b""
+    """Some of those in the part, in the same form."""
+    floor: Floor = 0
+    """What is below it the sender does not take."""
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Return numbers of 64 bits as bytes."""
+    return b"".join([each.to_bytes(FINGERPRINT_BYTES, "big") for each in numbers])
+
+
+def unpacked(data: bytes) -> list[int]:
+    """Return the numbers in these bytes."""
+    return [number for (number,) in iter_unpack(">Q", data)]

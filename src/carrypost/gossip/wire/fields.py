@@ -32,3 +32,5 @@ ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, m
 """Digest of an interest profile."""
 MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
 """Id of the message."""
+Floor = Annotated[int, msgspec.Meta(ge=0, le=255 << 54 | 2**53)]
+"""The lowest copy of a full cache: its privilege, and in the lower 54 bits when it was created. 0: there is room."""

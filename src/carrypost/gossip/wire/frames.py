@@ -23,6 +23,8 @@ import msgspec
 
 from carrypost.gossip.wire.cloud_frames import AckList as AckList  # noqa: PLC0414 - part of this interface
 from carrypost.gossip.wire.cloud_frames import AckRecord as AckRecord  # noqa: PLC0414
+from carrypost.gossip.wire.cloud_frames import Missing as Missing  # noqa: PLC0414
+from carrypost.gossip.wire.cloud_frames import Summary as Summary  # noqa: PLC0414
 from carrypost.gossip.wire.fields import (
     Count,
     Fingerprint,
@@ -308,7 +310,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
-    | AckRecord | AckList
+    | AckRecord | AckList | Summary | Missing
 )  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
 

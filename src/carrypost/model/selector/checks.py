@@ -6,7 +6,7 @@ What depends on the types of properties shows when a message is there: it makes 
 
 from __future__ import annotations
 
-from carrypost.config.tables import nearest
+from carrypost.config.rules import nearest
 from carrypost.model.selector.fault import NEAR, TYPE, Fault, listed, shortened
 from carrypost.model.selector.tree import HEADER_PREFIX, HEADERS, Identifier, Kind, Literal, Node, kind
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from carrypost.config.tables import nearest
+from carrypost.config.rules import nearest
 from carrypost.model.selector import checks, like, numerals, tree
 from carrypost.model.selector.bounds import DEPTH_MAX
 from carrypost.model.selector.fault import BOUND, NEAR, Fault, listed, shortened

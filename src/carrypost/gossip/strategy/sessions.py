@@ -1,0 +1,246 @@
+"""Sessions: one host lists what it has, the other says what it lacks of it, and each sends what the other lacks.
+
+The smaller node id lists the fingerprints of all messages that are whole or done here and that either side wants, in
+parts of one datagram (`Summary`). A part is about a range of fingerprints and is answered by itself (`Missing`), so
+what gets lost holds up nothing else. Who answers a part sends what it has in that range and is not listed; who is
+answered sends what is named. None of that is asked for or offered first: small messages go as Parcels, through the
+outbox, until they are acknowledged or declined. Larger ones are offered.
+
+A full cache has a floor, the lowest of its copies. Both frames tell it, and what is below it is neither sent nor asked
+for. What was declined here for want of room is not listed: there may be room by then, or the floor keeps it away.
+
+To the exchange (`gossip.strategy.states`) a session is a run: begun by `BEGIN`, over with `AGREE`, for both sides. If
+two lists in a row are not answered at all, the neighbour does not know these frames, and a review takes its place. So
+it does where there is more to list than a session is good for. Every strategy answers sessions; `AntiEntropy` begins
+them.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from carrypost.errors import DecodeError, RemoteError
+from carrypost.gossip.holdings.ranking import standing
+from carrypost.gossip.interest.index import FINGERPRINT_BITS, ROOT_BITS
+from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.strategy.states import ReviewRun
+from carrypost.gossip.timers import REVIEW
+from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, Missing, Summary, packed, unpacked
+
+if TYPE_CHECKING:
+    from carrypost.gossip.strategy.beliefs import ExchangeContact
+    from carrypost.gossip.strategy.review import Review
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.serving import Serving
+    from carrypost.model.descriptor import Descriptor
+
+LISTED_MAX = 16_384
+"""Messages in one list; where there are more, sets are compared."""
+_SUMMARIES = 2
+"""Lists without any answer, after which sets are compared."""
+_TURN_US = 4_000_000
+"""So long a neighbour that has begun a session may be silent before this side compares sets."""
+_RUN_COST = 100
+"""What it costs to begin a session, which a neighbour brings about by its announcements."""
+_LOOKS = 4
+"""So many fingerprints, looked at for one frame, are one unit of its cost (`gossip.transfers.accounts`)."""
+_LAST = (1 << FINGERPRINT_BITS) - 1
+_SENDING_ORDER = attrgetter("sending_order")
+
+
+class Session(ReviewRun):
+    """One session, as one of its two sides sees it."""
+
+    __slots__ = ("answered_early", "open", "parts", "taken", "unanswered")
+
+    def __init__(self, number: int, parts: int) -> None:
+        super().__init__(number, 0)
+        self.parts = parts
+        self.open: dict[int, list[int]] = {}
+        """Fingerprints of the parts that were listed and not answered."""
+        self.unanswered = 0
+        """How often it was listed since the last answer."""
+        self.taken = 0
+        """Bitset of the parts of the neighbour's list that came."""
+        self.answered_early = False
+        """All of them came before it was known what the neighbour wants."""
+
+
+class Sessions:
+    """The sessions of one host."""
+
+    def __init__(self, ground: Ground, serving: Serving, departures: Departures, review: Review) -> None:
+        self._holdings, self._cache, self._index = ground.holdings, ground.holdings.cache, ground.holdings.index
+        self._own, self._node = ground.own, ground.node
+        self._serving, self._departures, self._review = serving, departures, review
+        self._number = 0
+
+    # --- the side that lists -------------------------------------------------------------------------------
+
+    def begin(self, contact: ExchangeContact, now: int) -> None:
+        """A contact began, or its profile changed: list what is here, or wait for the neighbour's list."""
+        heard = contact.agreement.answering
+        if isinstance(heard, Session) and heard.answered_early:
+            heard.answered_early = False
+            self._review.conclude(contact, now)
+        elif self._node < contact.link.node:
+            self._list(contact, now)
+        else:
+            contact.timers.arm(REVIEW, now + contact.link.outbox.recovery.answer_us(0))
+
+    def repeat(self, contact: ExchangeContact, now: int) -> bool:
+        """List again what was not answered. Returns False if sets are to be compared instead."""
+        session = contact.agreement.asking
+        if not isinstance(session, Session) or session.unanswered >= _SUMMARIES:
+            return False
+        self._send(contact, session, now)
+        return True
+
+    def _list(self, contact: ExchangeContact, now: int) -> None:
+        """Begin a session."""
+        self._departures.sweep()
+        fingerprints = self._fingerprints(contact)
+        if len(fingerprints) > LISTED_MAX:
+            self._review.ask(contact, now)
+            return
+        self._number += 1
+        parts = _cut(fingerprints, contact.link.body_bytes_max // FINGERPRINT_BYTES)
+        session = Session(self._number, len(parts))
+        session.open = dict(enumerate(parts))
+        contact.agreement.begin(session)
+        contact.link.budgets.charge(_RUN_COST + len(fingerprints) // _LOOKS)
+        contact.link.supply()
+        self._send(contact, session, now)
+
+    def _fingerprints(self, contact: ExchangeContact) -> list[int]:
+        """Return those of all messages that need not come here and that either side wants, ascending."""
+        mask = 0
+        for view in (self._own.view, contact.view):
+            if view is not None:
+                mask |= view.known
+        known = self._index.fingerprints
+        return sorted({known[slot] for slot in bits(mask & ~self._cache.memories.waiting)})
+
+    def _send(self, contact: ExchangeContact, session: Session, now: int) -> None:
+        session.asked_us = now
+        session.unanswered += 1
+        contact.timers.arm(REVIEW, now + contact.link.outbox.recovery.answer_us(session.unanswered - 1))
+        floor = self._cache.floor
+        contact.link.send([
+            Summary(session.number, part, session.parts, floor, packed(listed)) for part, listed in session.open.items()
+        ])  # fmt: skip
+
+    def take_missing(self, contact: ExchangeContact, frame: Missing, now: int) -> None:
+        """Send what the neighbour lacks of a part that was listed; raises `RemoteError` for a senseless answer."""
+        session, link = contact.agreement.asking, contact.link
+        if not isinstance(session, Session) or session.number != frame.session:
+            return  # Another run has taken its place.
+        if frame.part >= session.parts:
+            raise DecodeError("missing")
+        listed = session.open.get(frame.part)
+        if listed is None:
+            return  # It was answered already.
+        lacking = unpacked(frame.fingerprints)
+        if not set(lacking) <= set(listed):
+            raise RemoteError("missing", "lacks what was not listed")
+        del session.open[frame.part]
+        session.unanswered = 0
+        link.outbox.recovery.expect(now - session.asked_us)
+        link.budgets.credit(price(frame))
+        contact.timers.arm(REVIEW, now + link.outbox.recovery.answer_us(0))
+        self._departures.sweep()
+        lacks = self._slots(lacking)
+        link.learn(self._slots(listed) & ~lacks)
+        self._supply(contact, lacks, frame.floor)
+        if not session.open:
+            self._review.conclude(contact, now)
+
+    # --- the side that answers -----------------------------------------------------------------------------
+
+    def take_summary(self, contact: ExchangeContact, frame: Summary, now: int) -> None:
+        """Answer one part of the neighbour's list; raises `RemoteError` for one that does not fit the others."""
+        link, agreement = contact.link, contact.agreement
+        session = agreement.answering
+        if not isinstance(session, Session) or session.number != frame.session:
+            session = Session(frame.session, frame.parts)
+            session.free = link.budgets.runs.take(1, now)
+            agreement.answer(session)
+        if frame.parts != session.parts:
+            raise DecodeError("summary", "another number of parts than before")
+        self._departures.sweep()
+        listed = unpacked(frame.fingerprints)
+        fresh = not session.taken >> frame.part & 1
+        if fresh:
+            session.taken |= 1 << frame.part
+            if session.free:
+                link.budgets.credit(price(frame))
+            first = listed[0] if frame.part else 0
+            self._compare(contact, listed, first, listed[-1] if frame.part < session.parts - 1 else _LAST, frame.floor)
+        link.supply()
+        floor = self._cache.floor
+        link.send((Missing(frame.session, frame.part, packed(self._lacking(listed, floor)), floor),))
+        if contact.view is None:
+            session.answered_early = session.taken.bit_count() == session.parts
+        elif session.taken.bit_count() < session.parts:
+            contact.timers.arm(REVIEW, now + _TURN_US)
+        elif fresh:
+            self._review.conclude(contact, now)
+
+    def _compare(self, contact: ExchangeContact, listed: list[int], first: int, last: int, floor: int) -> None:
+        """Learn what the neighbour has from `first` to `last`, and send what it lacks there."""
+        index, shift = self._index, FINGERPRINT_BITS - ROOT_BITS
+        index.apply()
+        buckets = [index.by_bucket.get(number, ()) for number in range(first >> shift, (last >> shift) + 1)]
+        contact.link.budgets.charge(sum(map(len, buckets)) // _LOOKS)
+        here = [slot for bucket in buckets for slot in bucket if first <= index.fingerprints[slot] <= last]
+        has = self._slots(listed)
+        contact.link.learn(has)
+        self._supply(contact, mask_of(here) & ~has, floor)
+
+    def _lacking(self, listed: list[int], floor: int) -> list[int]:
+        """Return the fingerprints of what is neither here nor done, nor was declined and would be again."""
+        holders, copies, declined = self._index.holders, self._cache.copies, self._cache.memories.waiting
+        lacking: list[int] = []
+        for fingerprint in listed:
+            slot = holders.get(fingerprint)
+            if slot is not None:
+                copy = copies[slot]
+                again = declined >> slot & 1 and copy is not None and self._reaches(copy.descriptor, floor)
+                if not again:
+                    continue
+            lacking.append(fingerprint)
+        return lacking
+
+    # --- both ----------------------------------------------------------------------------------------------
+
+    def _slots(self, fingerprints: list[int]) -> int:
+        """Return the slots of those that are known here."""
+        holders = self._index.holders
+        return mask_of([slot for each in fingerprints if (slot := holders.get(each)) is not None])
+
+    def _reaches(self, descriptor: Descriptor, floor: int) -> bool:
+        return standing(self._holdings.privilege(descriptor), descriptor) >= floor
+
+    def _supply(self, contact: ExchangeContact, lacks: int, floor: int) -> None:
+        """Send what the neighbour turned out to lack, if it wants it, highest rank first; what is left is offered."""
+        link, view = contact.link, contact.view
+        lacks &= self._cache.whole & ~self._holdings.withheld & ~link.unconfirmed.slots
+        if view is not None:
+            lacks &= view.matches
+        copies = [copy for slot in bits(lacks) if (copy := self._cache.copies[slot]) is not None]
+        taken = [copy for copy in copies if not floor or standing(copy.privilege, copy.descriptor) >= floor]
+        link.learn(lacks)  # What is below the floor is not offered, either.
+        lacks = mask_of([copy.slot for copy in taken]) & ~mask_of(link.outbox.jobs)
+        link.unlearn(lacks)
+        if view is not None:
+            link.learn(self._serving.give(link, sorted(taken, key=_SENDING_ORDER)))
+
+
+def _cut(fingerprints: list[int], most: int) -> list[list[int]]:
+    """Return parts of at most so many, each from the second on beginning with the last one of the part before it."""
+    return [fingerprints[:most]] + [
+        fingerprints[start : start + most] for start in range(most - 1, len(fingerprints) - 1, most - 1)
+    ]
