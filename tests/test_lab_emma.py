@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.lab_pages import Reader
 
 from carrypost import emu
 from carrypost.cli.app import run
-from carrypost.config.document import toml
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab.campaign import grid, recipes, reproduce
 from carrypost.lab.metrics import FAMILIES, families, tables
@@ -29,24 +27,16 @@ def better(mode: str, priority: int, buffer: int, hosts: int) -> float:
     return 0.3 + 0.2 * (mode == "persistent") + priority / 50 + buffer / 1_000 + hosts / 400
 
 
-def like_emma(
-    folder: Path, ratio: Ratio, seeds: Sequence[int] = (1, 2), *, quick: bool = False, both: bool = False
-) -> Study:
-    """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s.
-
-    `both`: all loads were run with anti-entropy, too.
-    """
+def like_emma(folder: Path, ratio: Ratio, seeds: Sequence[int] = (1, 2), *, quick: bool = False) -> Study:
+    """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
     for chosen in recipes.EMMA.chosen(quick=quick):
         made = Scenario.load(reproduce.scenario_file("emma"), chosen.changes)
         for seed in seeds:
-            for strategy in ("exchange", "anti-entropy") if both else ("exchange",):
-                name = f"emma/{chosen.name.replace('exchange', strategy)}/{seed}"
-                content = tomllib.loads(made.in_force())
-                content["settings"]["strategy"] = strategy
-                runs.append(lab_pages.done(folder, name, toml(content)))
-                add(rows, name, made, lambda *of, seed=seed: ratio(*of) + seed / 1_000)
+            name = f"emma/{chosen.name}/{seed}"
+            runs.append(lab_pages.done(folder, name, made.in_force()))
+            add(rows, name, made, lambda *of, seed=seed: ratio(*of) + seed / 1_000)
     lab_pages.keep(folder, rows, runs)
     return Study(folder)
 
@@ -104,10 +94,8 @@ def test_the_campaign_has_the_papers_loads(tmp_path: Path) -> None:
 def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_path: Path) -> None:
     made = page.made(like_emma(tmp_path, better), "carrypost reproduce emma --seeds 1,2")
     found = Reader(made.text)
-    strategies = len(recipes.STRATEGIES)
     assert [made.text.count(f"the paper's Figure {number}.") for number in range(1, 7)] == [1] * 6
-    assert made.text.count("<svg") == 6 * strategies
-    assert len(made.figures) == 2 * 6 * strategies
+    assert len(made.figures) == 2 * 2 * 6
     verdicts = {row[0]: row[1] for row in found.tables["The paper's trends"][1:]}
     assert verdicts["persistent messages are delivered at least as often as others"] == "yes: at least 20.0 pp more"
     assert verdicts["more is delivered with larger buffers"] == "yes: each step by at least 2.5 pp"
@@ -124,7 +112,7 @@ def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_pat
 
 
 def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
-    made = page.made(like_emma(tmp_path, better, both=True))
+    made = page.made(like_emma(tmp_path, better))
     assert made.text.count("<svg") == 12
     assert made.text.count("(a) anti-entropy") == made.text.count("(b) exchange") == 7  # Once in the introduction.
     found = Reader(made.text)

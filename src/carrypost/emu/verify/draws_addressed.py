@@ -19,6 +19,7 @@ from carrypost.emu.verify.draws import draw
 _LISTED = 0.8
 """Share of messages that list their recipients; the others are for whoever subscribes."""
 _SETTINGS = {"altruistic": of(True), "shares": of(False), "acked_s": of(0.0, 1.0, 30.0)}
+_STRATEGY = {"strategy": of("anti-entropy")}
 _SCARCE = {"cache_messages_max": of(2, 3, 5, 10)}
 
 
@@ -35,6 +36,8 @@ def draw_addressed(seed: int) -> Drawn:
         content["workload"].append(_workload(stream(seed, drawing.ADDRESSED, "workload"), content["duration_s"]))
     settings = content.setdefault("settings", {})
     settings |= some(seed, "settings", _SETTINGS, 0.5, drawing.ADDRESSED)
+    if not settings.get("paper_mode"):
+        settings |= some(seed, "strategy", _STRATEGY, 0.5, drawing.ADDRESSED)
     if drawn.exact:
         settings |= {"altruistic": True, "acked_s": 0.0}
     else:

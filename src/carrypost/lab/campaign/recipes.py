@@ -104,7 +104,9 @@ _BUFFER, _HOSTS, _HOSTS_MOST = 100, (16, 24), 32
 _RECEIVER: Mapping[str, object] = {}
 _PRIORITIES = {"workload.0.messages": 300, "workload.0.persistent": 1, "workload.0.priorities": 3}
 _TOPIC = {"workload.0.recipients": 0.8}
-STRATEGIES: Mapping[str, Mapping[str, object]] = {"exchange": {}}
+STRATEGIES: Mapping[str, Mapping[str, object]] = {
+    each: {"settings.strategy": each} for each in ("anti-entropy", "exchange")
+}
 """Strategies of hosts that EMMA's loads are run with, and the keys that choose them."""
 
 
@@ -132,7 +134,7 @@ EMMA = Recipe(
     settings=_emma_settings(_BUFFERS, _HOSTS),
     quick=tuple(each.name for each in _emma_settings((25, _BUFFER), _HOSTS[:1])),
     quick_s=None,
-    cpu_s=(81, 37),
+    cpu_s=(162, 74),
     metrics_cpu_s=(6, 4),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA)}
