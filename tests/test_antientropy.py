@@ -20,7 +20,8 @@ from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy import sessions
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import packed
-from carrypost.gossip.wire.frames import Frame, Missing, Summary
+from carrypost.gossip.wire.frames import Frame, Missing, OpenParcel, Summary
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 
 SIZES = (*[0, 10, 1_000, 3_000] * 3, 20_000)
 OTHERS: list[dict[str, Any]] = [
@@ -326,6 +327,27 @@ def test_who_lists_nothing_again_and_again_is_sent_everything_once_and_charged()
             net.advance(0.01)
         assert net.sent("b").frames["Parcel"] <= 100  # Offered, and asked for, at most once more.
         assert len(held(net, "a")) == 50
+
+
+def test_unasked_parcels_that_are_wrong_are_refused_declined_and_leave_nothing_behind() -> None:
+    with testing.network("a", "b", seed=13, strategy="anti-entropy") as net:
+        net.publish("a", "news", b"x", label="a")
+        net.link("a", "b")
+        net.advance(5)
+        before = net.sent("b").frames["Request"]
+        parcels: list[Frame] = []
+        for number in range(40):
+            made = Descriptor("m", 1, number, 0, None, "news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
+            parcels.append(OpenParcel(1_000 + number, 10_000 + number, 0, 0, False, made, b"short"))
+        net.inject("b", parcels, "a")
+        net.advance(1)
+        assert net.host("b").overview().refused["fragment"] == 40
+        assert net.sent("b").frames["Request"] == before + 40
+        (neighbour,) = net.host("b").overview().neighbours
+        assert (neighbour.wanted, neighbour.queued) == (0, 0)
+        net.publish("a", "news", b"x", label="later")
+        net.advance(10)
+        assert held(net, "b") == {"a", "later"}
 
 
 def test_lists_of_a_stranger_are_refused() -> None:

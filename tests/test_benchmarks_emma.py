@@ -1,0 +1,18 @@
+"""The benchmark of EMMA's strategy runs, and its figures can be true: bytes of frames, which no machine changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.benches import Bench
+
+
+def test_lists_are_weighed_against_comparing_sets(tmp_path: Path) -> None:
+    shown = Bench("emma").tables(tmp_path, "--quick", "--strict", "--json")
+    assert list(shown) == ["Control"]
+    assert [(row["held"], row["new"]) for row in shown["Control"]] == [(100, 0), (100, 1), (100, 10), (100, 100)]
+    for row in shown["Control"]:
+        assert row["times"] == pytest.approx(row["anti-entropy bytes"] / row["exchange bytes"])
+        assert 8 < row["list bytes a message"] <= 8.5
+        assert row["met"]
