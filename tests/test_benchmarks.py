@@ -62,10 +62,16 @@ def test_subscriptions_with_selectors_are_measured_beside_those_without(messagin
 
 
 def test_every_table_is_there_and_has_the_same_columns_in_every_row(core: Tables, match: Tables) -> None:
-    assert list(core) == ["Exchange", "Contacts", "Cliques", "Matching", "Goal"]
+    assert list(core) == ["Exchange", "Receiving", "Contacts", "Cliques", "Matching", "Goal"]
     assert list(match) == ["Matching", "Goal"]
     for rows in (*core.values(), *match.values()):
         assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_receiving_takes_time_for_each_security_and_way_to_come(core: Tables) -> None:
+    cases = [(row["security"], row["come"]) for row in core["Receiving"]]
+    assert cases == [(security, come) for security in ("off", "signed") for come in ("burst", "alone")]
+    assert all(row["median µs a message"] > 0 for row in core["Receiving"])
 
 
 def test_an_exchange_takes_time_and_more_than_the_least_possible(core: Tables) -> None:

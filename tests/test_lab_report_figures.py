@@ -195,7 +195,7 @@ def test_cost_of_a_delivery_and_hops_are_means_over_seeds(tmp_path: Path) -> Non
 
 def test_deliveries_stand_beside_what_a_flood_reaches(tmp_path: Path) -> None:
     def seed(delivered: int) -> dict[Table, list[dict[str, Any]]]:
-        message = {"message": "m", "source": "a", "published": 0.0}
+        message = {"message": "m", "source": "a", "published": 0.0, "mode": "unknown"}
         return {
             f.DELIVERY: [{**message, "recipients": 10, "delivered": delivered, "ratio": delivered / 10}],
             f.DELAY_CDF: [{"metric": "codlvdelay", **row} for row in _cdf(10, 20)],
