@@ -1,4 +1,7 @@
-"""Messages for some of the hosts, over ideal links: exactly the recipients that a flood reaches get them."""
+"""Messages for some of the hosts, over ideal links: who gets them, and which copies acknowledgements purge.
+
+Floods say so: one that each message begins, and one that each recipient begins when it is given the message.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, Schedule, schedules
+from tests.schedules import END_S, Schedule, schedules, there
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
@@ -77,3 +80,58 @@ def test_exactly_the_recipients_that_a_flood_reaches_are_given_a_message(
     bound = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
     assert sorted(delivered) == sorted((message, node) for message, node in bound if node in lists[message])
     assert check(table) == []
+
+
+# --- acknowledgements ----------------------------------------------------------------------------------------------
+
+
+def parts(schedule: Schedule, t: float) -> list[set[str]]:
+    """Nodes that are connected then, over each other."""
+    found = [{name} for name in {name for name, _, _ in schedule.presences} if there(schedule.presences, name, t)]
+    for a, b, start, end in schedule.contacts:
+        if start <= t < end:
+            joined = [part for part in found if a in part or b in part]
+            if {a, b} <= set().union(*joined):
+                found = [part for part in found if part not in joined] + [set().union(*joined)]
+    return found
+
+
+def spread(known: set[str], connected: list[set[str]]) -> None:
+    """Let all know something who are connected with somebody that does."""
+    for part in connected:
+        if known & part:
+            known |= part
+
+
+def acknowledged(schedule: Schedule, lists: dict[str, list[str]]) -> set[tuple[str, str]]:
+    """(message, node) wherever word of all recipients comes before the message's deadline."""
+    having = {message: set[str]() for message in lists}
+    told = {message: {recipient: set[str]() for recipient in names} for message, names in lists.items()}
+    for t in (half / 2 for half in range(2 * END_S)):
+        connected = parts(schedule, t)
+        for message, author, published, life in schedule.messages:
+            if published <= t and (life is None or t < published + life):
+                having[message].add(author)
+                spread(having[message], connected)
+                for recipient, known in told[message].items():
+                    known.update({recipient} & having[message])
+                    spread(known, connected)
+    return {(message, node) for message, each in told.items() for node in set.intersection(*each.values())}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
+@examples(20)
+def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients_reach(
+    settings: str, drawn: tuple[Schedule, dict[str, list[str]]], size: int
+) -> None:
+    schedule, lists = drawn
+    table = played(schedule, lists, size, settings)
+    columns = (table[name].to_pylist() for name in ("kind", "detail", "message", "node"))
+    copies, purged = set[tuple[str, str]](), list[tuple[str, str]]()
+    for kind, detail, message, node in zip(*columns, strict=True):
+        if kind in {"publish", "receive"}:
+            copies.add((message, node))
+        elif kind == "drop" and detail == "purged":
+            purged.append((message, node))
+    assert sorted(purged) == sorted(copies & acknowledged(schedule, lists))
