@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 import msgspec
 from tools.netns import Net
 
-from carrypost import ConnectionFactory, Consumer, Context, DeliveryMode, Message, SessionMode, Topic
+from carrypost import ConnectionFactory, Consumer, Context, DeliveryMode, Message, Sent, SessionMode, Topic
 from carrypost.cli._settings import NodeCommand
 from carrypost.model.descriptor import Ordering
 from carrypost.node.control.client import Client
@@ -126,6 +126,10 @@ class Program:
         mode = DeliveryMode.PERSISTENT if persistent else DeliveryMode.NON_PERSISTENT
         sent = await self._ctx.send(Topic(topic, ordering), body, delivery_mode=mode, **keywords)
         return str(sent.message_id)
+
+    async def sent(self, message: str) -> Sent:
+        """What is heard of a message that a program on this node sent, in this life or an earlier one."""
+        return await self._ctx.sent(message)
 
     async def subscribe(self, topic: str, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:
         """Open its consumer."""
@@ -257,6 +261,12 @@ class Node:
 
         await until(ended)
         return self.process.returncode
+
+    async def kill(self) -> None:
+        """End it at once, while programs are attached to it; they hear of it afterwards."""
+        self.process.kill()
+        self.process.wait()
+        await self.disconnect()
 
 
 async def _linked(node: Node, others: tuple[Node, ...]) -> bool:

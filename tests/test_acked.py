@@ -24,14 +24,16 @@ from carrypost.security.identity import Identity
 LEVELS = pytest.mark.parametrize("security", ["off", "signed"])
 
 
-def acknowledge(net: testing.Network, node: str, *messages: MessageId, seconds: float = 3_600) -> None:
+def acknowledge(
+    net: testing.Network, node: str, *messages: MessageId, seconds: float = 3_600, pause_s: float = 6
+) -> None:
     """Let a host acknowledge messages, as messaging does, with a row that this follows from."""
     host, now = net.host(node), round(net.now * 1e6)
     with host.step(now):
         for message in messages:
             host._holdings.acknowledge(message, now + round(seconds * 1e6))  # noqa: SLF001 - as messaging does
         host._outputs.journal.put(("mom", b"X", 0), b"")  # noqa: SLF001
-    net.advance(6)
+    net.advance(pause_s)
 
 
 @contextmanager
@@ -155,6 +157,24 @@ def test_frames_may_get_lost(loss: float) -> None:
         net.advance(300)
         assert {holders(net, message) for message in messages} == {"d"}
         assert len({listed(net, name) for name in "abcd"}) == 1
+
+
+@LEVELS
+def test_a_neighbour_that_missed_the_broadcast_hears_of_it_while_the_contact_lasts(security: str) -> None:
+    with crowd(*"ab", security=security) as net:
+        net.link("a", "b")
+        message = send(net, "a", "b")
+        net.advance(30)
+        met = net.host("a").overview().neighbours[0].since_us
+        net.unlink("a", "b")  # For so short a time that neither notices.
+        acknowledge(net, "b", message, pause_s=1)
+        assert net.sent("b").frames["AckRecord"] == 1
+        net.link("a", "b")
+        net.advance(30)
+        assert holders(net, message, "a") == "a"
+        net.advance(60)
+        assert holders(net, message, "a") == ""
+        assert net.host("a").overview().neighbours[0].since_us == met
 
 
 @LEVELS

@@ -243,7 +243,7 @@ class Sends:
         """Receipts meanwhile of messages that are not known here, the oldest first."""
 
     def __enter__(self) -> None:
-        """Keep what is heard of unknown messages while the block lasts, in which the id of a message becomes known."""
+        """Keep what is heard of unknown messages while the block lasts, in which a message becomes known."""
         self._expected += 1
 
     def __exit__(self, *_: object) -> None:
@@ -266,8 +266,11 @@ class Sends:
         """Tell a `Sent` what is heard of its message; None: there is none yet."""
         if descriptor is not None:
             self._sends[descriptor.id] = sent
-            if (early := self._early.pop(descriptor.id, None)) is not None:
-                self.take(early)
+            self._take_early(descriptor.id)
+
+    def _take_early(self, message: MessageId) -> None:
+        if (early := self._early.pop(message, None)) is not None:
+            self.take(early)
 
     def committed(self, sent: Sent, descriptor: Descriptor | None) -> None:
         """Note that the transaction of a message is on disk; without a descriptor the message expired before."""
@@ -290,7 +293,9 @@ class Sends:
             return None if message is None else self._sends.get(message)
         to_queue = addressee(found.destination) is not None
         sent = Sent(None, _STORED, to_queue=to_queue, listed=found.listed, found=found, name=name)
-        return self._sends.setdefault(found.message, sent)
+        sent = self._sends.setdefault(found.message, sent)
+        self._take_early(found.message)
+        return sent
 
     def take(self, receipt: Receipt) -> None:
         """Note what was heard of a message."""

@@ -166,8 +166,9 @@ class Session:
         """
         await self.works.ready()
         message = visible.message_named(named(message_id, "a message id"))
-        found = None if message is None else await self.works.provider.followed(self.number, message)
-        sent = self.sends.find(message, found, message_id)
+        with self.sends:
+            found = None if message is None else await self.works.provider.followed(self.number, message)
+            sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(
                 f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"

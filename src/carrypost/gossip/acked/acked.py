@@ -249,7 +249,6 @@ class Acked(Layer):
         self._fresh[fingerprint] = {link.peer}
         if concerns:
             link.budgets.credit(SIGNATURE + len(record.messages))
-        self._comparison.changed(now)
         self._hasten()
         return True
 
@@ -267,11 +266,12 @@ class Acked(Layer):
     # --- the list ------------------------------------------------------------------------------------------
 
     def _keep(self, fingerprint: int, record: AckRecord) -> None:
-        """Add a record to the list, and let it count."""
+        """Add a record to the list, and let it count. Neighbours may miss its broadcast: lists are compared later."""
         gone = self.known.add(fingerprint, record)
         self._journal.put(_row_key(fingerprint), records.to_row(record))
         self._forget(gone)
         self._count(record)
+        self._comparison.changed(self._holdings.now_us)
 
     def _count(self, record: AckRecord) -> None:
         """Strike its author off the messages of a record; tell of those that this host sent."""

@@ -32,8 +32,8 @@ _SHORT = ACK_PARTS
 _REPEAT_US = 2_000_000
 """An XOR that nothing was heard about is repeated after so long, then after twice as long, and so on."""
 _REPEATS = 3
-_AGAIN_US = 60_000_000
-"""Time after which a list that changed during a contact is compared again."""
+_AGAIN_PERIODS = 6
+"""A list that changed during a contact is compared again after so many times the time between two broadcasts."""
 _FRAME_BYTES = 48
 """What a datagram and a frame have around fingerprints."""
 
@@ -56,7 +56,8 @@ class Comparison:
 
     def __init__(self, ground: Ground, known: Known) -> None:
         self._node, self._known = ground.node, known
-        self._lossless = not ground.settings.acked_s
+        self._again_us = round(ground.settings.acked_s * 1e6) * _AGAIN_PERIODS
+        self._lossless = not self._again_us
         """No wait is wanted: then a driver tells of contacts, and nothing is repeated."""
         self.contacts: dict[str, Contact] = {}
         """By link address."""
@@ -81,7 +82,7 @@ class Comparison:
         if not self._lossless:
             for contact in self.contacts.values():
                 contact.repeats = 0
-                contact.due_us = min(contact.due_us, now + _AGAIN_US)
+                contact.due_us = min(contact.due_us, now + self._again_us)
 
     def repeat(self, now: int) -> None:
         """Tell the XOR again where that is due."""
