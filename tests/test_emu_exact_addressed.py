@@ -134,4 +134,8 @@ def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients
             copies.add((message, node))
         elif kind == "drop" and detail == "purged":
             purged.append((message, node))
-    assert sorted(purged) == sorted(copies & acknowledged(schedule, lists))
+    reached = acknowledged(schedule, lists)
+    assert len(purged) == len(set(purged))
+    assert (
+        copies & reached <= set(purged) <= reached
+    )  # Copies may go before they are whole, and were not received then.
