@@ -265,6 +265,8 @@ def test_each_recipient_is_struck_off_and_told_once_and_with_the_last_one_all_co
         net.advance(30)
         assert heard == [("b", ("d",))]
         assert holders(net, message) == "ab"
+        assert net.host("a").awaited() == {message: [net.host("d").node]}
+        assert (net.host("b").awaited(), net.host("b").overview().acknowledgements) == ({}, 1)
         net.unlink("a", "b")
         net.link("b", "c")
         net.advance(30)
@@ -277,6 +279,7 @@ def test_each_recipient_is_struck_off_and_told_once_and_with_the_last_one_all_co
         net.advance(30)
         assert heard == [("b", ("d",)), ("d", ())]
         assert holders(net, message) == "b"
+        assert (net.host("a").awaited(), net.host("a").overview().acknowledgements) == ({}, 2)
         net.kill("a")
         net.restart("a")
         net.link("a", "b")

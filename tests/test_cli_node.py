@@ -223,8 +223,9 @@ def test_two_nodes_meet_and_their_peers_are_shown_to_programs_and_people(shell: 
     for word in ("bert [x]", bert["node"], "linked"):
         assert word in shown
     shown = shell.terminal("status")
-    for word in (anna["node"], f"process {a.pid}", anna["addresses"][0], "ipv4-multicast", "lo"):
+    for word in (anna["node"], f"process {a.pid}", anna["addresses"][0], "ipv4-multicast", "lo", "exchange"):
         assert word in shown
+    assert "0 left of 0 own messages that list them" in " ".join(shown.split())
     assert "bert [x]" in shell.terminal("keys", "names")
     for process in (a, b):
         assert shell.end(process) == (0, "", "")

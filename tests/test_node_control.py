@@ -191,7 +191,9 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
             "subscriptions": 1, "durable": 0, "consumers": 1, "claims": 1, "pinned": 1, "lost": 0,
             "queues": 0, "entries": 0, "receiving": 0,
         }  # fmt: skip
+        assert found["strategy"] == "exchange"
         assert found["cache"] == {"messages": 1, "bytes": 100}
+        assert found["recipients"] == {"acknowledgements": 0, "messages": 0, "left": 0}
         assert 0 <= found["uptime_s"] < WITHIN_S
         assert found["clock_ahead_s"] < 1
         assert found["store"]["lost"] == 0

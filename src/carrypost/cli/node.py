@@ -90,7 +90,9 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("security", found["security"]),
         ("addresses", ", ".join(found["addresses"]) or "none"),
         ("neighbours", _neighbours(found)),
+        ("strategy", found["strategy"]),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])})"),
+        ("recipients", _recipients(found["recipients"])),
         ("messaging", _messaging(found["messaging"])),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
@@ -158,6 +160,14 @@ def _neighbours(found: Mapping[str, Any]) -> str:
         return linked
     waiting = f", and {found['waiting']:,} others wait for a turn" if found["waiting"] else ""
     return f"{linked}; none of {found['places']:,} places is left{waiting}"
+
+
+def _recipients(found: Mapping[str, int]) -> str:
+    """Who has still to get messages of this node, and what it knows of those who have some."""
+    return (
+        f"{found['left']:,} left of {found['messages']:,} own messages that list them; "
+        f"{found['acknowledgements']:,} records of acknowledgements known"
+    )
 
 
 def _messaging(found: Mapping[str, int] | None) -> str:

@@ -67,6 +67,7 @@ class Host:
         self._ground = ground = parts.ground
         self._outputs, self._holdings, self._links = ground.outputs, ground.holdings, ground.links
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
+        self._acked = parts.acked
         self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
@@ -105,8 +106,16 @@ class Host:
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
-        """How things stand: neighbours, cache, counters."""
-        return overview(self._ground, self._neighbours, self.incarnation)
+        """How things stand: neighbours, cache, acknowledgements, counters."""
+        return overview(self._ground, self._neighbours, self._acked, self.incarnation)
+
+    def awaited(self) -> dict[MessageId, list[NodeId]]:
+        """Return the recipients that are left of each own message here that lists any. Looks at all copies."""
+        return {
+            copy.id: self._holdings.recipients.left(copy.descriptor)
+            for copy in self._holdings.cache.copies
+            if copy is not None and copy.own and copy.here and copy.descriptor.listed
+        }
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""

@@ -10,6 +10,7 @@ import msgspec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
+    from carrypost.gossip.acked.acked import Acked
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.transfers.ground import Ground
 
@@ -48,15 +49,17 @@ class Overview(msgspec.Struct, frozen=True):
     """Copies in the cache."""
     bytes: int
     """Their payload."""
+    acknowledgements: int
+    """Records of acknowledgements that it knows and passes on."""
     dropped: Mapping[str, int]
     """Copies that left or were not let in, by reason."""
     refused: Mapping[str, int]
     """What peers sent and was not taken, by reason."""
 
 
-def overview(ground: Ground, neighbours: Neighbours, incarnation: int) -> Overview:
+def overview(ground: Ground, neighbours: Neighbours, acked: Acked, incarnation: int) -> Overview:
     """How things stand."""
-    places = neighbours.places
+    places, holdings = neighbours.places, ground.holdings
     views = tuple(
         NeighbourView(
             node=each.link.node,
@@ -74,10 +77,11 @@ def overview(ground: Ground, neighbours: Neighbours, incarnation: int) -> Overvi
         incarnation=incarnation,
         neighbours=views,
         places=places.count,
-        waiting=places.waiting(ground.holdings.now_us),
+        waiting=places.waiting(holdings.now_us),
         datagram_bytes=ground.links.datagram_bytes,
-        messages=ground.holdings.cache.messages,
-        bytes=ground.holdings.cache.bytes,
+        messages=holdings.cache.messages,
+        bytes=holdings.cache.bytes,
+        acknowledgements=len(acked.known),
         dropped=dict(ground.outputs.dropped),
         refused=dict(ground.outputs.refused),
     )

@@ -56,7 +56,8 @@ class Parts:
         self.deliveries = Deliveries(ground)
         self.order = Order(ground, self.deliveries)
         upper = [self.order, *[make(ground) for make in layers], self.deliveries]
-        self.layers = Layers([Acked(ground), *upper], links.handlers)
+        self.acked = Acked(ground)
+        self.layers = Layers([self.acked, *upper], links.handlers)
         departures = Departures(ground, self.layers)
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)

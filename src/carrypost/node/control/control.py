@@ -238,6 +238,7 @@ class Program(Line):
     def _status(self, _call: calls.Status) -> object:
         node = self._node
         seen, messaging = node.host.overview(), node.host.messaging.overview()
+        awaited = node.host.awaited()
         return {
             "node": seen.node,
             "version": __version__,
@@ -253,7 +254,13 @@ class Program(Line):
             "places": seen.places,
             "waiting": seen.waiting,
             "datagram_bytes": seen.datagram_bytes,
+            "strategy": node.settings.core.strategy,
             "cache": {"messages": seen.messages, "bytes": seen.bytes},
+            "recipients": {
+                "acknowledgements": seen.acknowledgements,
+                "messages": len(awaited),
+                "left": sum(map(len, awaited.values())),
+            },
             "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),
