@@ -6,6 +6,8 @@ Floods say so: one that each message begins, and one that each recipient begins 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, Schedule, schedules, there
+from tests.schedules import END_S, Schedule, schedules, there, times, touching
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
@@ -32,6 +34,8 @@ file = "publish.csv"
 [settings]
 """
 SETTINGS = ("altruistic = true", 'strategy = "anti-entropy"')
+Class = tuple[bool, int]
+"""Whether a message is persistent, and its priority."""
 
 
 @st.composite
@@ -46,14 +50,24 @@ def addressed(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]]]:
     return schedule, lists
 
 
-def played(schedule: Schedule, lists: dict[str, list[str]], size: int, settings: str) -> pa.Table:
+def played(
+    schedule: Schedule, lists: dict[str, list[str]], size: int, settings: str, classes: Mapping[str, Class] = {}
+) -> pa.Table:
     rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
         "nodes": ("node,join,leave", [(node, join, leave or "") for node, join, leave in schedule.presences]),
         "contacts": ("a,b,start,end", list(schedule.contacts)),
         "publish": (
-            "t,node,message,size,lifetime,recipients",
+            "t,node,message,size,lifetime,recipients,persistent,priority",
             [
-                (t, node, message, size, life or "", " ".join(lists[message]))
+                (
+                    t,
+                    node,
+                    message,
+                    size,
+                    life or "",
+                    " ".join(lists[message]),
+                    *_words(classes.get(message, (False, 4))),
+                )
                 for message, node, t, life in schedule.messages
             ],
         ),
@@ -67,6 +81,17 @@ def played(schedule: Schedule, lists: dict[str, list[str]], size: int, settings:
         return run(folder / "drawn.toml", 1).table
 
 
+def _words(found: Class) -> tuple[str, int]:
+    persistent, priority = found
+    return str(persistent).lower(), priority
+
+
+def deliveries(table: pa.Table) -> list[tuple[str, str]]:
+    """Messages and nodes, in the order of delivery."""
+    columns = (table[name].to_pylist() for name in ("kind", "message", "node"))
+    return [(message, node) for kind, message, node in zip(*columns, strict=True) if kind == "deliver"]
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 @given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
 @examples(25)
@@ -75,10 +100,8 @@ def test_exactly_the_recipients_that_a_flood_reaches_are_given_a_message(
 ) -> None:
     schedule, lists = drawn
     table = played(schedule, lists, size, settings)
-    columns = (table[name].to_pylist() for name in ("kind", "message", "node"))
-    delivered = [(message, node) for kind, message, node in zip(*columns, strict=True) if kind == "deliver"]
     bound = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
-    assert sorted(delivered) == sorted((message, node) for message, node in bound if node in lists[message])
+    assert sorted(deliveries(table)) == sorted((message, node) for message, node in bound if node in lists[message])
     assert check(table) == []
 
 
@@ -139,3 +162,59 @@ def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients
     assert (
         copies & reached <= set(purged) <= reached
     )  # Copies may go before they are whole, and were not received then.
+
+
+# --- small buffers -------------------------------------------------------------------------------------------------
+
+
+def best_in_parts(schedule: Schedule, classes: Mapping[str, Class], room: int) -> set[tuple[str, str]]:
+    """(message, node) if every connected part of the network holds the best of all that its hosts have.
+
+    That is by mode, priority and date.
+    """
+    ranks = {message: (*classes[message], t) for message, _, t, _ in schedule.messages}
+    held: dict[str, set[str]] = {name: set() for name, _, _ in schedule.presences}
+    given_to: set[tuple[str, str]] = set()
+    changes = {t for _, _, start, end in schedule.contacts for t in (start, end)}
+    published = {t: (message, node) for message, node, t, _ in schedule.messages}
+    for t in sorted(changes | set(published)):
+        if t in published:
+            message, node = published[t]
+            if len(held[node]) < room or ranks[message] > min(ranks[each] for each in held[node]):
+                held[node].add(message)
+        for part in parts(schedule, t):
+            union = set().union(*(held[node] for node in part))
+            kept = set(sorted(union, key=ranks.__getitem__, reverse=True)[:room])
+            held |= {node: set(kept) for node in part}
+            given_to |= {(message, node) for message in kept for node in part}
+    return given_to
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]], dict[str, Class]]:
+    """Hosts that are there throughout, and messages of different classes, no two of one date, that do not expire."""
+    names = [f"n{number}" for number in range(draw(st.integers(2, 5)))]
+    contacts = [(a, b, start, end) for a, b in combinations(names, 2) for start, end in draw(touching(4))]
+    if not contacts:
+        contacts = [(names[0], names[1], 1.0, 2.0)]
+    sources = draw(st.lists(st.tuples(st.sampled_from(names), times(0, END_S - 1)), min_size=1, max_size=14))
+    messages = [(f"m{at}", node, t + 0.01 * (at + 1), None) for at, (node, t) in enumerate(sources)]
+    lists = {
+        message: draw(st.lists(st.sampled_from([name for name in names if name != author]), min_size=1, unique=True))
+        for message, author, _, _ in messages
+    }
+    classes = {message: (draw(st.booleans()), draw(st.sampled_from((0, 4, 9)))) for message, *_ in messages}
+    return Schedule(tuple(contacts), tuple(messages), tuple((name, 0.0, None) for name in names)), lists, classes
+
+
+@given(crowded(), st.integers(1, 5))
+@examples(25)
+def test_with_small_buffers_at_least_the_best_of_every_connected_part_is_delivered(
+    drawn: tuple[Schedule, dict[str, list[str]], dict[str, Class]], room: int
+) -> None:
+    schedule, lists, classes = drawn
+    settings = f'strategy = "anti-entropy"\nshares = false\ncache_messages_max = {room}'
+    table = played(schedule, lists, 100, settings, classes)
+    given_to = {(message, node) for message, node in best_in_parts(schedule, classes, room) if node in lists[message]}
+    assert given_to <= set(deliveries(table))
+    assert check(table) == []
