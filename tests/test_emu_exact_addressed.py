@@ -144,7 +144,7 @@ def acknowledged(schedule: Schedule, lists: dict[str, list[str]]) -> set[tuple[s
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
-@examples(20)
+@examples(12)
 def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients_reach(
     settings: str, drawn: tuple[Schedule, dict[str, list[str]]], size: int
 ) -> None:
