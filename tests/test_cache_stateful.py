@@ -241,7 +241,7 @@ class Model:
 
     def forget_excess(self) -> None:
         excess = len(self.remembered()) - self.settings.limits.seen_max
-        earliest = sorted(self.remembered(), key=lambda known: (known.deadline, known.serial))
+        earliest = sorted(self.remembered(), key=lambda known: (known.finished, known.deadline, known.serial))
         for known in earliest[: max(0, excess)]:
             del self.known[known.descriptor.id]
 

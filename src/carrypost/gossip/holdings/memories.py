@@ -1,8 +1,9 @@
 """The memory of messages that are not here: they do not come again, or not before there is room for them.
 
 A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way. The invariant is that
-both sets of slots are disjoint and within `limits.seen_max` and `seen_bytes_max`: the memory with the earliest deadline
-is forgotten first. Beside these, offers of neighbours that there was no room for are declined, whether anything of the
+both sets of slots are disjoint and within `limits.seen_max` and `seen_bytes_max`. What was declined is forgotten before
+what is done, so that as few as possible are delivered twice; of either, the memory with the earliest deadline first.
+Beside these, offers of neighbours that there was no room for are declined, whether anything of the
 messages came or not.
 
 What was declined is asked for again when room appears that may do for it (`transfers.second_look`). For that the
@@ -42,7 +43,8 @@ class Memories:
         self.done = self.declined = 0
         self._count = self._bytes = 0
         self._count_max, self._bytes_max = limits.seen_max, limits.seen_bytes_max
-        self._deadlines = Deadlines(copies)
+        self._done_order, self._declined_order = Deadlines(copies), Deadlines(copies)
+        """The order in which memories are forgotten. A declined one that is finished is in both."""
         self._offers: dict[Hashable, OrderedDict[int, OfferEntry]] = defaultdict(OrderedDict)
         """By neighbour and handle: what was declined; of each neighbour at most `_offers_max`."""
         self._offers_max = limits.offers_open_max
@@ -77,13 +79,17 @@ class Memories:
         self.declined |= mask_of([copy.slot for copy in declined])
         self._count += len(copies)
         self._bytes += sum((len(copy.wire) or copy.descriptor.wire_bytes) for copy in copies)
-        self._deadlines.add(copies, self._count)
+        self._declined_order.add(declined, self._count)
+        self._done_order.add([copy for copy in copies if copy.finished], self._count)
         excess: list[Copy] = []
-        count, nbytes = self._count, self._bytes
+        count, nbytes, declined_count = self._count, self._bytes, -1
         while count > self._count_max or nbytes > self._bytes_max:
-            copy = self._deadlines.pop()
-            if not copy.here:
+            if declined_count < 0:
+                declined_count = self.declined.bit_count()
+            copy = (self._declined_order if declined_count else self._done_order).pop()
+            if not copy.here and copy.finished == (not declined_count):
                 excess.append(copy)
+                declined_count -= declined_count > 0
                 count, nbytes = count - 1, nbytes - (len(copy.wire) or copy.descriptor.wire_bytes)
         return excess
 
@@ -91,6 +97,7 @@ class Memories:
         """Never want a declined message again."""
         self.declined ^= 1 << copy.slot
         self.done |= 1 << copy.slot
+        self._done_order.add((copy,), self._count)
 
     def recall(self, copy: Copy) -> None:
         """Forget that a message was declined: it comes in."""
