@@ -343,6 +343,7 @@ _CONSTANTS = (
     ("requests._REQUEST_RETRY_US", "a request that nothing comes of is repeated after this; doubles"),
     ("requests._REQUEST_DOUBLINGS", "so many times at most"),
     ("requests._REQUEST_TRIES", "so often, if nothing comes at all; then other neighbours are asked"),
+    ("requests._FEW_WANTS", "with more messages asked for than these, requests are not repeated sooner than that"),
     ("requests._REASK_US", "an offer repeated this long after a request means that the request was lost"),
     ("inbound._DECLINE_AGAIN_US", "what comes of a declined message after this means that its giver was not told"),
     ("wants.PATIENCE_US", "a neighbour that was asked and sends no piece keeps others from being asked for this long"),

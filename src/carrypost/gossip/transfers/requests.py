@@ -36,6 +36,8 @@ _UNSURE_TRIES = (2, 6)
 """After so many repetitions what was offered a while ago is given up: if the neighbour is idle, and in any case."""
 _GIVEN_UP_PART = 2
 """Of `offers_open_max`, this part may be messages that were asked for in vain: should they come, they are taken."""
+_FEW_WANTS = 512
+"""With more wants than these, requests are not repeated sooner: to repeat them costs more than a stranger may cause."""
 _REASK_US = 400_000
 _HOPELESS_COST = 20
 """What was offered, asked for several times and never sent costs this (`gossip.transfers.accounts`)."""
@@ -300,9 +302,10 @@ class Requests:
 def _patience_us(link: Link, tries: int) -> int:
     """Return how long to wait for what was asked for so many times before.
 
-    While nothing comes, the request itself was probably lost. Else the message may have to wait for others.
+    While nothing comes, the request itself was probably lost. Else the message may have to wait for others. Where many
+    are asked for, several requests went out, and hardly all of them were lost.
     """
-    if link.inbox.asked_us:
+    if link.inbox.asked_us and len(link.inbox.wants) <= _FEW_WANTS:
         return min(_PATIENCE_US_MAX, link.outbox.recovery.answer_us(tries))
     return _REQUEST_RETRY_US << min(tries, _REQUEST_DOUBLINGS)
 
