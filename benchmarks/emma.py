@@ -1,4 +1,4 @@
-"""What EMMA's strategy costs beside ours: bytes that two hosts say to each other in a contact, messages apart.
+"""Control bytes of a contact under EMMA's strategy and under ours: all that two hosts say, messages apart.
 
 Both hosts hold so many messages, and one of them has some that are new. They meet under either strategy: ours compares
 digests of the sets and offers what is new, EMMA's lists what is here. All frames between the two count that carry no

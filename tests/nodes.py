@@ -128,7 +128,7 @@ class Program:
         return str(sent.message_id)
 
     async def sent(self, message: str) -> Sent:
-        """What is heard of a message that a program on this node sent, in this life or an earlier one."""
+        """Return what is heard of a message that a program on this node sent, in this life or an earlier one."""
         return await self._ctx.sent(message)
 
     async def subscribe(self, topic: str, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:

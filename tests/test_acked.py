@@ -48,7 +48,7 @@ def send(net: testing.Network, node: str, to: str) -> MessageId:
 
 
 def holders(net: testing.Network, message: MessageId, names: str = "abcd") -> str:
-    """Which of these hosts have a copy."""
+    """Return which of these hosts have a copy."""
     here = (CopyState.WHOLE, CopyState.FINISHED)
     return "".join(name for name in names if net.host(name).state_of(message) in here)
 
@@ -63,7 +63,7 @@ def give(net: testing.Network, node: str, identity: Identity, *messages: Message
 
 
 def listed(net: testing.Network, node: str) -> int:
-    """How many records of acknowledgements a host has."""
+    """Return how many records of acknowledgements a host has."""
     return len(acked(net, node).known)
 
 
@@ -239,7 +239,7 @@ def test_a_record_names_at_most_32_messages_and_fits_into_a_datagram() -> None:
 
 
 def told(net: testing.Network, node: str) -> list[tuple[str, tuple[str, ...]]]:
-    """What a host tells of recipients that have its messages, from now on."""
+    """Collect what a host tells of recipients that have its messages, from now on."""
     found: list[tuple[str, tuple[str, ...]]] = []
     net.watch(
         lambda _, name, event: (

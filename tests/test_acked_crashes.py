@@ -29,7 +29,7 @@ from carrypost.mom.queues.entries import EntryRow, EntryState
 HOUR_US = 3_600_000_000
 
 DISK_S = 0.05
-"""How long a batch takes to be on disk."""
+"""Seconds that a batch takes to be on disk."""
 MOMENTS = [0.0, 0.02, 0.049, 0.051, 0.07, 0.099, 0.101, 0.12, 0.149, 0.151, 0.3, 1.2]
 """After the confirmation: before and after each batch that follows from it, and when lost ones are written again."""
 
@@ -40,7 +40,7 @@ class Story:
     def __init__(self, net: testing.Network) -> None:
         self.net = net
         self.heard: list[str] = []
-        """Who acknowledged, as the author hears it."""
+        """Recipients that acknowledged, as the author hears it."""
         self.given: list[bool] = []
         """Deliveries at the recipient, and whether the author had heard of an acknowledgement by then."""
         net.watch(self._watch)

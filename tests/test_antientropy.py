@@ -38,7 +38,7 @@ def held(net: Network, node: str) -> set[str]:
 
 
 def frames(net: Network, *kinds: str) -> list[int]:
-    """How many frames of these kinds were sent by `a` and `b`."""
+    """Count the frames of these kinds that `a` and `b` sent."""
     total = sum((Counter(net.sent(name).frames) for name in "ab"), Counter[str]())
     return [total[kind] for kind in kinds]
 

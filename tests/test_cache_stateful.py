@@ -118,7 +118,7 @@ class Model:
         return [known for known in self.known.values() if not known.here]
 
     def rank(self, known: Known) -> tuple[int, int, bytes | int]:
-        """Who gives way first; among equals, where ids do not count, who came first."""
+        """Return who gives way first; among equals, where ids do not count, who came first."""
         level = known.interesting << 8 | known.privilege if self.by_interest else known.privilege
         created_us = known.descriptor.created_us
         return level, created_us, known.serial if self.by_interest else known.descriptor.id
@@ -184,7 +184,7 @@ class Model:
         self.reconsider()
 
     def beyond_the_confines(self) -> list[Known]:
-        """Those that are carried, and go until what is here is within the confines."""
+        """Return carried copies that go until what is here is within the confines."""
         copies = self.here()
         leaving: list[Known] = []
         while self.used(copies)[1] > self.confined_bytes:

@@ -35,7 +35,7 @@ file = "publish.csv"
 """
 SETTINGS = ("altruistic = true", 'strategy = "anti-entropy"')
 Class = tuple[bool, int]
-"""Whether a message is persistent, and its priority."""
+"""Mode and priority of a message."""
 
 
 @st.composite

@@ -48,7 +48,7 @@ def drop(record: Record, t: float, node: str, message: str, reason: str) -> None
 
 
 def purged_at(node: str, t: float) -> list[str]:
-    """What is said of a purge at this node, of a message that b is given at 2 s and c at 6 s."""
+    """Return what is said of a purge at this node, of a message that b is given at 2 s and c at 6 s."""
     record = begun()
     publish(record, 1, "m", "b c")
     come(record, 2, "b", "m", Kind.DELIVER)
@@ -76,7 +76,7 @@ def test_a_copy_that_goes_earlier_is_found() -> None:
 
 
 def displaced(evicted: str, *, defaults: str = _DEFAULTS) -> list[str]:
-    """What is said if b, which holds three messages for d and one for itself, lets one of them go."""
+    """Return what is said if b, which holds three messages for d and one for itself, lets one of them go."""
     record = begun(defaults)
     publish(record, 1, "low", "d", mode="non-persistent", priority=9)
     publish(record, 1.5, "old", "d", priority=4)

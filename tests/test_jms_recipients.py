@@ -15,7 +15,7 @@ Wrong: Any = object()
 
 
 async def heard(net: testing.Network, send: Callable[[Context], Coroutine[Any, Any, object]]) -> dict[str, list[str]]:
-    """What consumers on each node get of what a context on `a` sends."""
+    """Return what consumers on each node get of what a context on `a` sends."""
     async with net.context("a") as a, net.context("b") as b, net.context("c") as c:
         inboxes = {name: await ctx.create_consumer(NEWS) for name, ctx in (("a", a), ("b", b), ("c", c))}
         await net.run(10)

@@ -118,7 +118,7 @@ def test_names_that_are_no_texts_are_refused_where_nothing_is_signed(named: tupl
 
 
 def _said(given: Message, *, whole: bool) -> dict[str, int]:
-    """What the victim refused of a message that it is offered and sent, as a Parcel or in parts."""
+    """Return what the victim refused of a message that it is offered and sent, as a Parcel or in parts."""
     with scene(limits={"recipients_max": 2}) as stage:
         mallory = stage.attacker("b")
         frames = [mallory.parcel(given)] if whole else [*mallory.describe(given), *mallory.fragments(given)]

@@ -31,7 +31,7 @@ LARGE = random.Random(1).randbytes(100_000)
 
 
 def left(net: testing.Network, at: str, message: MessageId) -> list[str]:
-    """Who is left of a message's recipients, as one node knows it."""
+    """Recipients that are left of a message, as one node knows it."""
     holdings = net.host(at)._ground.holdings  # noqa: SLF001 - as `carrypost status` will
     copy = holdings.cache.get(message)
     assert copy is not None
@@ -280,7 +280,7 @@ class Striking(RuleBasedStateMachine):
 
     @rule()
     def lose(self) -> None:
-        """What is here leaves, as if the disk had lost it: then it is not remembered, and comes again."""
+        """Lose what is here, as if the disk had: then it is not remembered, and comes again."""
         host = self.net.host("h")
         for message in self.messages:
             host.payload_gone(message, round(self.net.now * S))

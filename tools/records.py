@@ -119,7 +119,7 @@ CASES: Final[dict[str, Case]] = {
     "faults-delta": Case(_WALK, _FAULTS | {"workload.0.lifetime_s": 60} | _order("delta-causal")),
 }  # fmt: skip
 _UNSAID: Final = ", recipients=()"
-"""How a header is shown that was added later, where it says nothing: it changes no hash."""
+"""Text of a header that was added later, where it says nothing: it changes no hash."""
 FAMILIES: Final = {"drawn": PLAIN, "drawn-ordered": ORDER, "messaging": MESSAGING}
 
 

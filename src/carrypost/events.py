@@ -250,7 +250,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     left: tuple[NodeId, ...]
     """The recipients that did not say so yet."""
     label: str = ""
-    """What its user calls it, if anything."""
+    """Label that its user gave it, if any."""
 
 
 class Assigned(msgspec.Struct, frozen=True):

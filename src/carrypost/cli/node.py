@@ -163,7 +163,7 @@ def _neighbours(found: Mapping[str, Any]) -> str:
 
 
 def _recipients(found: Mapping[str, int]) -> str:
-    """Who has still to get messages of this node, and what it knows of those who have some."""
+    """Tell who has still to get messages of this node, and how many acknowledgements it knows."""
     return (
         f"{found['left']:,} left of {found['messages']:,} own messages that list them; "
         f"{found['acknowledgements']:,} records of acknowledgements known"

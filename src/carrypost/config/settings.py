@@ -190,7 +190,7 @@ class Settings:
     paper_mode: bool = flag(False)
     """As the papers have it: fixed period, full offers, stop-and-wait."""
     strategy: Literal["exchange", "anti-entropy"] = choice("exchange", ("exchange", "anti-entropy"))
-    """What a contact begins with: comparing sets, and offering what the other wants; or, as EMMA does, a list of all
+    """Begin of a contact: comparing sets, and offering what the other wants; or, as EMMA does, a list of all
     that is here, upon which each sends what the other lacks. Then this node carries everything."""
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""

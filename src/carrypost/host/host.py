@@ -106,7 +106,7 @@ class Host:
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
-        """How things stand: neighbours, cache, acknowledgements, counters."""
+        """Return how things stand: neighbours, cache, acknowledgements, counters."""
         return overview(self._ground, self._neighbours, self._acked, self.incarnation)
 
     def awaited(self) -> dict[MessageId, list[NodeId]]:

@@ -51,7 +51,7 @@ class Recovery:
         self._confirmations: list[MessageId] = []
         self._undelivered: dict[MessageId, None] = {}
         self._struck: list[MessageId] = []
-        """Those whose recipients were struck off by a lost batch."""
+        """Messages whose recipients were struck off by a lost batch."""
         self._failed: list[Failed] = []
         """Told once what was written of them is deleted."""
         self._incarnation = False

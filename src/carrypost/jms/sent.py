@@ -90,7 +90,7 @@ class Sent:
 
     @property
     def is_heard_of(self) -> bool:
-        """Whether anything is ever heard of it: PERSISTENT, and to a queue, to recipients, or with a receipt asked."""
+        """Return True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt asked."""
         return not self._deaf
 
     def __repr__(self) -> str:

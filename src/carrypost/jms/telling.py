@@ -1,4 +1,4 @@
-"""What a node tells the programs at its socket: it waits here, within the credit of their consumers, and is written.
+"""News of a node for the programs at its socket: it waits here, within the credit of their consumers, and is written.
 
 Messages wait as descriptors, and a body is read when it is written. So a program that does not read costs little, and
 slows nobody. To wake a program, and to take what it acknowledges, costs more than a message does. So what comes after a

@@ -170,7 +170,7 @@ class Deliveries(Layer):
         self.wishes.unwanted += unwanted
 
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
-        """What is known here, matches one of these and is not for other nodes only, by slot."""
+        """Return by slot what is known here, matches one of these and is not for other nodes only."""
         copies = self._here.candidates(entries)
         if not copies:
             return []

@@ -168,7 +168,7 @@ class Publisher:
         return found
 
     def _headers(self, draft: Draft, stamp: Stamp, now: int) -> Headers | None:
-        """What messaging says of a message; also whom it is for, and when it was sent if order gave it another date."""
+        """Return what messaging says of a message; also for whom it is, and its own date if order gave it another."""
         headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
         if draft.recipients is not None:
             headers = msgspec.structs.replace(headers or Headers(), recipients=self._named(draft, draft.recipients))

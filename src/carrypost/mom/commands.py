@@ -86,7 +86,7 @@ class Followed(msgspec.Struct, frozen=True):
     destination: str
     deadline_us: int | None
     listed: bool = False
-    """Whether it lists its recipients."""
+    """True if it lists its recipients."""
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

@@ -21,7 +21,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 
 _PRIORITY, _PRIORITY_WORD = 9, 4
-"""What lets messages be consumed goes first; that something was done is as good as any message."""
+"""Priorities: first what lets messages be consumed; that something was done is as good as any message."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]

@@ -61,7 +61,7 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     left: tuple[NodeId, ...] = ()
     """Recipients that did not say that they have it, if it lists any."""
     acknowledged: tuple[NodeId, ...] = ()
-    """Those that did, the first first."""
+    """Recipients that did, the first first."""
 
 
 class Receipts:

@@ -1,4 +1,4 @@
-"""What applications do in a run: they subscribe, publish by a period, by a script or by chance, and confirm deliveries.
+"""Applications of a run: they subscribe, publish by a period, by a script or by chance, and confirm deliveries.
 
 Each workload is a topic of its own, to which every node subscribes from its first join. Payloads are never made: so
 many incompressible bytes are counted, unless messages are signed. What an application is given goes into the record.
@@ -23,9 +23,9 @@ from carrypost.model.times import MICROSECONDS
 PRIORITY = 4
 """Of messages whose priority nobody gives."""
 COLUMNS = ("t", "node", "message", "size")
-"""What a script has to say of each message."""
+"""Columns that a script has to have."""
 OPTIONAL_COLUMNS = ("lifetime", "recipients", "persistent", "priority")
-"""What it may say besides; an empty cell says nothing."""
+"""Columns that it may have besides; an empty cell says nothing."""
 _WORDS = {"true": True, "false": False}
 
 

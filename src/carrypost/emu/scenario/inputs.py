@@ -1,4 +1,4 @@
-"""What a scenario's files, its mobility and its chance say: who is there, who meets whom, who publishes what.
+"""Inputs of a run, from a scenario's files, its mobility and its chance: who is there, meets whom, publishes what.
 
 Read once, before the run. Of every file its SHA-256 goes into the record and, if it is short, its text: with the
 scenario they are all that is needed to repeat the run.

@@ -26,7 +26,7 @@ def listed(log: Log) -> dict[int, frozenset[str]]:
 
 
 def delivered_at_recipients_only(facts: Facts) -> Found:
-    """What lists its recipients is delivered there alone, and names its author never."""
+    """Check that a message that lists its recipients is delivered there alone, and never names its author."""
     log = facts.log
     named_by = listed(log)
     if not named_by:
@@ -85,7 +85,7 @@ def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str],
 
 
 def displaced_by_a_higher_rank(facts: Facts) -> Found:
-    """What gives way ranks no higher than what stays: persistent before others, then priority, then the newer one.
+    """Check that nothing gives way to a lower rank: persistent before others, then priority, then the newer one.
 
     Judged by copies that are for other nodes only and not this node's own, since nothing but their rank keeps those.
     Not judged where shares, full disks, wrong clocks or a crash of the node may be the reason.

@@ -120,7 +120,7 @@ def flood_ages_us(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None,
     recipients: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[tuple[int, int]]:  # fmt: skip
-    """How old messages are when a flood brings them, and to how many nodes it brings one at that age; in no order.
+    """Yield how old messages are when a flood brings them, and to how many nodes it brings one; in no order.
 
     Of a message that has `recipients` only these are counted.
     """
@@ -205,7 +205,7 @@ class _Sweep:
         return gained
 
     def _spread(self, node: int, new: int) -> Sequence[int]:
-        """What nobody had who is connected with `node` comes to all of them; these nodes, beginning with this one.
+        """Bring to all who are connected with `node` what none of them had. Returns them, beginning with this one.
 
         All who are connected hold the same messages, of those that are alive: that is what every step keeps up.
         """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LASTS_US = 86_400_000_000
 """A record lasts so long at most. Who did not hear of it keeps its copies until they expire."""
 _RECORD = b"R"
-"""How the names of the rows of records begin; the fingerprint follows."""
+"""Beginning of the names of the rows of records; the fingerprint follows."""
 _CLAIMED_US = 60_000_000
 """Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
 _PACE_US = 1_000_000
@@ -60,14 +60,14 @@ class Acked(Layer):
         settings = ground.settings
         self._period_us = round(settings.acked_s * 1e6)
         self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
-        """What a clock that is ahead of this host's may give a record."""
+        """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
         self._pace = settings.limits.link_records_per_s if ground.identity.signed else settings.limits.acked_max
         """Records that are sent at once: without signatures there is nothing to check."""
         self.known = Known(settings.limits.acked_max, self._concerns)
         self._pending = Pending(ground)
         self._comparison = Comparison(ground, self.known)
         self._fresh: dict[int, set[str]] = {}
-        """What is to be broadcast, and the addresses of neighbours that have it."""
+        """Records to be broadcast, and the addresses of neighbours that have them."""
         self._broadcast_us = 0
         """Not before this time is anything broadcast."""
         self._send_us = NEVER
@@ -76,7 +76,7 @@ class Acked(Layer):
         self._again_us = NEVER
         """When is written again what was in lost batches."""
         self._untold: list[Acknowledged] = []
-        """What is told then."""
+        """Events that were in lost batches, and are told then."""
         self._linger_us = 0
         """Not before this time does a copy go that lingered: in an earlier life claims to it may have been made."""
 

@@ -35,7 +35,7 @@ _REPEATS = 3
 _AGAIN_PERIODS = 6
 """A list that changed during a contact is compared again after so many times the time between two broadcasts."""
 _FRAME_BYTES = 48
-"""What a datagram and a frame have around fingerprints."""
+"""Bytes that a datagram and a frame have around fingerprints."""
 
 
 class Contact(msgspec.Struct, eq=False):

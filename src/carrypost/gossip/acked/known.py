@@ -36,7 +36,7 @@ class Known:
         self._records: dict[int, AckRecord] = {}
         self.get: Callable[[int], AckRecord | None] = self._records.get
         self._unknown: dict[int, None] = {}
-        """Those of messages that were not known here when they came, the oldest first."""
+        """Records of messages that were not known here when they came, the oldest first."""
         self.xors = [0] * ACK_PARTS
         self.ends_us = NEVER
         """Not after the time at which the first of them ends."""

@@ -1,4 +1,4 @@
-"""What this host has to acknowledge, from the step in which that is decided until it is signed.
+"""Acknowledgements that this host owes, from the step in which that is decided until they are signed.
 
 A row says so in the batch that has what it follows from: that a message was confirmed, or that an entry of a queue was
 closed. After a crash either both are there or neither is. It is signed once the row is durable, and never if the
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
 
 ROW = b"P"
-"""How the names of these rows begin; the id of the message follows."""
+"""Beginning of the names of these rows; the id of the message follows."""
 RETRY_US = 1_000_000
-"""What could not be written is written again after so long, as confirmations are (`host.recovery`, `mom.ledger`)."""
+"""Time after which lost rows are written again, as confirmations are (`host.recovery`, `mom.ledger`)."""
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -31,7 +31,7 @@ class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     until_us: int
     confirmed: bool
-    """It follows from a confirmation, which has to stand."""
+    """True if it follows from a confirmation, which has to stand."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,11 +44,11 @@ class Pending:
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._open: dict[int, dict[MessageId, _Due]] = {}
-        """Those in batches that were not answered."""
+        """Acknowledgements in batches that were not answered."""
         self.ready: dict[MessageId, _Due] = {}
-        """Those that are durable."""
+        """Acknowledgements that are durable."""
         self._lost: dict[MessageId, _Due] = {}
-        """Those to be written again."""
+        """Acknowledgements to be written again."""
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """Return the rows of what this host has to acknowledge since the last call, for the batch of this number."""

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 32
 _ROOM_BYTES = 160
-"""What a record has beside its ids, and what a datagram has around it, at most."""
+"""Bytes that a record has beside its ids, and a datagram around it, at most."""
 _ID_BYTES = 2
-"""What an id takes beside itself."""
+"""Bytes that an id takes beside itself."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AckRecord).decode

@@ -76,7 +76,7 @@ class Cache:
 
     @property
     def floor(self) -> int:
-        """What neighbours are told of the lowest copy of a full cache; 0 while there is room."""
+        """Floor that neighbours are told: the lowest copy of a full cache; 0 while there is room."""
         if self.room.fits(1, 1, interesting=False):
             return 0
         lowest = self.room.lowest(0)

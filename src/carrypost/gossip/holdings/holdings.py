@@ -69,7 +69,7 @@ class Holdings:
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""
         self.recipients = Recipients(node, journal, self.purged, self.cache.get)
-        """Who is left of the recipients of messages that list some."""
+        """Recipients that are left of messages that list some."""
         self._needed: set[MessageId] = set()
         """What a layer has to have a copy of, and has not."""
         self.now_us = 0
@@ -87,13 +87,13 @@ class Holdings:
         self.claims = False
         """Whether messaging ever had a claim to anything in this life or, unconfirmed, in an earlier one."""
         self.follows = False
-        """Whether messaging follows who has the messages of this host; it says so."""
+        """True if messaging follows who has the messages of this host; it says so."""
         self.struck: list[tuple[MessageId, NodeId]] = []
         """Recipients that have a persistent message of this host, until messaging takes that."""
         self.lingering: list[Copy] = []
         """Copies that nobody is left for, and that somebody on this host has still to get."""
         self.acknowledged: dict[MessageId, int] = {}
-        """What this host has to acknowledge, and until when that counts, until it is taken."""
+        """Messages that this host has to acknowledge, and until when that counts, until they are taken."""
         self._seen: dict[int, MessageId] = {}
         """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.

@@ -16,4 +16,4 @@ CLAIMS: Final = 8
 QUEUES: Final = 16
 """It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""
 RECIPIENTS: Final = 32
-"""It is for this node alone, of all that it was for."""
+"""Owner of messages that are for this node alone, of all that they were for."""

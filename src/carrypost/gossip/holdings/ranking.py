@@ -30,7 +30,7 @@ class Ranking:
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
-    """What a neighbour wants for itself is sent before what it only carries."""
+    """Send a neighbour first what it wants for itself, then what it only carries."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """`level`: from a privilege of 0 to 255, and whether a message is wanted here, to a number from 0 to 511."""

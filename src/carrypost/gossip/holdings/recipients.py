@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 ABSENT_MAX = 65_536
 """Messages with recipients struck off that are not known otherwise: the latest of them, some 20 MB."""
 _SWEEP_US = 60_000_000
-"""What is out of date is looked for so often at most."""
+"""Struck-off recipients that are out of date are looked for so often at most."""
 
 
 class Struck(NamedTuple):
-    """Who is struck off of one list, and until when that matters."""
+    """Recipients that are struck off of one list, and until when that matters."""
 
     places: int
     """Bitset of places in the list."""
@@ -55,7 +55,7 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 
 
 class Recipients:
-    """Who is left of the recipients of each message that one host knows, or knew."""
+    """Recipients that are left of each message that one host knows, or knew."""
 
     __slots__ = ("_journal", "_known", "_node", "_purged", "_sweep_at", "_sweep_us", "struck")
 

@@ -163,7 +163,7 @@ class Own:
         return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
-        """Whether any entry matches; of what lists its recipients, whether this node is one, whatever matches."""
+        """Return True if any entry matches or, where a message lists its recipients, if this node is one of them."""
         headers = descriptor.headers
         if headers is not None and headers.recipients:
             return is_for(descriptor, self._node)

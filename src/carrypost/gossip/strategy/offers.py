@@ -185,7 +185,7 @@ class Offers:
         return Offer(self._serial, tuple(entries))
 
     def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
-        """What the neighbour wants for itself first, if this host ranks so, then in the order of sending."""
+        """Return what the neighbour wants for itself, if this host ranks so, then the rest in the order of sending."""
         view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
         fresh = candidates.unranked(mask)
         wanted = fresh

@@ -44,7 +44,7 @@ _SUMMARIES = 2
 _TURN_US = 4_000_000
 """So long a neighbour that has begun a session may be silent before this side compares sets."""
 _RUN_COST = 100
-"""What it costs to begin a session, which a neighbour brings about by its announcements."""
+"""Price of a session, which a neighbour brings about by its announcements."""
 _LOOKS = 4
 """So many fingerprints, looked at for one frame, are one unit of its cost (`gossip.transfers.accounts`)."""
 _LAST = (1 << FINGERPRINT_BITS) - 1
@@ -62,7 +62,7 @@ class Session(ReviewRun):
         self.open: dict[int, list[int]] = {}
         """Fingerprints of the parts that were listed and not answered."""
         self.unanswered = 0
-        """How often it was listed since the last answer."""
+        """Number of lists since the last answer."""
         self.taken = 0
         """Bitset of the parts of the neighbour's list that came."""
         self.answered_early = False

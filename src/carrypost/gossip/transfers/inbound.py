@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
 
 _DECLINE_AGAIN_US = 400_000
-"""What comes of a declined message this long after its giver was told means that this was lost."""
+"""Time after which frames of a declined message mean that its giver was not told."""
 
 
 class Inbound:

@@ -76,7 +76,7 @@ class Inspection:
         return wanted
 
     def is_purged(self, found: Descriptor, now: int) -> bool:
-        """Whether all for whom it is say that they are done with it."""
+        """Return True if all for whom it is say that they are done with it."""
         if not (self._purges or self._struck) or found.signed != self._signed:
             return False
         return self._recipients.is_over(found, now)

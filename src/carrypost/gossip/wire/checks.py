@@ -28,11 +28,11 @@ _CREATED_MASK, _CREATED_MAX = 2**54 - 1, 2**53
 """The part of a floor that is a time, and the latest time."""
 NAME_BYTES_MAX = 64
 FRAGMENT_BYTES_MIN = 64
-"""What a descriptor may declare at least."""
+"""Shortest fragments that a descriptor may declare."""
 
 
 class Refusal(enum.StrEnum):
-    """Why bytes were not taken, or not all of them."""
+    """Reason why bytes were not taken, or not all of them."""
 
     OVERSIZE = "oversize"
     MAGIC = "magic"
@@ -70,7 +70,7 @@ def _pieces_max(limits: Limits) -> int:
 
 
 def _sound_name(name: str) -> bool:
-    """Whether this can be a node's id or plain name; a colon would make message ids ambiguous."""
+    """Return True if this can be a node's id or plain name; a colon would make message ids ambiguous."""
     return ":" not in name and (name.isascii() or len(name.encode()) <= NAME_BYTES_MAX)
 
 

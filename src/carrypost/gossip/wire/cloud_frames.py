@@ -48,7 +48,7 @@ class AckList(msgspec.Struct, frozen=True, array_like=True, tag=13):
     xors: bytes = b""
     """One XOR in round 0, 64 in round 1; in round 2 a bitset of the parts that are listed."""
     fingerprints: bytes = b""
-    """What is listed, or wanted."""
+    """Fingerprints that are listed, or wanted."""
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -59,7 +59,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag=14):
     part: Part
     parts: Parts
     floor: Floor
-    """What is below it the sender does not take."""
+    """Rank below which the sender takes nothing."""
     fingerprints: bytes = b""
     """Fingerprints of messages, ascending, the highest byte first. A part is about all fingerprints from its first to
     its last. It begins with the one with which the part before it ends; the first part is about all before it as well,
@@ -75,7 +75,7 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, tag=15):
     fingerprints: bytes = b""
     """Some of those in the part, in the same form."""
     floor: Floor = 0
-    """What is below it the sender does not take."""
+    """Rank below which the sender takes nothing."""
 
 
 def packed(numbers: Iterable[int]) -> bytes:

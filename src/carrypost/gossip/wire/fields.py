@@ -24,7 +24,7 @@ Fingerprint = Annotated[int, msgspec.Meta(ge=0)]
 Part = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 """Number of this part, from 0."""
 Parts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-"""How many parts there are."""
+"""Number of parts."""
 NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
 """Id of the sender, or its plain name."""
 NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]

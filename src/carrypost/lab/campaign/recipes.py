@@ -32,12 +32,12 @@ class Recipe:
     name: str
     scenario: str
     varied: str
-    """What the settings differ by, in words."""
+    """Difference of the settings, in words."""
     settings: tuple[NamedSettings, ...]
     quick: tuple[str, ...]
     """Names of the settings that the small version runs."""
     quick_s: int | None
-    """How much of each run the small version has; None: all of it."""
+    """Seconds of each run that the small version has; None: all of it."""
     cpu_s: tuple[float, float]
     """Processor time of the runs of one seed, as measured: all of it, and the small version."""
     metrics_cpu_s: tuple[float, float]

@@ -1,4 +1,4 @@
-"""How messages spread: entries of barriers, hops, one message's way and throughput (JOMS)."""
+"""Spread of messages: entries of barriers, hops, one message's way and throughput (JOMS)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FLOOD = "flood"
 _BUFFER = 100
 """Unless it is varied, as in the paper."""
 _SOON_S = 10.0
-"""What counts as more or less at once."""
+"""Age up to which a delivery counts as one without delay."""
 _FALL = 0.02
 """Less than this is no fall where more hosts crowd the same buffers."""
 _LOST = 0.01
@@ -280,7 +280,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _trends(loads: Loads) -> Markup:
-    """What the paper's text says, a row each, and what we found with each strategy."""
+    """Show what the paper's text says, a row each, and what we found with each strategy."""
     rows = [TableRow(said, [of(loads, strategy) for strategy in loads.strategies]) for said, of in _TRENDS.items()]
     return table(
         "The paper's trends", ["the paper", *loads.strategies], [rows], texts=tuple(range(len(loads.strategies)))

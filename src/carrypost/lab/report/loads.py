@@ -23,13 +23,13 @@ MODES = (PERSISTENT, NON_PERSISTENT)
 
 
 class Load(NamedTuple):
-    """What a series was run with."""
+    """Load that a series was run with."""
 
     strategy: str
     topic: bool
-    """Whether messages have several recipients."""
+    """True if messages have several recipients."""
     modes: bool
-    """Whether messages are of both modes; else all are persistent, and differ by priority."""
+    """True if messages are of both modes; else all are persistent, and differ by priority."""
     hosts: int
     buffer: int
 

@@ -128,7 +128,7 @@ def failures(study: Study, scenario: str) -> Markup:
 def parameters(
     all_series: Sequence[Series], paper: Experiment | None, keys: Sequence[tuple[Mapping[str, str], str]] = ()
 ) -> Markup:
-    """What held: of the keys that matter, and of those that settings change.
+    """Show the settings that held: of the keys that matter, and of those that settings change.
 
     `keys` are those of another paper than CAUSAL, with what they mean, by who gives them.
     """

@@ -1,4 +1,4 @@
-"""What pages about CAUSAL's and EMMA's experiments say in words: what was done, and why ours and the papers' differ.
+"""Texts of the pages about CAUSAL's and EMMA's experiments: what was done, and why ours and the papers' differ.
 
 Figures in these texts that are not the paper's were measured with the shipped scenarios; `docs/causal.md` tells how.
 """
