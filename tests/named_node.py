@@ -44,9 +44,11 @@ def saying(destination: str, ordering: Ordering = Ordering.NONE) -> Headers:
 class NamedNode(OneNode):
     """A host and its disk, and a neighbour that hands it whatever it is given, asked or not."""
 
-    def __init__(self, name: str = "n", *, advert_s: float = 60, **settings: object) -> None:
+    def __init__(self, name: str = "n", *, advert_s: float = 60, lease_s: float = 0, **settings: object) -> None:
+        """`lease_s`: its directory has leases, of this length."""
         self.counter = self.handle = 0
-        super().__init__(name, messaging={"advert_s": advert_s}, **settings)
+        leased = {"directory": "lease", "directory_lease_s": lease_s} if lease_s else {}
+        super().__init__(name, messaging={"advert_s": advert_s, **leased}, **settings)
 
     # --- others --------------------------------------------------------------------------------------------
 

@@ -584,6 +584,54 @@ def test_an_unbound_name_of_others_leaves_nothing_when_its_time_is_over(node: Na
     assert node.rows() == []
 
 
+# --- leases ----------------------------------------------------------------------------------------------------
+
+
+def test_with_leases_use_prolongs_nothing_and_the_next_advertisement_does() -> None:
+    node = NamedNode(lease_s=60)
+    node.hear_of("x", "news", "topic/news", 1, life_s=30)
+    node.consume(node.session(), "topic/news")
+    node.pass_time(20)
+    node.publish("topic/news")
+    node.hear_of("x", "talk", "topic/talk", 2, life_s=30)
+    node.write()
+    node.crash()
+    node.pass_time(9)
+    assert node.listed() == ["news", "talk"]
+    node.pass_time(1)
+    assert node.listed() == ["talk"]
+    node.hear_of("x", "talk", "topic/talk", 3, life_s=90)
+    node.hear_of("x", "talk", "topic/talk", 4, life_s=15)
+    node.pass_time(14)
+    assert node.listed() == ["talk"]
+    node.pass_time(1)
+    assert (node.listed(), node.rows()) == ([], [])
+
+
+def test_with_leases_own_names_are_advertised_for_a_lease_and_renewed_before_it_ends() -> None:
+    node = NamedNode(lease_s=12)
+    node.bind("news", "topic/news")
+    node.write()
+    for _ in range(20):
+        (told,) = node.adverts()
+        assert told.deadline_us == told.created_us + 12 * S
+        assert told.deadline_us - node.now >= 6 * S
+        node.pass_time(3)
+    assert 60 / 6 <= node.adverts()[0].sequence <= 60 / 4 + 1
+
+
+def test_with_leases_what_is_used_still_gives_way_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "NAMES_MAX", 2)
+    node = NamedNode(lease_s=60)
+    node.hear_of("x", "a", "topic/a", 1)
+    node.publish("topic/a")
+    node.write()
+    node.crash()
+    node.hear_of("x", "b", "topic/b", 2)
+    node.hear_of("x", "c", "topic/c", 3)
+    assert node.listed() == ["a", "c"]
+
+
 # --- bounds ----------------------------------------------------------------------------------------------------
 
 

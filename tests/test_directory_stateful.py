@@ -2,7 +2,8 @@
 disks that fail.
 
 The model is written from what is promised: one table of what is bound here, one of what the newest advertisement of
-each node and name said, and when that ends at the earliest and at the latest.
+each node and name said, and when that ends at the earliest and at the latest. With leases that is one moment: the end
+of that advertisement, whoever uses the name.
 """
 
 from __future__ import annotations
@@ -82,9 +83,11 @@ class Command:
 class DirectoryMachine(RuleBasedStateMachine):
     """Programs, neighbours, a clock and a disk."""
 
+    leased = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.node = NamedNode(advert_s=LIFE_S)
+        self.node = NamedNode(lease_s=LIFE_S) if self.leased else NamedNode(advert_s=LIFE_S)
         self.model = Model()
         self.written = Model()
         """As it was after the last batch that is on disk."""
@@ -214,6 +217,8 @@ class DirectoryMachine(RuleBasedStateMachine):
         now = self.node.now
         self.node.publish(destination, lifetime_s=0.5)
         for heard in self.model.heard.values():
+            if self.leased:
+                break
             if heard.destination == destination and not heard.hidden and heard.earliest > now:
                 heard.earliest = max(heard.earliest, now + LIFE_S * S - SLACK_US)
                 heard.latest = max(heard.latest, now + LIFE_S * S)
@@ -237,7 +242,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         deadline = self.node.now + life_s * S
         if self.node.received(said) and (known is None or known.serial < serial):
             made = Heard(destination, serial, deadline, deadline)
-            if known is not None and known.destination == destination:
+            if known is not None and known.destination == destination and not self.leased:
                 made.earliest, made.latest = max(deadline, known.earliest), max(deadline, known.latest)
             self.model.heard[owner, name] = made
         self.watch()
@@ -380,3 +385,17 @@ class DirectoryMachine(RuleBasedStateMachine):
 
 TestDirectory = DirectoryMachine.TestCase
 TestDirectory.settings = examples(10, stateful_step_count=40)
+
+
+class LeaseMachine(DirectoryMachine):
+    """The same with leases: no name outlives its last advertisement, and none goes before."""
+
+    leased = True
+
+    @invariant()
+    def nothing_is_in_doubt(self) -> None:
+        assert all(heard.earliest == heard.latest for heard in self.model.heard.values())
+
+
+TestLeases = LeaseMachine.TestCase
+TestLeases.settings = examples(10, stateful_step_count=40)

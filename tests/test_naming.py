@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -43,6 +44,8 @@ from carrypost.security.identity import Identity
 
 DAY_S = 86_400.0
 LIFE_S = 3_600.0
+LEASE_S = 600.0
+"""The default."""
 Play = Callable[..., None]
 
 
@@ -494,6 +497,62 @@ def test_a_name_of_another_device_can_be_unbound_here() -> None:
             assert await names.list() == ["news"]
 
     run(scene, "a", "b", messaging={"advert_s": LIFE_S})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_leases_a_name_lapses_when_the_last_advertisement_of_a_gone_holder_ends(seed: int) -> None:
+    last: dict[str, float] = {}
+
+    def note(at: float, node: str, event: Event) -> None:
+        if isinstance(event, Published):
+            last[node] = at
+
+    async def scene(net: testing.Network) -> None:
+        chance = random.Random(seed)
+        net.watch(note)
+        net.link("a", "hub")
+        net.link("b", "hub")
+        for owner in ("a", "b"):
+            async with net.context(owner) as ctx:
+                await InitialContext(ctx).bind(f"of {owner}", Topic(f"news.{owner}"))
+        async with net.context("hub") as ctx:
+            names = InitialContext(ctx)
+            await ctx.create_consumer(ctx.create_topic("news.>"))  # Use, which prolongs nothing.
+            await net.run(LEASE_S * (3 + chance.random()))
+            net.kill("a")
+            await net.run(LEASE_S / 3 * chance.random())
+            net.kill("b")
+            ends = {at + LEASE_S: f"of {owner}" for owner, at in last.items()}
+            for end in sorted(ends):
+                await net.run(end - 1 - net.now)
+                assert await names.list() == sorted(ends.values())
+                del ends[end]
+                await net.run(2)
+                assert await names.list() == sorted(ends.values())
+
+    run(scene, "a", "b", "hub", messaging={"directory": "lease"})
+
+
+def test_a_queue_of_a_node_that_was_never_met_is_bound_and_used_by_hand(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("here") as here:
+            names = InitialContext(here)
+            await names.bind("Alan", Queue("Alan@there"))  # `there` is off, and nobody ever heard of it.
+            assert await names.lookup("Alan") == Queue("Alan@there")
+            assert await names.list() == ["Alan"]
+            await here.send("queue/Alan", "hello")
+            await net.run(LIFE_S)
+            assert await names.list() == ["Alan"], "what was bound by hand has no lease"
+            net.link("here", "bus")
+            await net.run(30)
+            assert await seen(net, "bus") == [], "only its manager speaks for a queue"
+            net.unlink("here", "bus")
+        async with net.context("there") as there:
+            inbox = await there.create_consumer(await there.declare_queue("Alan"))
+            net.link("bus", "there")
+            assert await inbox.receive_body(str, timeout=60) == "hello"
+
+    play(scene, "here", "bus", "there", messaging={"directory": "lease"})
 
 
 # --- those who say what is not theirs to say -------------------------------------------------------------------

@@ -162,6 +162,12 @@ class Messaging:
     """How long the advertisement of a name lives, and for how long use prolongs names of others here. It is renewed
     after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
     forgotten in a week. Never more than `lifetime_s_max`."""
+    directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
+    """What keeps names of others known here beside their advertisements: use of what they stand for, or, as in EMMA,
+    nothing. Then own names are advertised for `directory_lease_s` at a time, and not for `advert_s`."""
+    directory_lease_s: float = number(600.0, 1.0, YEAR_S)
+    """The lease that an advertisement of this node gives its name on other nodes, where `directory` is "lease". It is
+    renewed after a third to a half of that. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message is handed over that is never acknowledged; then it is a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)

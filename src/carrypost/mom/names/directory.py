@@ -8,7 +8,8 @@ name to name.
 What others advertise is an entry of this device until the advertisement's deadline. Only the node that a name is of
 speaks for it, by the author of the message, and only for queues that are its own; what is not so is refused and passed
 on no further. The newest of a name counts; so replays change nothing. Who sends to a destination, or receives from it,
-prolongs its names on this device alone. Of one name this node keeps one copy: what is overtaken leaves the cache.
+prolongs its names on this device alone; where the settings say "lease", nothing does but the next advertisement. Of one
+name this node keeps one copy: what is overtaken leaves the cache.
 
 The one invariant: every entry has a row, written in the batch of the message that it comes from.
 """
@@ -101,7 +102,10 @@ class Directory:
         self._holdings, self._outputs, self._undo = context.holdings, context.outputs, context.undo
         self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
         self.names = Namespace(context.node)
-        life_s = settings.messaging.advert_s
+        asked = settings.messaging
+        self._leased = asked.directory == "lease"
+        """True if use prolongs nothing: a name of another node is known until its newest advertisement ends."""
+        life_s = asked.directory_lease_s if self._leased else asked.advert_s
         if settings.lifetime_s_max is not None:
             life_s = min(life_s, settings.lifetime_s_max)
         self._life_us = round(life_s * MICROSECONDS)
@@ -142,10 +146,10 @@ class Directory:
         self._plan()
 
     def expire(self, now: int, is_consumed: Callable[[str], bool]) -> None:
-        """Let names go whose time is over, unless somebody consumes from what they stand for."""
+        """Let names go whose time is over, unless somebody consumes from what they stand for and that counts as use."""
         if self._lapse_us <= now:
             for each in [each for each in (*self._idle, *self._used) if each.deadline_us <= now]:
-                if is_consumed(each.destination) and not each.hidden:
+                if not (self._leased or each.hidden) and is_consumed(each.destination):
                     self._use(each, now)
                 else:
                     self._drop(each)
@@ -245,7 +249,9 @@ class Directory:
             self._overtake(known)
             self._remove(known)
             if known.destination == made.destination:
-                made.used_us, made.deadline_us = known.used_us, max(known.deadline_us, made.deadline_us)
+                made.used_us = known.used_us
+                if not self._leased:
+                    made.deadline_us = max(known.deadline_us, made.deadline_us)
         theirs = self.names.of_owner(made.owner)
         if len(theirs) >= OWNER_MAX:
             self._drop(min(theirs, key=lambda each: each.used_us))
@@ -273,7 +279,10 @@ class Directory:
     # --- use -----------------------------------------------------------------------------------------------
 
     def used(self, destination: str, now: int) -> None:
-        """This device sends to a destination, or receives from it: its names stay here for longer."""
+        """Note that this device sends to a destination, or receives from it: its names stay here for longer.
+
+        Leases are not prolonged, but names that are in use are the last to give way to others.
+        """
         for each in list(self.names.of_others(destination)):
             if not each.hidden:
                 self._use(each, now)
@@ -288,7 +297,7 @@ class Directory:
         self._used.pop(entry, None)
         self._used[entry] = None
         first, entry.used_us = not entry.used_us, max(now, 1)
-        deadline_us = now + self._life_us
+        deadline_us = entry.deadline_us if self._leased else now + self._life_us
         if first or deadline_us - entry.deadline_us >= self._life_us // _WRITE_PART:
             entry.deadline_us = max(entry.deadline_us, deadline_us)
             self._write(entry)
