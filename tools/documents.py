@@ -321,7 +321,7 @@ _CONSTANTS = (
     ("beacon._REPORT_US", "what came unasked is confirmed within this"),
     ("beacon._JITTER", "part of a period by which chance may shorten it"),
     ("neighbours._OVERTAKEN_US", "frames of a contact may overtake the announcement that begins it by this much"),
-    ("neighbours._PROFILE_UNASKED_BYTES_MAX", "a longer profile is told on request only"),
+    ("announcing._PROFILE_UNASKED_BYTES_MAX", "a longer profile is told on request only"),
     ("neighbours._PROFILE_RETRY_US", "a profile is asked for at most this often"),
     ("places.ROTATING", "one place in so many rotates among those who wait"),
     ("places.STAY_PERIODS", "longest periods for which a place that rotates is kept"),

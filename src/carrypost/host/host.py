@@ -316,7 +316,7 @@ class Host:
     def carry(self, datagram_bytes: int, now: int) -> None:
         """The driver's interfaces carry datagrams of so many bytes; 0: not known. Neighbours are told."""
         with self.step(now):
-            self._neighbours.carry(datagram_bytes, now)
+            self._neighbours.announcing.carry(datagram_bytes, now)
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""

@@ -175,7 +175,7 @@ class Steps:
             self._hand_on(found)
         if entries:
             self._transfers.inbound.interests_changed(entries)
-            self._neighbours.interests_changed(now)
+            self._neighbours.announcing.interests_changed(now)
         if (missed := self._wishes.take_untold()) is not None:
             self._transfers.second_look.look_again(missed, now)
 
@@ -238,7 +238,7 @@ class Steps:
         schedule, beacon = self._schedule, self._neighbours.beacon
         if beacon.due_us > now:
             return False
-        self._neighbours.announce(now)
+        self._neighbours.announcing.announce(now)
         more = self._strategy.announced(now)
         if more:
             self.finish(now)

@@ -1,9 +1,8 @@
 """Discovery: who is in reach, whether the link works both ways, and what they are interested in.
 
-A host announces itself by broadcast (`gossip.discovery.beacon`), and a newcomer is answered at once. It tells its
-interest profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the
-profile is decided in `gossip.interest.horizon`. An announcement to one neighbour alone says that a contact with it
-begins: whoever still believed in an earlier one then begins anew.
+A host announces itself by broadcast (`gossip.discovery.announcing`), and a newcomer is answered at once. An
+announcement to one neighbour alone says that a contact with it begins: whoever still believed in an earlier one then
+begins anew.
 
 An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
 """
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.discovery.beacon import Beacon
+from carrypost.gossip.discovery.announcing import Announcing
 from carrypost.gossip.discovery.learning import LearningPace
 from carrypost.gossip.discovery.neighbour import (
     HEARD,
@@ -25,13 +24,11 @@ from carrypost.gossip.discovery.neighbour import (
     Neighbour,
     Sign,
 )
-from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES, Places
+from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
-from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt, Request
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest
 
@@ -46,17 +43,14 @@ if TYPE_CHECKING:
 
 _OVERTAKEN_US = 250_000
 """What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""
-_PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
-_RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
-"""Size of the receipt for one neighbour, at most."""
 _CHANGE_COST = 25
 """Cost of a link that begins, ends or takes other datagrams, beside the frames that made it do so
 (`gossip.transfers.accounts`)."""
 
 
 class Neighbours:
-    """The links of one host, and its own announcements."""
+    """The neighbours of one host."""
 
     def __init__(self, ground: Ground, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
@@ -65,7 +59,6 @@ class Neighbours:
         self._node, self._prefix = ground.node, ground.prefix
         self._strategy = strategy
         self._layers = layers
-        self.beacon = Beacon(self._settings, rng, fixed=strategy.fixed_period)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
@@ -74,19 +67,15 @@ class Neighbours:
         self.profiles_wanted: list[Neighbour] = []
         """Those whose profile is to be asked for."""
         self.places = Places(ground, self._neighbours)
+        self.announcing = Announcing(ground, self.places, layers, rng, fixed_period=strategy.fixed_period)
+        self.beacon = self.announcing.beacon
         self._asserted_early: dict[str, None] = {}
         """Contacts that the driver told of before this host could speak."""
-        self._counter = 0
-        self._heeded = 0
-        """The revision of the interests that a profile was promised for."""
-        self._tell_profile = True
-        self._incarnation: int | None = None
-        """The number of this life; None until it may be told."""
         self._links.handlers.update(
             {
                 Announce: lambda link, frame, now: self._announced(self._at(link), frame, now),
                 Profile: self._take_profile,
-                ProfileRequest: self._answer_profile,
+                ProfileRequest: self.announcing.answer_profile,
                 Request: self._take_request,
             }
         )
@@ -94,112 +83,18 @@ class Neighbours:
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self._neighbours.values())
 
-    # --- own announcements ---------------------------------------------------------------------------------
-
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce."""
-        self._incarnation = incarnation
-        self.refresh_profile(now)
-        self.beacon.hasten(now)
+        self.announcing.start(incarnation, now)
         told, self._asserted_early = self._asserted_early, {}
         for peer in told:
             self.driver_link(peer, up=True, now=now)
-
-    def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
-        """Say who is here, what it wants and whom it hears."""
-        if self._own.stale:
-            self._make_profile()
-        self._counter += 1
-        heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
-        if len(heard) > self.places.count:
-            heard = self.places.listed(to)
-        announced = Announce(
-            self._node, self._incarnation or 0, self._counter, self.beacon.period_us // 1000,
-            self._own.view.digest if self._own.view else b"", heard,
-            to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
-            self._links.carried_bytes,
-        )  # fmt: skip
-        frames: list[Frame] = [announced]
-        if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
-            frames.extend(self._profile_frames(None if to is None else to.link))
-        self._tell_profile = False
-        if self._layers.announcing:
-            frames.extend(self._layers.companions(now))
-        if to is None:
-            self._outputs.broadcast(frames)
-            self.beacon.sent(now)
-        else:
-            to.link.send(frames)
-            to.addressed_us = now
-
-    def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
-        """Return receipts of unasked Parcels that came lately, for their senders and for those who await the same.
-
-        So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
-        """
-        found: list[Receipt] = []
-        room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
-        for link in self._links.usable:
-            if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
-                report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
-                if report.bitmap:
-                    found.append(Receipt(link.prefix, report.base, report.bitmap))
-                    room -= _RECEIPT_BYTES_MAX - RECEIPT_BITMAP_BYTES_MAX + len(report.bitmap)
-        return tuple(found)
-
-    def carry(self, datagram_bytes: int, now: int) -> None:
-        """Heed the longest datagram that the interfaces here carry, and tell the neighbours."""
-        self._links.carry(min(datagram_bytes, self._limits.datagram_bytes_max))
-        if self._incarnation is not None:
-            self.beacon.hasten(now)
-
-    # --- own profile ---------------------------------------------------------------------------------------
-
-    def interests_changed(self, now: int) -> None:
-        """Subscriptions came or went: announce another profile soon, if it is another one.
-
-        It is made when it is announced. Until then the one that neighbours know holds: a program may have thousands of
-        subscriptions to make or to drop, and each profile costs a look at everything that is here.
-        """
-        revision = self._own.revision
-        if revision != self._heeded and self._incarnation is not None:  # Before that nothing is announced.
-            self._heeded = revision
-            self._announce_soon(now)
-
-    def refresh_profile(self, now: int) -> None:
-        """Neighbours changed: make the profile anew, and announce it if it is another one."""
-        if self._make_profile():
-            self._announce_soon(now)
-
-    def _announce_soon(self, now: int) -> None:
-        self._tell_profile = True
-        self.beacon.hasten(now)
-        for neighbour in self._neighbours.values():
-            if neighbour.driver_asserted:
-                self._tell_profile = True
-                self.announce(now, neighbour)
-
-    def _make_profile(self) -> bool:
-        """Whether it is another one than before."""
-        self._heeded = self._own.revision
-        linked = [each for each in self._neighbours.values() if each.state is LINKED]
-        views = [each.view for each in linked if each.view is not None]
-        return self._own.renew(views, self._holdings.index, self._holdings.known_copies())
-
-    def _profile_frames(self, to: Link | None) -> list[Frame]:
-        own = self._own.view
-        if own is None:
-            return []
-        encoded = self._own.encoded
-        step = self._settings.datagram_bytes - FRAME_ROOM if to is None else to.body_bytes_max
-        bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
-        return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
     # --- hearing others ------------------------------------------------------------------------------------
 
     def driver_link(self, peer: str, *, up: bool, now: int) -> None:
         """The driver knows of a contact: no need to find out."""
-        if self._incarnation is None:
+        if self.announcing.incarnation is None:
             if up:
                 self._asserted_early[peer] = None
             else:
@@ -218,8 +113,8 @@ class Neighbours:
         neighbour.driver_asserted = True
         neighbour.link.timers.cancel(REPORT_ONE_WAY)
         neighbour.alive(neighbour.heard_us)
-        self._tell_profile = True
-        self.announce(now, neighbour)
+        self.announcing.introduce()
+        self.announcing.announce(now, neighbour)
 
     def _found(self, peer: str, now: int) -> Neighbour | None:
         """Make a neighbour of an address that announces itself, if there is a place for it."""
@@ -284,7 +179,7 @@ class Neighbours:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile
         if neighbour.state is SILENT:
-            self._tell_profile = True
+            self.announcing.introduce()
             if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
         begins = frame.begins == self._prefix
@@ -293,8 +188,8 @@ class Neighbours:
             neighbour.link.begun(now)
         self._need_profile(neighbour, now)
         if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
-            self._tell_profile = True
-            self.announce(now, neighbour)  # It could not listen yet when it was told.
+            self.announcing.introduce()
+            self.announcing.announce(now, neighbour)  # It could not listen yet when it was told.
         return True
 
     @staticmethod
@@ -368,7 +263,7 @@ class Neighbours:
             neighbour.alive(neighbour.heard_us)
             if not neighbour.driver_asserted:
                 # What follows goes to somebody who may not have heard yet that it is heard.
-                self.announce(now, neighbour, begins=not answer)
+                self.announcing.announce(now, neighbour, begins=not answer)
             self._layers.met(neighbour.link, now)
             if neighbour.view is not None:
                 self._strategy.learn(contact, neighbour.view, now)
@@ -381,7 +276,7 @@ class Neighbours:
             neighbour.first_us = now
             self.beacon.hasten(now)
             if self._settings.horizon_hops > 1:
-                self.refresh_profile(now)
+                self.announcing.refresh_profile(now)
         if neighbour.state is SILENT:
             self._drop_view(neighbour)
         elif neighbour.state is HEARD and not neighbour.one_way_reported:
@@ -417,7 +312,7 @@ class Neighbours:
         if neighbour.contact is not None:
             self._strategy.learn(neighbour.contact, neighbour.view, now)
             if self._settings.horizon_hops > 1:
-                self.refresh_profile(now)
+                self.announcing.refresh_profile(now)
 
     def _drop_view(self, neighbour: Neighbour) -> None:
         if neighbour.view is not None:
@@ -453,13 +348,6 @@ class Neighbours:
         for each in self._neighbours.values():
             if each.profile == digest:
                 self._need_profile(each, now)
-
-    def _answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
-        """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
-        if self._own.view is not None and frame.digest == self._own.view.digest:
-            if not link.budgets.answers.take(1, now):
-                raise RemoteError("rate")
-            link.send(self._profile_frames(link))
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class Places:
     """The places of one host."""
 
     def __init__(self, ground: Ground, neighbours: Mapping[str, Neighbour]) -> None:
-        self._neighbours, self._limits = neighbours, ground.limits
+        self.neighbours, self._limits = neighbours, ground.limits
         self.count = places(ground.settings)
         self._lasting = self.count - max(1, self.count // ROTATING)
         self._period_us = round(ground.settings.announce_s_max * 1e6)
@@ -76,7 +76,7 @@ class Places:
 
     def room_for_asserted(self) -> bool:
         """Whether one more contact that the driver tells of may be kept."""
-        return len(self._neighbours) < self._limits.neighbours_max
+        return len(self.neighbours) < self._limits.neighbours_max
 
     def ask(self, peer: str, now: int) -> Sequence[Neighbour] | None:
         """A newcomer announces itself: who has to go for it, one link or none. None: its turn has not come."""
@@ -101,7 +101,7 @@ class Places:
 
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
-        heard = [each for each in self._neighbours.values() if each.state is not SILENT]
+        heard = [each for each in self.neighbours.values() if each.state is not SILENT]
         heard.sort(key=lambda each: (each is not to, each.driver_asserted))
         return tuple([each.link.prefix for each in heard[: self.count]])
 
@@ -111,7 +111,7 @@ class Places:
 
     def _free(self) -> int:
         """How many places nobody has."""
-        known, limits = self._neighbours, self._limits
+        known, limits = self.neighbours, self._limits
         free = self.count - len(known)
         if free <= 0:
             told = sum(each.driver_asserted for each in known.values())
@@ -132,7 +132,7 @@ class Places:
 
         Strangers may say that they will be silent for long; only of who gave something that is believed.
         """
-        links = [each for each in self._neighbours.values() if not each.driver_asserted]
+        links = [each for each in self.neighbours.values() if not each.driver_asserted]
         gone = [each for each in links if each.link.standing < GIVER and now - each.heard_us > self._patience_us(each)]
         # Sorting leaves alone who came first among equals.
         rotating = sorted(links, key=attrgetter("link.standing"), reverse=True)[self._lasting :]

@@ -1,0 +1,156 @@
+"""What a host says of itself: announcements, and its interest profile.
+
+An announcement says who is here, what it wants and whom it hears. The profile itself is told on request, or unasked to
+a newcomer if it is short; what is in it is decided in `gossip.interest.horizon`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import RemoteError
+from carrypost.gossip.discovery.beacon import Beacon
+from carrypost.gossip.discovery.neighbour import LINKED, SILENT
+from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
+from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from carrypost.gossip.discovery.neighbour import Neighbour
+    from carrypost.gossip.discovery.places import Places
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+
+_PROFILE_UNASKED_BYTES_MAX = 600
+_RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
+"""Size of the receipt for one neighbour, at most."""
+
+
+class Announcing:
+    """The announcements of one host, and its profile."""
+
+    def __init__(self, ground: Ground, places: Places, layers: Layers, rng: Random, *, fixed_period: bool) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._links, self._own = ground.links, ground.own
+        self._settings, self._limits, self._node = ground.settings, ground.limits, ground.node
+        self._places, self._layers = places, layers
+        self._neighbours: Mapping[str, Neighbour] = places.neighbours
+        self.beacon = Beacon(self._settings, rng, fixed=fixed_period)
+        self._counter = 0
+        self._heeded = 0
+        """The revision of the interests that a profile was promised for."""
+        self._tell_profile = True
+        self.incarnation: int | None = None
+        """The number of this life; None until it may be told."""
+
+    def start(self, incarnation: int, now: int) -> None:
+        """Begin to announce."""
+        self.incarnation = incarnation
+        self.refresh_profile(now)
+        self.beacon.hasten(now)
+
+    def introduce(self) -> None:
+        """Let the profile go beside the next announcement."""
+        self._tell_profile = True
+
+    def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
+        """Say who is here, what it wants and whom it hears."""
+        if self._own.stale:
+            self._make_profile()
+        self._counter += 1
+        heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
+        if len(heard) > self._places.count:
+            heard = self._places.listed(to)
+        announced = Announce(
+            self._node, self.incarnation or 0, self._counter, self.beacon.period_us // 1000,
+            self._own.view.digest if self._own.view else b"", heard,
+            to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
+            self._links.carried_bytes,
+        )  # fmt: skip
+        frames: list[Frame] = [announced]
+        if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
+            frames.extend(self._profile_frames(None if to is None else to.link))
+        self._tell_profile = False
+        if self._layers.announcing:
+            frames.extend(self._layers.companions(now))
+        if to is None:
+            self._outputs.broadcast(frames)
+            self.beacon.sent(now)
+        else:
+            to.link.send(frames)
+            to.addressed_us = now
+
+    def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
+        """Return receipts of unasked Parcels that came lately, for their senders and for those who await the same.
+
+        So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
+        """
+        found: list[Receipt] = []
+        room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
+        for link in self._links.usable:
+            if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
+                report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
+                if report.bitmap:
+                    found.append(Receipt(link.prefix, report.base, report.bitmap))
+                    room -= _RECEIPT_BYTES_MAX - RECEIPT_BITMAP_BYTES_MAX + len(report.bitmap)
+        return tuple(found)
+
+    def carry(self, datagram_bytes: int, now: int) -> None:
+        """Heed the longest datagram that the interfaces here carry, and tell the neighbours."""
+        self._links.carry(min(datagram_bytes, self._limits.datagram_bytes_max))
+        if self.incarnation is not None:
+            self.beacon.hasten(now)
+
+    # --- the profile -----------------------------------------------------------------------------------------
+
+    def interests_changed(self, now: int) -> None:
+        """Subscriptions came or went: announce another profile soon, if it is another one.
+
+        It is made when it is announced. Until then the one that neighbours know holds: a program may have thousands of
+        subscriptions to make or to drop, and each profile costs a look at everything that is here.
+        """
+        revision = self._own.revision
+        if revision != self._heeded and self.incarnation is not None:  # Before that nothing is announced.
+            self._heeded = revision
+            self._announce_soon(now)
+
+    def refresh_profile(self, now: int) -> None:
+        """Neighbours changed: make the profile anew, and announce it if it is another one."""
+        if self._make_profile():
+            self._announce_soon(now)
+
+    def _announce_soon(self, now: int) -> None:
+        self._tell_profile = True
+        self.beacon.hasten(now)
+        for neighbour in self._neighbours.values():
+            if neighbour.driver_asserted:
+                self._tell_profile = True
+                self.announce(now, neighbour)
+
+    def _make_profile(self) -> bool:
+        """Whether it is another one than before."""
+        self._heeded = self._own.revision
+        linked = [each for each in self._neighbours.values() if each.state is LINKED]
+        views = [each.view for each in linked if each.view is not None]
+        return self._own.renew(views, self._holdings.index, self._holdings.known_copies())
+
+    def _profile_frames(self, to: Link | None) -> list[Frame]:
+        own = self._own.view
+        if own is None:
+            return []
+        encoded = self._own.encoded
+        step = self._settings.datagram_bytes - FRAME_ROOM if to is None else to.body_bytes_max
+        bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
+        return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
+
+    def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
+        """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
+        if self._own.view is not None and frame.digest == self._own.view.digest:
+            if not link.budgets.answers.take(1, now):
+                raise RemoteError("rate")
+            link.send(self._profile_frames(link))
