@@ -21,7 +21,7 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings import deadlines, heaps
 from carrypost.gossip.holdings.cache import Cache
-from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.copies import DELIVERED, Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST, PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.slots import bits
@@ -59,6 +59,7 @@ class Known:
     serial: int
     here: bool = False
     finished: bool = False
+    given: bool = False
     owners: set[int] = field(default_factory=set)
     """Who pins it."""
     own: bool = False
@@ -116,6 +117,10 @@ class Model:
 
     def remembered(self) -> list[Known]:
         return [known for known in self.known.values() if not known.here]
+
+    def delivered(self) -> list[Known]:
+        """Return what is not forgotten before its deadline."""
+        return [known for known in self.remembered() if known.given and not known.own and known.deadline < NEVER]
 
     def rank(self, known: Known) -> tuple[int, int, bytes | int]:
         """Return who gives way first; among equals, where ids do not count, who came first."""
@@ -241,7 +246,9 @@ class Model:
 
     def forget_excess(self) -> None:
         excess = len(self.remembered()) - self.settings.limits.seen_max
-        earliest = sorted(self.remembered(), key=lambda known: (known.finished, known.deadline, known.serial))
+        ids = {known.descriptor.id for known in self.delivered()}
+        others = [known for known in self.remembered() if known.descriptor.id not in ids]
+        earliest = sorted(others, key=lambda known: (known.finished, known.deadline, known.serial))
         for known in earliest[: max(0, excess)]:
             del self.known[known.descriptor.id]
 
@@ -475,6 +482,13 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.mark_done((chosen[0],))
             chosen[1].finished = True
 
+    @rule(pick=picks)
+    def deliver(self, pick: int) -> None:
+        if chosen := self.pick(pick, "whole"):
+            chosen[0].given = DELIVERED
+            self.cache.mark_done((chosen[0],))
+            chosen[1].given = chosen[1].finished = True
+
     @rule(pick=picks, owner=owners)
     def pin(self, pick: int, owner: int) -> None:
         if chosen := self.pick(pick):
@@ -535,7 +549,9 @@ class CacheMachine(RuleBasedStateMachine):
         assert (cache.messages, cache.bytes) == self.model.used(self.model.here())
         assert cache.messages <= self.settings.cache_messages_max
         assert cache.bytes <= self.settings.cache_bytes_max
-        assert len(self.model.remembered()) <= self.settings.limits.seen_max
+        delivered, seen_max = len(self.model.delivered()), self.settings.limits.seen_max
+        assert len(self.model.remembered()) <= max(delivered, seen_max)
+        assert cache.memories.full is (delivered >= seen_max)
         by_slot = {slot: copy for slot, copy in enumerate(cache.copies) if copy is not None}
         assert {copy.id for copy in by_slot.values()} == set(known)
         states = {

@@ -191,7 +191,7 @@ def reasons_in_code() -> set[object]:
     """Every reason that the core gives: constants in calls that refuse, and the enumerations."""
     found: set[object] = {refusal.value for refusal in Refusal} | {"expired", "no-room", "share"}
     place = {"refuse": 0, "block_from": 2}
-    place |= dict.fromkeys(("RemoteError", "LimitError", "DecodeError", "ForgeryError"), 0)
+    place |= dict.fromkeys(("RemoteError", "LimitError", "DecodeError", "ForgeryError", "ForgetfulError"), 0)
     for path in (ROOT / "src" / "carrypost").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

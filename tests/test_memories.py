@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from carrypost import Queue, testing
 from carrypost.config import Limits, Settings
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy, Memory
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
 ROUND_BYTES_MAX = 5_200
@@ -123,3 +129,69 @@ def test_another_ranking_changes_who_gives_way() -> None:
     assert isinstance(admit(3, 9, interesting=False), Copy)
     assert (carried.here, wanted.here) == (True, False)
     assert admit(4, 4, interesting=True) is Reason.NO_ROOM
+
+
+@contextmanager
+def pair(*, seen_max: int) -> Iterator[testing.Network]:
+    """Two linked hosts; b has room for one message, remembers so many, carries everything and subscribes to news."""
+    with testing.network("a", seed=1) as net:
+        net.add("b", cache_messages_max=1, altruistic=True, limits={"seen_max": seen_max})
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        yield net
+
+
+def publish(net: testing.Network, *lifetimes_s: float | None, topic: str = "news") -> list[MessageId]:
+    """Publish messages at a, one after the other."""
+    messages = []
+    for lifetime_s in lifetimes_s:
+        messages.append(net.publish("a", topic, b"x", lifetime_s=lifetime_s))
+        net.advance(5)
+    return messages
+
+
+def received(net: testing.Network) -> list[MessageId]:
+    return [each.message for each in net.deliveries("b")]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_with_the_memory_full_of_delivered_ids_nothing_wanted_comes_in_and_nothing_comes_twice(*, dies: bool) -> None:
+    with pair(seen_max=2) as net:
+        first = publish(net, 600, 600, 60)  # The last one stays here, and the others are remembered.
+        (kept_out,) = publish(net, 2_000)
+        assert net.host("b").overview().refused["memory"] == 1
+        if dies:
+            net.kill("b")
+            net.restart("b")
+            net.subscribe("b", "news")
+        net.advance(60)
+        (carried,) = publish(net, 2_000, topic="weather")
+        for _ in range(3):
+            net.unlink("a", "b")
+            net.advance(30)
+            net.link("a", "b")
+            net.advance(30)
+        assert received(net) == first
+        assert net.host("b").state_of(kept_out) is CopyState.UNKNOWN
+        assert net.host("b").state_of(carried) is CopyState.WHOLE
+        net.advance(600)  # The ids are forgotten, and the next review brings what was kept out.
+        assert received(net) == [*first, kept_out]
+
+
+def test_ids_of_messages_that_live_for_ever_do_not_keep_others_out() -> None:
+    with pair(seen_max=2) as net:
+        messages = publish(net, None, None, None, None, 600, None)
+        assert received(net) == messages
+        assert net.host("b").state_of(messages[0]) is CopyState.UNKNOWN
+
+
+def test_what_an_author_delivered_to_itself_does_not_fill_its_memory() -> None:
+    with pair(seen_max=2) as net:
+        own = [net.publish("b", "news", b"x", lifetime_s=600, priority=priority) for priority in range(5)]
+        net.kill("b")
+        net.restart("b")
+        net.subscribe("b", "news")
+        net.advance(5)
+        (other,) = publish(net, 600)
+        assert received(net)[-1] == other
+        assert len(own) == len(received(net)) - 1

@@ -80,9 +80,9 @@ class Limits:
     descriptor_buffer_bytes_max: int = whole(256 * KIB, 1 * KIB, UNBOUNDED)
     """Parts of descriptors, profiles and hash lists that are not whole yet."""
     seen_max: int = whole(1_000_000, 1, UNBOUNDED)
-    """Ids remembered without a copy."""
+    """Ids remembered without a copy. While delivered messages that did not expire fill it, nothing wanted is let in."""
     seen_bytes_max: int = whole(128 * MIB, 1, UNBOUNDED)
-    """Descriptors of those."""
+    """Descriptors of those, likewise."""
     unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
     """Deliveries that the application has not confirmed; their copies are pinned."""
     unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)

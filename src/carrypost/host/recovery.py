@@ -122,7 +122,7 @@ class Recovery:
         if not descriptor.alive(now):
             self._journal.delete((keys.SEEN, message, 0))
             return
-        memory = self._holdings.remember(descriptor)
+        memory = self._holdings.remember(descriptor, delivered=descriptor.author != self._author)
         self._deliveries.restored(memory, delivered=True, confirmed=True)
 
     def lost(self, serial: int, reason: str, now: int) -> None:

@@ -27,7 +27,7 @@ from carrypost.emu.verify.addressed import (
     displaced_by_a_higher_rank,
     purged_once_all_could_say_so,
 )
-from carrypost.emu.verify.facts import Before, Facts, Found
+from carrypost.emu.verify.facts import NEVER_US, Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
 from carrypost.events import Reason
@@ -120,7 +120,8 @@ def received_once(facts: Facts) -> Found:
 def delivered_once(facts: Facts) -> Found:
     """What is delivered is here; a second delivery is marked and follows a crash.
 
-    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`) and messages have no order.
+    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`), and the message has neither
+    order nor deadline.
     Where a full disk took a delivery back that a later batch had noted already, and then came a crash, the host takes
     it for made: so the first one is marked, too.
     """
@@ -133,7 +134,8 @@ def delivered_once(facts: Facts) -> Found:
     seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
     short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
     forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else last < -1
-    twice = (last >= 0) & ~again & ~(forgotten & (facts.group[rows] < 0))
+    forgotten &= (facts.group[rows] < 0) & (facts.deadline_us(rows) == NEVER_US)
+    twice = (last >= 0) & ~again & ~forgotten
     yield from facts.blamed(rows[twice], "delivered twice")
     crash = facts.crashes.find(log.node[rows], rows)
     taken_back = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks

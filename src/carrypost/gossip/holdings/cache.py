@@ -247,12 +247,15 @@ class Cache:
         self.memories.loosen()
         self._keep_memory(leaving)
 
-    def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
-        """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
+    def remember(self, descriptor: Descriptor, *, done: bool = True, given: int = 0) -> Copy:
+        """Remember a message without a copy. If it is known already, `done` alone is noted.
+
+        `given`: to whom it was given in an earlier life.
+        """
         copy = self.get(descriptor.id)
         if copy is None:
             copy = self._tenant(descriptor)
-            copy.finished = done
+            copy.finished, copy.given = done, given
             self._keep_memory([copy])
         elif done:
             self.mark_done((copy,))

@@ -204,9 +204,9 @@ class Holdings:
             self.index.mark_known(copy)
         return grown
 
-    def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
-        """Know of a message without having it: it is not to come again, or (not `done`) found no room."""
-        memory = self.cache.remember(descriptor, done=done)
+    def remember(self, descriptor: Descriptor, *, delivered: bool = False) -> Copy:
+        """Know of a message without having it: it is not to come again. `delivered`: an earlier life delivered it."""
+        memory = self.cache.remember(descriptor, given=DELIVERED if delivered else 0)
         self.note_memory(memory)
         return memory
 

@@ -1,10 +1,15 @@
 """The memory of messages that are not here: they do not come again, or not before there is room for them.
 
 A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way. The invariant is that
-both sets of slots are disjoint and within `limits.seen_max` and `seen_bytes_max`. What was declined is forgotten before
-what is done, so that as few as possible are delivered twice; of either, the memory with the earliest deadline first.
-Beside these, offers of neighbours that there was no room for are declined, whether anything of the
-messages came or not.
+both sets of slots are disjoint, and within `limits.seen_max` and `seen_bytes_max`, unless what was `delivered` alone
+takes more. What was declined is forgotten before what is done; of either, the memory with the earliest deadline first.
+
+Of what is done, that which was given to somebody here is `delivered`. It is remembered until its deadline, so that it
+is not delivered twice. While this fills the memory (`full`), nothing wanted is let in (`transfers.inspection`): the
+memory outgrows its bounds only by what the cache had until then. Messages without a deadline would fill it for ever, so
+their ids are forgotten like others that are done.
+
+Beside these, offers of neighbours that there was no room for are declined, whether any of the messages came or not.
 
 What was declined is asked for again when room appears that may do for it (`transfers.second_look`). For that the
 highest rank and the smallest size of all that wait are noted, or better ones than these. Some were turned away by an
@@ -21,13 +26,14 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import islice
 
 from carrypost.config import UNBOUNDED, Limits
-from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.copies import Copy, Usage, deadline_of
 from carrypost.gossip.holdings.deadlines import Deadlines
 from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.slots import Members, bits, mask_of
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
 
 _INVITED_MIN = 256
 """Fewest declined messages that may be offered again after a review; as many as there are places, if those are more."""
@@ -40,11 +46,15 @@ class Memories:
 
     def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room, ranking: Ranking) -> None:
         self._copies, self._room, self._ranking = copies, room, ranking
-        self.done = self.declined = 0
+        self.done = self.declined = self.delivered = 0
+        """The last is a part of the first."""
+        self.full = False
+        """True while `delivered` reaches a bound."""
+        self._delivered = Usage()
         self._count = self._bytes = 0
         self._count_max, self._bytes_max = limits.seen_max, limits.seen_bytes_max
         self._done_order, self._declined_order = Deadlines(copies), Deadlines(copies)
-        """The order in which memories are forgotten. A declined one that is finished is in both."""
+        """Orders in which memories, less `delivered`, are forgotten. A declined one that is finished may be in both."""
         self._offers: dict[Hashable, OrderedDict[int, OfferEntry]] = defaultdict(OrderedDict)
         """By neighbour and handle: what was declined; of each neighbour at most `_offers_max`."""
         self._offers_max = limits.offers_open_max
@@ -75,44 +85,61 @@ class Memories:
         for copy in declined:
             self.fall_short()
             self.expect(copy.rank or self._ranking.top, copy.descriptor.length)
-        self.done |= mask_of([copy.slot for copy in copies if copy.finished])
         self.declined |= mask_of([copy.slot for copy in declined])
         self._count += len(copies)
-        self._bytes += sum((len(copy.wire) or copy.descriptor.wire_bytes) for copy in copies)
+        self._bytes += sum(map(_nbytes, copies))
         self._declined_order.add(declined, self._count)
-        self._done_order.add([copy for copy in copies if copy.finished], self._count)
+        if len(declined) < len(copies):
+            self._add_done([copy for copy in copies if copy.finished])
+        return self._excess() if self._count > self._count_max or self._bytes > self._bytes_max else []
+
+    def _add_done(self, copies: list[Copy]) -> None:
+        self.done |= mask_of([copy.slot for copy in copies])
+        delivered = list(filter(_is_delivered, copies))
+        if delivered:
+            self.delivered |= mask_of([copy.slot for copy in delivered])
+            self._count_delivered(len(delivered), sum(map(_nbytes, delivered)))
+        if len(delivered) < len(copies):
+            self._done_order.add([copy for copy in copies if not _is_delivered(copy)], self._count)
+
+    def _count_delivered(self, messages: int, nbytes: int) -> None:
+        self._delivered.add(messages, nbytes)
+        self.full = self._delivered.messages >= self._count_max or self._delivered.bytes >= self._bytes_max
+
+    def _excess(self) -> list[Copy]:
+        """Return what is to be forgotten, so that the rest is within the bounds: as much as may be."""
+        count, nbytes, declined = self._count, self._bytes, self.declined.bit_count()
         excess: list[Copy] = []
-        count, nbytes, declined_count = self._count, self._bytes, -1
-        while count > self._count_max or nbytes > self._bytes_max:
-            if declined_count < 0:
-                declined_count = self.declined.bit_count()
-            copy = (self._declined_order if declined_count else self._done_order).pop()
-            if not copy.here and copy.finished == (not declined_count):
+        while (count > self._count_max or nbytes > self._bytes_max) and count > self._delivered.messages:
+            copy = (self._declined_order if declined else self._done_order).pop()
+            if not copy.here and copy.finished == (not declined):
                 excess.append(copy)
-                declined_count -= declined_count > 0
-                count, nbytes = count - 1, nbytes - (len(copy.wire) or copy.descriptor.wire_bytes)
+                declined -= declined > 0
+                count, nbytes = count - 1, nbytes - _nbytes(copy)
         return excess
 
     def finish(self, copy: Copy) -> None:
         """Never want a declined message again."""
         self.declined ^= 1 << copy.slot
-        self.done |= 1 << copy.slot
-        self._done_order.add((copy,), self._count)
+        self._add_done([copy])
 
     def recall(self, copy: Copy) -> None:
         """Forget that a message was declined: it comes in."""
         self.declined ^= 1 << copy.slot
         self._count -= 1
-        self._bytes -= len(copy.wire) or copy.descriptor.wire_bytes
+        self._bytes -= _nbytes(copy)
 
     def forget(self, copies: Iterable[Copy], keep: int) -> None:
         """Forget copies whose tenancy ends; `keep`: all other slots."""
-        remembered = Members(self.done | self.declined)
+        remembered, delivered = Members(self.done | self.declined), Members(self.delivered)
         for copy in copies:
             if copy.slot in remembered:
+                nbytes = _nbytes(copy)
                 self._count -= 1
-                self._bytes -= len(copy.wire) or copy.descriptor.wire_bytes
-        self.done, self.declined = self.done & keep, self.declined & keep
+                self._bytes -= nbytes
+                if copy.slot in delivered:
+                    self._count_delivered(-1, -nbytes)
+        self.done, self.declined, self.delivered = self.done & keep, self.declined & keep, self.delivered & keep
         self._invited &= keep
         for owner, slots in self.turned_away.items():
             if slots:
@@ -212,3 +239,13 @@ class Memories:
                 if len(chosen) >= most:
                     break
         return mask_of(chosen)
+
+
+def _nbytes(copy: Copy) -> int:
+    """Return what the descriptor of a memory takes."""
+    return len(copy.wire) or copy.descriptor.wire_bytes
+
+
+def _is_delivered(copy: Copy) -> bool:
+    """Return True for a message that somebody here was given and that may come again: until its deadline."""
+    return bool(copy.given) and not copy.own and deadline_of(copy.expiry) != NEVER

@@ -18,7 +18,7 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
-from carrypost.gossip.transfers.inspection import Inspection, PurgedError
+from carrypost.gossip.transfers.inspection import ForgetfulError, Inspection, PurgedError
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US, CLOSED_MAX, SHARE_BLOCK_US
 from carrypost.gossip.wire.frames import (
@@ -138,11 +138,14 @@ class Inbound:
         return not (isinstance(frame, WholeDescriptor) and found.small)
 
     def refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
-        """Take a message not from this neighbour, or, if its recipients are done with it, from nobody."""
+        """Take a message not from this neighbour for a while or, if its recipients are done with it, from nobody."""
         if isinstance(error, PurgedError):
             self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
             link.budgets.credit(PARCEL)
             self._wants.fulfil((error.memory,))
+        elif isinstance(error, ForgetfulError):
+            link.budgets.credit(PARCEL)
+            self._wants.block_from(link, want.entry.handle, error.reason, now + SHARE_BLOCK_US, blamed=False)
         else:
             self._wants.block_from(link, want.entry.handle, error.reason, now + BLOCK_US)
 

@@ -1,8 +1,8 @@
 """Whether a descriptor that a neighbour sent may come in.
 
 Checks run in the order of their cost: sizes, id, author, deadline, date, whether its recipients are done with it,
-interest, security level, and only then the signature, once per message. What fails raises `RemoteError` with the reason
-under which the refusal is counted.
+interest, room to remember it, security level, and only then the signature, once per message. What fails raises
+`RemoteError` with the reason under which the refusal is counted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ class PurgedError(RemoteError):
         """What is remembered of the message, if there is room for that."""
 
 
+class ForgetfulError(RemoteError):
+    """A wanted message that could be delivered twice: there is no room to remember it. That is nobody's fault."""
+
+
 class Inspection:
     """The checks of one host."""
 
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._own, self._limits = ground.holdings, ground.own, ground.limits
-        self._recipients = ground.holdings.recipients
+        self._recipients, self._memories = ground.holdings.recipients, ground.holdings.cache.memories
         self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
         self._signed = ground.identity.signed
         self._author = ground.identity.author
@@ -66,6 +70,8 @@ class Inspection:
         wanted = self._own.wants(found)
         if not wanted and not self._own.carries(found):
             raise LimitError("interest")
+        if wanted and self._memories.full and ((copy := self._holdings.cache.get(found.id)) is None or not copy.here):
+            raise ForgetfulError("memory")
         signed = found.signed
         if signed != self._signed:
             raise ForgeryError("security-level")

@@ -31,7 +31,7 @@ FRAGMENT_BYTES = 128
 BLOCK_US = 30_000_000
 """So long a message is not taken from a neighbour that sent it wrong."""
 SHARE_BLOCK_US = 600_000_000
-"""Or that used up its share of the cache."""
+"""Or that used up its share of the cache; or from any, if there is no room to remember that it was delivered."""
 PATIENCE_US = 20_000_000
 """So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
 LINK_SHARE = 8
@@ -192,13 +192,14 @@ class Wants:
         self._open.pop(link, None)
         self._blocked = {key: until for key, until in self._blocked.items() if key[0] is not link}
 
-    def block_from(self, link: Link, handle: int, reason: str, until_us: int) -> None:
-        """Do not take this message from this neighbour for a while.
+    def block_from(self, link: Link, handle: int, reason: str, until_us: int, *, blamed: bool = True) -> None:
+        """Do not take this message from this neighbour for a while. `blamed`: it pays for it.
 
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
         """
         want = link.inbox.wants[handle]
-        link.budgets.charge(_BLOCKED_COST)
+        if blamed:
+            link.budgets.charge(_BLOCKED_COST)
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._memories.loosen()  # Nothing is kept free for it any more.
