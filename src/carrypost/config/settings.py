@@ -89,6 +89,8 @@ class Limits:
     """Payload of those deliveries."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and passed on; of messages unknown here, a quarter of that."""
+    island_nodes_max: int = whole(512, 2, 65_536)
+    """Hosts whose links are known."""
     groups_max: int = whole(4_096, 1, UNBOUNDED)
     """Order groups."""
     barrier_entries_max: int = whole(200, 1, 65_536)
@@ -116,7 +118,10 @@ class Limits:
     link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
     """Signatures that do not fit, after which a link's descriptors are refused unread."""
     link_records_per_s: int = whole(20, 1, UNBOUNDED)
-    """Records of acknowledgements whose signatures are checked for one neighbour, and that are sent to one."""
+    """Records of acknowledgements and of links whose signatures are checked for one neighbour, and that are sent to
+    one."""
+    link_relay_bytes_per_s: int = whole(MIB, KIB, UNBOUNDED)
+    """Bytes that are passed on for one neighbour to hosts which it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
     """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
@@ -220,6 +225,17 @@ class Settings:
     """Longest payload of a fresh message that is sent to neighbours unasked, if it fits into a datagram; 0: none is."""
     acked_s: float = number(10.0, 0.0, HOUR_S)
     """Time between two broadcasts of new acknowledgements, at least; 0: each is broadcast at once."""
+    island: bool = flag(True)
+    """Find out which hosts can be reached over several hops, and help others to do so."""
+    island_s_min: float = number(5.0, 0.0, HOUR_S)
+    """Time between two changes of what this host tells of its links to all of the island, at least, after three at
+    once; 0: each is told at once."""
+    island_hops_max: int = whole(16, 1, 64)
+    """Longest path to a recipient that can be reached."""
+    island_patience_s: float = number(5.0, 0.1, HOUR_S)
+    """A message that makes no progress on its path for so long is carried by everybody, as if there were none."""
+    routes_max: int = whole(64, 1, 4_096)
+    """Hosts to which messages are under way over several hops, at one time."""
     digest_every: int = whole(12, 1, 100_000)
     """Sets are compared again every so many periods of announcements, because beliefs about a neighbour go stale."""
     shares: bool = flag(True)
@@ -236,7 +252,9 @@ class Settings:
     @classmethod
     def emulated(cls, **changes: object) -> Settings:
         """Defaults of emulation and testing, with some fields changed: security off, no end to lifetimes, one size."""
-        usual = cls(security="off", lifetime_s_default=None, lifetime_s_max=None, mtu_bytes=DATAGRAM_BYTES)
+        usual = cls(
+            security="off", lifetime_s_default=None, lifetime_s_max=None, mtu_bytes=DATAGRAM_BYTES, island=False
+        )  # fmt: skip
         return usual.replace(**changes)
 
     def replace(self, **changes: object) -> Settings:
