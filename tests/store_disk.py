@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from carrypost.journal import Batch, Durability, Key, StoredMessage, Value
+from carrypost.journal import Batch, Durability, Key, PieceOf, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.node.store.store import Store
@@ -51,7 +51,8 @@ class Disk:
     ) -> int:
         self.serial += 1
         self.waiting.append(self.serial)
-        self.store.submit(Batch(self.serial, durability, puts or {}, deletes))
+        refers = any(isinstance(value, PieceOf) for value in (puts or {}).values())
+        self.store.submit(Batch(self.serial, durability, puts or {}, deletes, refers))
         return self.serial
 
     def fetch(self) -> list[tuple[int, str | None]]:

@@ -8,7 +8,7 @@ from carrypost.config import Limits
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
-from carrypost.journal import Batch, Durability, Key, Value
+from carrypost.journal import Batch, Durability, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
@@ -123,3 +123,16 @@ def test_a_payload_comes_out_as_it_was_published(payload: bytes) -> None:
     if payload:
         with pytest.raises(StoreError, match="piece 0 of a:1:1 is gone"):
             store.payload(message, Limits())
+
+
+def test_a_piece_of_another_message_is_copied_also_if_that_is_deleted_with_it() -> None:
+    store, other = MemoryStore(), MessageId(b"a:1:2")
+    store.take(batch(1, {PIECE: b"0123"}))
+    copied = Batch(2, Durability.NORMAL, {("piece", other, 0): PieceOf(M), META: 1}, (PIECE,), refers=True)
+    store.take(copied)
+    assert (store.piece(other, 0), store.piece(M, 0)) == (b"0123", None)
+    store.commit(1)
+    store.commit(2)
+    assert (store.piece(other, 0), store.piece(M, 0)) == (b"0123", None)
+    store.write(Batch(3, Durability.NORMAL, {PIECE: PieceOf(MessageId(b"a:1:3"))}, (), refers=True))
+    assert store.piece(M, 0) is None

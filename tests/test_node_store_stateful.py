@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.examples import examples
 from tests.store_disk import META, WAIT_S, Disk, described, kept
 
-from carrypost.journal import Durability, Key, Value
+from carrypost.journal import Durability, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
 from carrypost.node.store import schema
 
@@ -100,7 +100,23 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(batch=batches(), full=st.booleans())
     def submit(self, batch: tuple[Contents, tuple[Key, ...]], full: bool) -> None:
-        puts, deletes = batch
+        self.write(*batch, full=full)
+
+    @rule(data=st.data(), to=st.sampled_from(NAMES), batch=batches(), full=st.booleans())
+    def pass_on(self, data: st.DataObject, to: MessageId, batch: tuple[Contents, tuple[Key, ...]], full: bool) -> None:
+        """One message has the same pieces as another; the batch may delete those as well."""
+        pieces = [key for key in self.account[-1] if key[0] == "piece" and key[1] != to]
+        if not pieces:
+            return
+        source = data.draw(st.sampled_from(sorted({name for _, name, _ in pieces})))
+        referred: Contents = {("piece", to, key[2]): self.account[-1][key] for key in pieces if key[1] == source}
+        puts, deletes = ({key: each for key, each in batch[0].items() if key[0] != "piece"}, batch[1])
+        deletes = tuple(key for key in deletes if key not in referred)
+        references: Contents = dict.fromkeys(referred, PieceOf(MessageId(source)))
+        self.write(puts | references, deletes, full=full)
+        self.account[-1] |= referred
+
+    def write(self, puts: Contents, deletes: tuple[Key, ...], *, full: bool) -> None:
         durability = Durability.FULL if full else Durability.NORMAL
         self.serials.append(self.disk.submit(puts, *deletes, durability=durability))
         gone = set(deletes)

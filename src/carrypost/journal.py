@@ -55,7 +55,16 @@ class StoredMessage(msgspec.Struct, frozen=True):
     """Owed to a subscription of messaging; with no `seen` key beside it, nobody acknowledged it yet."""
 
 
-Value = StoredMessage | Descriptor | bytes | int
+class PieceOf(msgspec.Struct, frozen=True, gc=False):
+    """A piece that is the same as another message's piece of that number, which the store had before this batch.
+
+    The store copies it without giving it to the host.
+    """
+
+    message: MessageId
+
+
+Value = StoredMessage | Descriptor | PieceOf | bytes | int
 """Of a message, of a seen id, of a piece, a hash list, a row that the store does not look into, of the incarnation."""
 
 
@@ -78,6 +87,8 @@ class Batch(msgspec.Struct, frozen=True):
     durability: Durability
     puts: dict[Key, Value]
     deletes: tuple[Key, ...]
+    refers: bool = False
+    """True if any of the puts is a `PieceOf`. What that refers to may be among the deletes."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -110,6 +121,7 @@ class Journal:
         self._unseen: set[Key] = set()
         """Confirmations that were in lost batches, and that nobody has put or deleted since."""
         self._durability = _NORMAL
+        self._refers = False
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
@@ -130,6 +142,12 @@ class Journal:
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
+
+    def put_piece_of(self, key: Key, message: MessageId, durability: Durability = Durability.NORMAL) -> None:
+        """Keep under the key of a piece what another message has for its piece of that number."""
+        value = self.puts.get((PIECE, message, key[2]), PieceOf(message))
+        self._refers = self._refers or isinstance(value, PieceOf)
+        self.put(key, value, durability)
 
     def put_all(
         self, puts: Mapping[Key, Value], durability: Durability = Durability.NORMAL, *, again: bool = False
@@ -204,11 +222,11 @@ class Journal:
         if not self.puts and not self.deletes:
             return None
         serial = self.serial
-        batch = Batch(serial, self._durability, self.puts, tuple(self.deletes))
+        batch = Batch(serial, self._durability, self.puts, tuple(self.deletes), self._refers)
         self._open[serial] = (batch, self._held, self._again)
         self.serial = serial + 1
         self.puts, self.deletes, self._held, self._again = {}, {}, [], set()
-        self._durability = _NORMAL
+        self._durability, self._refers = _NORMAL, False
         return batch
 
     def durable(self, serial: int) -> None:

@@ -23,6 +23,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.journal import CORE, LAYERS
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.journal import Journal, Key, Value
-    from carrypost.model.ids import MessageId
 
 Handler = Callable[["Link", Any, int], object]
 """Takes one kind of frame that came over a usable link; may raise `RemoteError`. One that returns False found nothing
@@ -60,6 +60,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """Ids of the nodes that it is for; None: it is for whoever subscribes."""
     withheld: bool = False
     """Neither offered nor evicted before it is durable."""
+    payload_of: MessageId | None = None
+    """A whole message that is here, whose payload this one has as well: it is copied in the store, and `payload` is
+    empty."""
 
 
 class Steps(Protocol):

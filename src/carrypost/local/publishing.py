@@ -14,13 +14,14 @@ import msgspec
 from carrypost import journal as keys
 from carrypost.errors import MessageFormatException, PayloadError, StateError
 from carrypost.events import Reason, Stored
-from carrypost.gossip.holdings.owners import PUBLISHING
+from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
+from carrypost.model.address import is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
-from carrypost.model.headers import Headers, checked
-from carrypost.model.ids import plain_message_id
+from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
+from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
 
 if TYPE_CHECKING:
@@ -75,8 +76,20 @@ class Publisher:
             raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {draft.priority}")
         if draft.recipients is not None:
             self._named(draft, draft.recipients)
+        if draft.payload_of is not None:
+            return self._packed_of(draft.payload_of)
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
+
+    def _packed_of(self, message: MessageId) -> Packed:
+        """Return the payload of a message that is here, as it travels; raises `StateError` if not all of it is."""
+        source = self._holdings.cache.get(message)
+        if source is None or not source.here or not source.whole:
+            raise StateError(f"the message {shown(message)} is not here, so its payload cannot be passed on")
+        found = source.descriptor
+        return Packed(
+            found.codec, found.size, found.length, (), self._holdings.hashes(source), found.root, source=message
+        )
 
     def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, after: int = 0) -> Descriptor:
         """Return what the message would be if it were the next one, or the next after a sequence; not signed yet.
@@ -99,6 +112,11 @@ class Publisher:
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
             raise MessageFormatException(f"the descriptor has more than {most} bytes, with its attributes and headers")
+        if is_held(descriptor.destination) and len(descriptor.encoded) > ORIGIN_BYTES_MAX - 65:
+            raise MessageFormatException(
+                f"a message to a topic that a node holds has at most {ORIGIN_BYTES_MAX} bytes beside its body, as the "
+                "holder passes them on: shorten its properties and header fields, or put them into the body"
+            )
         return descriptor
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
@@ -119,10 +137,15 @@ class Publisher:
         if memory is not None and not memory.here:
             # Where nothing is signed, a stranger may have used the number of a draft, whose id the program was told.
             self._holdings.cache.remove(memory, Reason.EXPIRED)
+        source = None if packed.source is None else self._holdings.cache.get(packed.source)
+        if source is not None:  # It does not give way to the message that has its payload.
+            self._holdings.cache.pin((source,), PASSING)
         copy = self._holdings.admit(
             descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,
             withheld_by=PUBLISHING if withheld else 0, now=now,
         )  # fmt: skip
+        if source is not None:
+            self._holdings.cache.unpin((source,), PASSING)
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
         self.reserve(descriptor)
@@ -139,6 +162,8 @@ class Publisher:
         """
         journal, descriptor = self._journal, copy.descriptor
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
+        if packed.source is not None:
+            self._holdings.keep_pieces_of(copy, packed.source, durability)
         for number, piece in enumerate(packed.pieces):
             journal.put((keys.PIECE, descriptor.id, number), piece, durability)
         if descriptor.pieces > 1 and packed.hashes:

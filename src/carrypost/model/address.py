@@ -8,6 +8,8 @@
     what one node is told                    control/N
     what all nodes are told                  control/all
     what N says of a name                    directory/N/NAME
+    topic `x` that node N holds x@N          holder/N/x
+    what N passes on of it                   notice/N/x
 
 A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping. A node stands
 before others, and with security off its name may hold any character: ``/``, ``@`` and ``%`` are written as ``%2F``,
@@ -32,6 +34,8 @@ class Kind(enum.StrEnum):
     QUEUE = "queue"
     CONTROL = "control"
     DIRECTORY = "directory"
+    HOLDER = "holder"
+    NOTICE = "notice"
 
 
 class Address(NamedTuple):
@@ -46,9 +50,11 @@ class Address(NamedTuple):
 
 EVERYBODY = "control/all"
 """Where all nodes are told something."""
-_TOPIC, _QUEUE, _CONTROL, _DIRECTORY = (f"{kind}/" for kind in Kind)
-_OWNED = (_QUEUE, _CONTROL)
-_QUEUE_END, _CONTROL_END = len(_QUEUE), len(_CONTROL)
+_TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE = (f"{kind}/" for kind in Kind)
+_OWNED = (_QUEUE, _CONTROL, _HOLDER)
+BETWEEN_NODES = (*_OWNED, _NOTICE)
+"""How the destinations begin of what all nodes with messaging carry for each other."""
+_QUEUE_END, _CONTROL_END, _HOLDER_END = len(_QUEUE), len(_CONTROL), len(_HOLDER)
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
 _ESCAPED = re.compile("%(25|2F|40)")
@@ -67,6 +73,16 @@ def queue(name: str, node: NodeId) -> str:
     return f"{_QUEUE}{_escaped(node)}/{_named(name, 'queue')}"
 
 
+def holder(name: str, node: NodeId) -> str:
+    """Return the destination of publications to a topic that a node holds."""
+    return f"{_HOLDER}{_escaped(node)}/{_named(name, 'topic')}"
+
+
+def notice_of(holder_destination: str) -> str:
+    """Return the destination of what a holder passes on of a topic."""
+    return _NOTICE + holder_destination.removeprefix(_HOLDER)
+
+
 def control(node: NodeId) -> str:
     """Where one node is told something."""
     return _CONTROL + _escaped(node)
@@ -83,13 +99,24 @@ def addressee(destination: str) -> NodeId | None:
         return None
     if destination[0] == "c":
         return _unescaped(destination[_CONTROL_END:])
-    end = destination.find("/", _QUEUE_END)
-    return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[_QUEUE_END:end])
+    start = _QUEUE_END if destination[0] == "q" else _HOLDER_END
+    end = destination.find("/", start)
+    return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[start:end])
 
 
 def between_nodes(destination: str) -> bool:
-    """Whether it is of a queue, or of what nodes tell each other: what all nodes carry, whoever it is for."""
+    """Whether it is of a queue or a holder, or what nodes tell each other: what all nodes carry, whoever it is for."""
+    return destination.startswith(BETWEEN_NODES)
+
+
+def names_addressee(destination: str) -> bool:
+    """Return True if it is of a kind that names the one node that a message is for."""
     return destination.startswith(_OWNED)
+
+
+def is_held(destination: str) -> bool:
+    """Return True if it is of a topic that a node holds."""
+    return destination.startswith(_HOLDER)
 
 
 def is_control_of_node(destination: str) -> bool:
@@ -123,17 +150,30 @@ def queue_name(name: str, node: NodeId) -> str:
 
 def queue_named(text: str) -> str:
     """The destination of the queue with this full name; raises `InvalidDestinationException`."""
+    return queue(*_owned(text, "queue"))
+
+
+def holder_named(text: str) -> str:
+    """Return the destination of the topic with this full name, which a node holds.
+
+    Raises `InvalidDestinationException`.
+    """
+    return holder(*_owned(text, "topic that a node holds"))
+
+
+def _owned(text: str, what: str) -> tuple[str, NodeId]:
+    """Return the name and the node of a full name."""
     name, at, owner = text.rpartition("@")
     node = _unescaped(owner)
     if not at or not name or node is None:
-        raise InvalidDestinationException(f"a queue is called NAME@NODE, not {text!r}")
-    return queue(name, node)
+        raise InvalidDestinationException(f"a {what} is called NAME@NODE, not {text!r}")
+    return name, node
 
 
 def name_of(destination: str) -> str | None:
     """What a topic or a queue is called, in full; None for what is neither."""
     found = address(destination)
-    if found is None or found.kind in (Kind.CONTROL, Kind.DIRECTORY):
+    if found is None or found.kind in (Kind.CONTROL, Kind.DIRECTORY, Kind.NOTICE):
         return None
     return found.name if found.node is None else queue_name(found.name, found.node)
 

@@ -224,6 +224,19 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return () if self.headers is None else recipient_lists.nodes(self.headers.recipients)
 
     @property
+    def original(self) -> Descriptor:
+        """The message that it passes on, as its author published it; itself if it passes on none that can be read."""
+        headers = self.headers
+        return self if headers is None or not headers.origin else self._passed_on or self
+
+    @lazy
+    def _passed_on(self) -> Descriptor | None:
+        try:
+            return None if self.headers is None else decode(self.headers.origin)
+        except DecodeError:
+            return None
+
+    @property
     def due_us(self) -> int:
         """The time from which it may be handed over; 0 if that is at once."""
         headers = self.headers

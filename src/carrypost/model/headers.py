@@ -27,6 +27,8 @@ DESTINATION_MAX = 256
 OPERATION_MAX = 64
 CONTROL_BYTES_MAX = 6 * 1024
 """Leaves a quarter of a descriptor's 8 KiB for all else; what is longer is sent in several messages."""
+ORIGIN_BYTES_MAX = 2 * 1024
+"""Of a descriptor that another one holds, signature included: beside it stand up to 128 recipients."""
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -54,6 +56,7 @@ _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
+    "origin": "g",
 }  # fmt: skip
 """Of each field on the wire. None is ever used again for another."""
 
@@ -95,6 +98,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     recipients: tuple[_Node, ...] = ()
     """Ids of the nodes that it is for, ascending, each once: text where security is off, else the bytes that it stands
     for. Without any it is for whoever subscribes (`model.recipients`)."""
+    origin: Annotated[bytes, msgspec.Meta(max_length=ORIGIN_BYTES_MAX)] = b""
+    """The message that this one passes on: its descriptor as it travels, with its author's signature. Both have the
+    same payload. Whoever it is for checks that (`security.origins`); carriers do not."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

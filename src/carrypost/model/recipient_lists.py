@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.model import ids
-from carrypost.model.address import between_nodes
+from carrypost.model.address import names_addressee
 from carrypost.model.ids import NodeId
 
 Named = tuple[bytes | str, ...]
@@ -35,7 +35,7 @@ def fault(named: Named, author: NodeId, destination: str, *, ordered: bool, sign
 
 def _misplaced(destination: str, *, ordered: bool) -> str | None:
     """Return why messages to this destination, or with an order, may not list recipients, or None."""
-    if between_nodes(destination):
+    if names_addressee(destination):
         return (
             f"what is sent to {destination!r} is for the node that the destination names, and lists no recipients: "
             "leave them out, or send it to a topic"

@@ -16,7 +16,7 @@ from carrypost.model.properties import Property, typed
 from carrypost.model.times import MICROSECONDS
 
 Field = Callable[[Descriptor], AttributeValue | None]
-_ADDRESSED = (address.Kind.TOPIC, address.Kind.QUEUE)
+_TYPES = {address.Kind.TOPIC: "topic", address.Kind.QUEUE: "queue", address.Kind.HOLDER: "topic"}
 _MILLISECOND_US = 1_000
 
 
@@ -65,7 +65,7 @@ def field_of(descriptor: Descriptor, name: str) -> AttributeValue | None:
 
 def _destination_type(descriptor: Descriptor) -> str | None:
     found = address.address(descriptor.destination)
-    return found.kind.value if found is not None and found.kind in _ADDRESSED else None
+    return None if found is None else _TYPES.get(found.kind)
 
 
 def _operation_type(descriptor: Descriptor) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.address import between_nodes
+from carrypost.model.address import names_addressee
 from carrypost.model.ids import MessageId
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Confirmations:
         if consumed:
             self._owed.acknowledged(copy)
         # What was consumed of a queue goes at once, and nobody can confirm it any more.
-        if self._deliveries.owes(copy) and not between_nodes(copy.descriptor.destination):
+        if self._deliveries.owes(copy) and not names_addressee(copy.descriptor.destination):
             self._acknowledged.add(copy.id)
             self._ledger.put(FAMILY + copy.id, b"")
         else:

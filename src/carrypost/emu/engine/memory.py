@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from carrypost.config import Limits
 from carrypost.errors import StateError
 from carrypost.gossip.wire.payloads import gathered
-from carrypost.journal import PIECE, Batch, Key, Value
+from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
@@ -37,7 +39,7 @@ class MemoryStore:
 
     def take(self, batch: Batch) -> None:
         """From now on the batch is readable."""
-        self._taken[batch.serial] = batch
+        self._taken[batch.serial] = self._resolved(batch)
 
     def commit(self, serial: int) -> None:
         """From now on the batch survives a crash."""
@@ -52,7 +54,18 @@ class MemoryStore:
             self.take(batch)
             self.commit(batch.serial)
         else:
-            self._apply(batch)
+            self._apply(self._resolved(batch))
+
+    def _resolved(self, batch: Batch) -> Batch:
+        """Return the batch with the pieces of other messages that it refers to; a piece that is gone is left out."""
+        if not batch.refers:
+            return batch
+        found = {
+            key: self.get((PIECE, value.message, key[2])) if isinstance(value, PieceOf) else value
+            for key, value in batch.puts.items()
+        }
+        puts = {key: value for key, value in found.items() if value is not None}
+        return msgspec.structs.replace(batch, puts=puts, refers=False)
 
     def _apply(self, batch: Batch) -> None:
         disk = self._disk

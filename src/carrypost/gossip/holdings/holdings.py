@@ -396,6 +396,11 @@ class Holdings:
         if descriptor.codec is not _BLANK:
             self._journal.put((keys.PIECE, descriptor.id, piece), body)
 
+    def keep_pieces_of(self, copy: Copy, source: MessageId, durability: Durability) -> None:
+        """Journal that a message has the same pieces as another one, all of which the store has: nobody reads them."""
+        for piece in range(copy.descriptor.pieces) if copy.descriptor.codec is not _BLANK else ():
+            self._journal.put_piece_of((keys.PIECE, copy.id, piece), source, durability)
+
     def keep_confirmations(self, copies: Sequence[Copy]) -> None:
         """Journal that these are never to be delivered again."""
         seen: dict[Key, Value] = {}

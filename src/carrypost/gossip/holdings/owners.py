@@ -17,3 +17,5 @@ QUEUES: Final = 16
 """It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""
 RECIPIENTS: Final = 32
 """Owner of messages that are for this node alone, of all that they were for."""
+PASSING: Final = 128
+"""A message of this node is being made that has the same payload."""

@@ -16,6 +16,7 @@ import zstandard
 from carrypost.config import Limits
 from carrypost.errors import ForgeryError, LimitError
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId
 
 HASH_BYTES = 32
 COMPRESS_BYTES_MIN = 128
@@ -40,6 +41,8 @@ class Packed(msgspec.Struct, frozen=True):
     hashes: bytes
     """Concatenated SHA-256 of the pieces; empty where security is off."""
     root: bytes
+    source: MessageId | None = None
+    """A message whose pieces these are: they are in the store, and not here."""
 
 
 def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits) -> Packed:

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from carrypost.errors import StateError
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
-from carrypost.journal import HASHES, LAYERS, MESSAGE, META, ORDER, PIECE, SEEN, Batch, Key, StoredMessage, Value
+from carrypost.journal import (
+    HASHES,
+    LAYERS,
+    MESSAGE,
+    META,
+    ORDER,
+    PIECE,
+    SEEN,
+    Batch,
+    Key,
+    PieceOf,
+    StoredMessage,
+    Value,
+)
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
@@ -104,6 +118,12 @@ _PUT = {
     table: _Statement(f"INSERT OR REPLACE INTO {table} VALUES ", f"({','.join('?' * width)})")  # noqa: S608 - likewise
     for table, width in {"message": 4, "piece": 2, "hashes": 3, "seen": 3, "meta": 3, "registry": 2, "layer": 3}.items()
 }
+_COPY = _Statement(
+    "INSERT OR REPLACE INTO piece SELECT asked.column1, piece.body FROM (VALUES ",
+    "(?,?)",
+    ") AS asked JOIN piece ON piece.n = asked.column2",
+)
+"""Copies pieces inside the file: rows to be made, each with the row that it is made of."""
 _PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
 """Tables whose rows have their key as it is, and how much of it."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
@@ -133,6 +153,8 @@ class Directory:
             for n, name in connection.execute(query):
                 entries[name] = (n, entries.get(name, (n, 0))[1] | bit)
         self.entries = entries
+        self.changing = threading.Lock()
+        """Held while a transaction is committed and entered here."""
         self.number = 1 + max((n for n, _ in entries.values()), default=0)
         """The next one."""
 
@@ -157,10 +179,21 @@ def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
     """What several batches, one after the other, come down to; None: deleted."""
     changes: dict[Key, Value | None] = {}
     for batch in batches:
+        referred = _referred(batch, changes) if batch.refers else {}
         if batch.deletes:
             changes.update(dict.fromkeys(batch.deletes))
         changes.update(batch.puts)
+        changes.update(referred)
     return changes
+
+
+def _referred(batch: Batch, changes: dict[Key, Value | None]) -> dict[Key, Value | None]:
+    """Return the pieces of other messages that a batch refers to, as earlier batches, not written yet, have them."""
+    return {
+        key: changes.get((PIECE, value.message, key[2]), value)
+        for key, value in batch.puts.items()
+        if isinstance(value, PieceOf)
+    }
 
 
 class Transaction:
@@ -175,6 +208,8 @@ class Transaction:
         """By table, the values of all rows, one after the other."""
         self._layer_deletes: dict[str, list[object]] = {}
         """By the kind of a layer's rows, their names."""
+        self._copies: list[object] = []
+        """Rows of pieces, each with the row that it is a copy of, one after the other."""
         self._updates: list[tuple[str, tuple[bytes, int]]] = []
         touched = self._touched
         for key, value in changes.items():
@@ -225,7 +260,11 @@ class Transaction:
         if not 0 <= piece < 1 << PIECE_BITS:
             raise StateError(f"no message has a piece number {piece}")
         row, bit = own.number << PIECE_BITS | piece, _PIECE << piece
-        if body is not None:
+        if isinstance(body, PieceOf):
+            if (source := self._directory.row_of(body.message, piece)) is not None:
+                self._copies += (row, source)
+                own.has |= bit
+        elif body is not None:
             self._puts["piece"] += (row, body)
             own.has |= bit
         elif own.has & bit:
@@ -262,10 +301,12 @@ class Transaction:
 
     def __bool__(self) -> bool:
         """Whether there is anything to write: much that is to be deleted was never there."""
-        return any((*self._puts.values(), *self._deletes.values(), self._layer_deletes, self._updates))
+        changes = (*self._puts.values(), *self._deletes.values(), self._layer_deletes, self._updates, self._copies)
+        return any(changes)
 
     def execute(self, connection: sqlite3.Connection) -> None:
-        """Everything, inside the transaction that is open. Deletions first: their room is used at once."""
+        """Everything, inside the transaction that is open. Deletions before puts: their room is used at once."""
+        _COPY.run(connection, self._copies)  # What they are made of may be deleted.
         for table, values in self._deletes.items():
             _DELETE[table].run(connection, values)
         for kind, names in self._layer_deletes.items():

@@ -21,7 +21,7 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
 from carrypost.gossip.wire.payloads import gathered
-from carrypost.journal import PIECE, Batch, Key, Value
+from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.node.store import rows, schema
@@ -77,8 +77,11 @@ class Store:
         self._reader = reader
         self._writer = writer
         self._open: dict[int, Item] = {}
-        self._overlay: dict[Key, tuple[int, bytes | None]] = {}
-        """Pieces of unanswered batches: (serial of the last batch that has it, None if it deletes it)."""
+        self._overlay: dict[Key, tuple[int, bytes | PieceOf | None]] = {}
+        """Pieces of unanswered batches: (serial of the last batch that has it, None if it deletes it).
+
+        A `PieceOf` refers to what is on disk.
+        """
         self._recent = _Recent()
         self._epoch = 0
         self._closed = False
@@ -133,6 +136,7 @@ class Store:
             raise StateError(f"the store {self.path} is closed")
         overlay, serial = self._overlay, batch.serial
         nbytes = _PUT_BYTES * len(batch.puts)
+        referred = self._referred(batch) if batch.refers else {}
         for key in batch.deletes:
             if key[0] == PIECE:
                 overlay[key] = (serial, None)
@@ -140,11 +144,20 @@ class Store:
             if key[0] == PIECE and isinstance(value, bytes):
                 overlay[key] = (serial, value)
                 nbytes += len(value)
+        overlay.update({key: (serial, value) for key, value in referred.items()})
         item = self._open[serial] = Item(batch, self._epoch, nbytes)
         self.unanswered_bytes += nbytes
         self._writer.submit(item)
         if self.unanswered_bytes > _GIVE_WAY_BYTES:
             time.sleep(_GIVE_WAY_S)
+
+    def _referred(self, batch: Batch) -> dict[Key, bytes | PieceOf | None]:
+        """Return the pieces of other messages that a batch refers to, as far as they wait for the disk themselves."""
+        found: dict[Key, bytes | PieceOf | None] = {}
+        for key, value in batch.puts.items():
+            if isinstance(value, PieceOf):
+                found[key] = self._overlay.get((PIECE, value.message, key[2]), (0, value))[1]
+        return found
 
     def answers(self) -> list[tuple[int, str | None]]:
         """Which batches are durable (None) or lost (and why) since the last call, in order.
@@ -192,7 +205,10 @@ class Store:
             raise StateError(f"the store {self.path} is closed")
         key = (PIECE, message, piece)
         if (waiting := self._overlay.get(key)) is not None:
-            return waiting[1]
+            found = waiting[1]
+            if not isinstance(found, PieceOf):
+                return found
+            return self._copied(found.message, message, piece)
         body = self._recent.get(key)
         if body is None:
             body = self._from_disk(message, piece)
@@ -207,6 +223,15 @@ class Store:
         """
         # Not kept as recent: one large message would push out everything else.
         return gathered(descriptor, functools.partial(self.read, keep=False), limits)
+
+    def _copied(self, source: MessageId, message: MessageId, piece: int) -> bytes | None:
+        """Return a piece that is to be a copy: of its source, which may be deleted together with the copying."""
+        body = self._from_disk(source, piece)
+        if body is not None:
+            return body
+        with self._directory.changing:
+            body = self._from_disk(source, piece)
+            return self._from_disk(message, piece) if body is None else body
 
     def _from_disk(self, message: MessageId, piece: int) -> bytes | None:
         row = self._directory.row_of(message, piece)

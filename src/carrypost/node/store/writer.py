@@ -188,8 +188,9 @@ class Writer:
         transaction.execute(connection)
         if not self.room.takes():
             raise OSError(errno.ENOSPC, "the rest of the disk is for what consumes messages")
-        connection.execute("COMMIT")
-        transaction.committed()
+        with self._directory.changing:
+            connection.execute("COMMIT")
+            transaction.committed()
         self.counters.failure = None
         self.counters.commits += 1
         self.counters.commits_full += durability is Durability.FULL

@@ -1,0 +1,30 @@
+"""Messages that pass on others: whether one is what its author says it is.
+
+Its signature is checked when it comes in, as that of every message. Here the other signature is checked, that of the
+message that it passes on, and that both have the same payload: pieces were checked against the root of the one, so they
+are those of the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import ForgeryError
+from carrypost.security.identity import verify
+
+if TYPE_CHECKING:
+    from carrypost.model.descriptor import Descriptor
+
+
+def check_origin(found: Descriptor) -> None:
+    """Raise `ForgeryError` unless a message passes on a message of the author that it names, with its payload."""
+    origin = found.original
+    if origin is found or origin.original is not origin:
+        raise ForgeryError("origin", "no message is passed on, or one that passes on another")
+    if origin.signed != found.signed:
+        raise ForgeryError("origin", "one of both messages is signed")
+    payload = found.root, found.length, found.size, found.codec
+    if payload != (origin.root, origin.length, origin.size, origin.codec):
+        raise ForgeryError("origin", "the payload is not that of the message that is passed on")
+    if origin.signed:
+        verify(origin)
