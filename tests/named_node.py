@@ -18,7 +18,8 @@ from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, profile_digest
-from carrypost.mom.names.directory import Advert
+from carrypost.mom.control import Item, items_of
+from carrypost.mom.names.directory import Advert, encode_advert
 from carrypost.mom.names.namespace import Bind, Binding
 
 _NOTHING = encode_entries(())
@@ -38,17 +39,19 @@ def advert(
 
 
 def saying(destination: str, ordering: Ordering = Ordering.NONE) -> Headers:
-    return Headers(control=msgspec.msgpack.encode(Advert(destination, ordering)))
+    return Headers(control=encode_advert(Advert(destination, ordering)))
 
 
 class NamedNode(OneNode):
     """A host and its disk, and a neighbour that hands it whatever it is given, asked or not."""
 
-    def __init__(self, name: str = "n", *, advert_s: float = 60, lease_s: float = 0, **settings: object) -> None:
+    def __init__(
+        self, name: str = "n", *, advert_s: float = 60, lease_s: float = 0, manage: object = False, **settings: object
+    ) -> None:
         """`lease_s`: its directory has leases, of this length."""
         self.counter = self.handle = 0
         leased = {"directory": "lease", "directory_lease_s": lease_s} if lease_s else {}
-        super().__init__(name, messaging={"advert_s": advert_s, **leased}, **settings)
+        super().__init__(name, messaging={"advert_s": advert_s, "manage": manage, **leased}, **settings)
 
     # --- others --------------------------------------------------------------------------------------------
 
@@ -121,6 +124,15 @@ class NamedNode(OneNode):
             for each in self.adverts()
             if each.headers is not None
         }
+
+    def told_control(self, to: str) -> list[Item]:
+        """What it told a node by control messages that are on its disk."""
+        stored = [value.descriptor for value in self.disk.values() if isinstance(value, StoredMessage)]
+        return [item for each in stored if each.destination == f"control/{to}" for item in items_of(each)[0]]
+
+    def queues(self) -> int:
+        found = self.host.messaging.overview()
+        return 0 if found is None else found.queues
 
     def rows(self) -> list[bytes]:
         return sorted(name for kind, name, _ in self.disk if kind == MOM and name[:1] == b"D")

@@ -188,6 +188,10 @@ class Scrambled:
             lambda: control.Outcome(self.message(), pick([0, 1, 2, 3]), "because"),
             lambda: control.Purge(self.message()),
             lambda: control.Browse(queue, request, pick(["", "n > 1", "((", "x" * 2_000])),
+            lambda: control.Place(
+                queue, request, t_us, count, pick(["fair", "none"]), pick([None, (), (NodeId("a"),)])
+            ),
+            lambda: control.Placed(request, pick([True, False]), "because"),
             lambda: control.Snapshot(queue, request, t_us, count, count + 3, (self.message(), self.message())),
         ]
         return pick(makers)()

@@ -442,7 +442,7 @@ def test_an_advertisement_with_a_payload_is_none(node: NamedNode) -> None:
 
 
 def test_fields_of_a_later_version_are_passed_over(node: NamedNode) -> None:
-    later = Headers(control=b"\x94\xaatopic/news\x00\xc0\xa5later")
+    later = Headers(control=b"\x95\xaatopic/news\x00\xc0\x90\xa5later")
     node.hear_of("x", "news", "", 1, headers=later)
     assert node.meaning("news") == "topic/news"
 

@@ -237,6 +237,16 @@ MISUSES: dict[str, Row] = {
         lambda c: c.declare_queue("x", receivers=Wrong), Argument, 'receivers is "anyone", or a list'),
     "too many receivers": (
         lambda c: c.declare_queue("x", receivers=list(map(str, range(65)))), Argument, "at most 64 receivers, not 65"),
+    "placement that is no function": (
+        lambda c: c.declare_queue("x", placement=Wrong), Argument, "placement is a function of receive counts"),
+    "placement at no node": (
+        lambda c: c.declare_queue("x", placement=lambda _, __: Wrong), Argument, "returns the id of a node, and"),
+    "placement in no time": (
+        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=0), Argument, "more than 0"),
+    "timeout that is none": (
+        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=Wrong), Argument, "a timeout is a n"),
+    "timeout without a placement": (
+        lambda c: c.declare_queue("x", timeout=1), Argument, "a timeout is for a placement"),
     "declared otherwise before": (
         lambda c: after(c.declare_queue("x", redelivery="after_lease"), lambda: c.declare_queue("x")), JMSException,
         "is here with other options"),

@@ -22,11 +22,14 @@ from carrypost import (
     SendState,
     SessionMode,
     UnitWarning,
+    here,
+    most_receiving,
     naming,
     sync,
     testing,
 )
 from carrypost.jms import calling, durations
+from carrypost.security.identity import Identity
 from carrypost.sync.methods import reworded
 
 __all__ = ["context", "factory"]
@@ -247,6 +250,24 @@ def test_queues_browsers_names_and_temporary_destinations(context: Make) -> None
     ctx.create_temporary_topic().delete()
     with pytest.raises(IllegalArgumentException, match=r"a context of carrypost\.sync"):
         sync.InitialContext("nothing")  # type: ignore[arg-type]
+
+
+def test_queues_are_placed_by_a_function_also_from_inside_a_listener(context: Make) -> None:
+    ctx, name = context(), fresh("queue").removeprefix("queue/")
+    assert ctx.declare_queue(name, placement=here) == ctx.declare_queue(name, placement=most_receiving)
+    topic, made = fresh(), threading.Event()
+
+    @ctx.listener(topic)
+    def declare(_: object) -> None:
+        ctx.declare_queue(f"{name}.2", placement=lambda _, node: node)
+        made.set()
+
+    ctx.start()
+    ctx.send(topic, "x")
+    assert made.wait(WITHIN_S)
+    nobody = Identity.generate().node
+    with pytest.raises(DeliveryTimeoutException, match=f"{nobody} did not answer in time"):
+        ctx.declare_queue(name, placement=lambda _, __: nobody, timeout=0.1)
 
 
 def test_requests_are_answered_and_followed(context: Make) -> None:

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
+    from carrypost.mom.placement import here, most_receiving
     from carrypost.version import __version__
 
 __all__ = [
@@ -159,6 +160,8 @@ __all__ = [
     "TransactionRolledBackRuntimeException",
     "UnitWarning",
     "__version__",
+    "here",
+    "most_receiving",
     "register",
 ]
 
@@ -179,6 +182,7 @@ _HOMES = {
     "jms.sent": ("Sent",),
     "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
     "model.selector": ("Selector",),
+    "mom.placement": ("here", "most_receiving"),
     "version": ("__version__",),
 }  # fmt: skip
 """Public names that are no errors, by module. An `import` statement would make every layer depend on these modules."""

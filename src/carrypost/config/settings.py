@@ -173,6 +173,8 @@ class Messaging:
     directory_lease_s: float = number(600.0, 1.0, YEAR_S)
     """The lease that an advertisement of this node gives its name on other nodes, where `directory` is "lease". It is
     renewed after a third to a half of that. Never more than `lifetime_s_max`."""
+    manage: bool | tuple[str, ...] = patterns()
+    """Manage queues that other nodes place here: never, always, or where the name of the queue matches one of these."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message is handed over that is never acknowledged; then it is a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.ids import NodeId
+    from carrypost.mom.placement import Policy
 
 L = TypeVar("L", bound=Callable[[Any], object])
 
@@ -332,6 +333,8 @@ class Context(Creating):
         policy: str = "fair",
         receivers: Literal["anyone"] | Collection[str] = declaring.ANYONE,
         advertise: bool = True,
+        placement: Policy | None = None,
+        timeout: Duration | None = None,
     ) -> Queue:
         """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
 
@@ -342,11 +345,21 @@ class Context(Creating):
         twice). `policy`: who of those that ask for a message gets it. `receivers`: the ids of the nodes, 64 at most,
         that may receive from it and browse it beside this one; "anyone" includes strangers, who can consume what they
         get. Raises `JMSException` if the queue is there, and was declared otherwise.
+
+        `placement` lets another node manage it: a function that is given the number of messages that each node consumed
+        from queues of this name, and this node's id, and returns a node, such as `most_receiving`. That node is asked,
+        and its `messaging.manage` decides; when it declines, the function is called again without its count. Raises
+        `JMSException` with all that declined when nobody is left, and `DeliveryTimeoutException` if a node does not
+        answer within `timeout` (a minute for all).
         """
         provider = self._sessions.opened().works.provider
         wanted = declaring.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
+        timeout_us = declaring.placed(placement, timeout)
+        here = declaring.managed_by(wanted, provider.place.node)
         await self._sessions.ready()
-        return await declaring.declare(provider, wanted, advertise=advertise)
+        if placement is None:
+            return await declaring.declare(provider, here, advertise=advertise)
+        return await declaring.place(provider, wanted, placement, timeout_us, advertise=advertise)
 
     async def end_queue(self, queue: Queue | str) -> None:
         """End a queue that this node manages, with all that waits in it and all names that it has here.

@@ -1,11 +1,15 @@
-"""Queues that a program declares: what the program says of one is checked, and its node becomes the manager."""
+"""Queues that a program declares: what the program says of one is checked, and its node, or another, manages it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from carrypost.errors import (
+    DeliveryTimeoutException,
     IllegalArgumentException,
     InvalidDestinationException,
     JMSException,
@@ -22,6 +26,7 @@ from carrypost.mom.names.namespace import Bind
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
+    from carrypost.mom.placement import Policy
 
 ANYONE: Final = "anyone"
 """Receivers of a queue that names none."""
@@ -29,6 +34,81 @@ _PLAIN_MAX = 64
 """Characters of a plain name of a node, where security is off, so that all receivers fit into an advertisement."""
 _LEASE_S = 3_600.0
 """Time that a receiver has for a message, unless the queue says otherwise."""
+
+
+_TIMEOUT_S = 60.0
+"""Time for answers of nodes that are asked to manage a queue, unless the program says otherwise."""
+
+
+async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: int, *, advertise: bool) -> Queue:
+    """Ask nodes to manage a queue, as a policy chooses them, until one accepts; nodes that declined are left out.
+
+    Raises `JMSException` with all that declined once nobody is left, or the policy names one of them again, and
+    `DeliveryTimeoutException` if a node does not answer in time.
+    """
+    here, ends_us = provider.place.node, provider.now_us() + timeout_us
+    counts = await provider.receive_counts(asked.name)
+    declined: dict[NodeId, str] = {}
+    while not counts or counts.keys() - declined.keys():
+        left = {node: count for node, count in counts.items() if node not in declined}
+        chosen = await _chosen(policy, left, here)
+        if chosen in declined:
+            break
+        if chosen == here:
+            return await declare(provider, managed_by(asked, here), advertise=advertise)
+        left_us = max(ends_us - provider.now_us(), 0)
+        answer = await provider.ask_to_manage(managed_by(asked, chosen), chosen, left_us, advertise)
+        if answer.accepted:
+            return Queue(address.queue_name(asked.name, chosen))
+        if answer.reason is None:
+            raise DeliveryTimeoutException(
+                f"{chosen} did not answer in time whether it manages the queue {asked.name!r}{_refusals(declined)}: it "
+                "may accept later, and the same call then finds the queue; or choose another node, or a longer timeout"
+            )
+        declined[chosen] = answer.reason
+    raise JMSException(
+        f"no node manages the queue {asked.name!r}{_refusals(declined)}: choose another node, or declare it on this one"
+    )
+
+
+def _refusals(declined: Mapping[NodeId, str]) -> str:
+    return "".join(f"; {node} declined ({reason})" for node, reason in declined.items())
+
+
+async def _chosen(policy: Policy, counts: Mapping[NodeId, int], here: NodeId) -> NodeId:
+    """Call a policy, plain or async, on the event loop; a thread of listeners may wait for this very call."""
+    node: object = policy(counts, here)
+    if inspect.isawaitable(node):
+        node = await node
+    if not _is_node(node, here):
+        raise IllegalArgumentException(f"a placement policy returns the id of a node, and {node!r} is none"[:200])
+    return NodeId(str(node))
+
+
+def placed(choose: object, timeout: Duration | None) -> int:
+    """Return how long a placement may take, in microseconds; callers are not all checked."""
+    if choose is None and timeout is not None:
+        raise IllegalArgumentException("a timeout is for a placement: without one nobody is asked, and nothing waits")
+    if choose is not None and not callable(choose):
+        raise IllegalArgumentException(
+            f"placement is a function of receive counts and this node's id, such as most_receiving, not {choose!r}"[
+                :200
+            ]
+        )
+    timeout_us = microseconds(_TIMEOUT_S if timeout is None else timeout, "a timeout")
+    if not timeout_us:
+        raise IllegalArgumentException("a timeout is more than 0: nobody could answer in no time")
+    return timeout_us
+
+
+def managed_by(asked: Declare, node: NodeId) -> Declare:
+    """Return a queue as this node is to manage it: as its manager, it is no receiver that has to be named."""
+    if asked.receivers is None:
+        return asked
+    receivers = tuple(each for each in asked.receivers if each != node)
+    if len(receivers) > RECEIVERS_MAX:
+        raise IllegalArgumentException(f"a queue names at most {RECEIVERS_MAX} receivers, not {len(receivers):,}")
+    return msgspec.structs.replace(asked, receivers=receivers)
 
 
 async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
@@ -76,19 +156,20 @@ def declared(
 
 
 def _receivers(receivers: object, node: NodeId) -> tuple[NodeId, ...] | None:
-    """Return the nodes that may receive from a queue of this node, each once and in order; None: anyone."""
+    """Return the nodes that may receive from a queue, each once and in order; None: anyone."""
     if receivers == ANYONE:
         return None
     if not isinstance(receivers, Collection) or isinstance(receivers, str | bytes):
         raise IllegalArgumentException(f'receivers is "{ANYONE}", or a list of ids of nodes, not {receivers!r}'[:200])
     for each in receivers:
-        plain = isinstance(each, str) and not is_node_id(node) and 0 < len(each) <= _PLAIN_MAX
-        if not plain and not (isinstance(each, str) and is_node_id(each)):
+        if not _is_node(each, node):
             raise IllegalArgumentException(f"receivers has the ids of nodes, and {each!r} is none"[:200])
-    found = {NodeId(each) for each in receivers} - {node}
-    if len(found) > RECEIVERS_MAX:
-        raise IllegalArgumentException(f"a queue names at most {RECEIVERS_MAX} receivers, not {len(found):,}")
-    return tuple(sorted(found))
+    return tuple(sorted({NodeId(each) for each in receivers}))
+
+
+def _is_node(text: object, here: NodeId) -> bool:
+    """Return True for the id of a node, or, where nodes have no keys, for a plain name of one."""
+    return isinstance(text, str) and (is_node_id(text) or (not is_node_id(here) and 0 < len(text) <= _PLAIN_MAX))
 
 
 def _lease_us(lease_s: Duration | None) -> int:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from carrypost.errors import (
-    CarrypostError,
     IllegalStateException,
     JMSException,
     NameNotFoundException,
@@ -25,13 +24,14 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.provider import Performed, Place, Program, Provider
-from carrypost.jms.translation import translated
+from carrypost.jms.stepping import Command, translating
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
 from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.placement import PlaceAnswered
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -59,11 +59,14 @@ class LocalProvider(Provider):
         """Their sessions, while there is more to be told."""
         self._followers: dict[MessageId, tuple[int, ...]] = {}
         """The connections that get the receipts of a message, until the last one; the oldest message first."""
-        self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._unanswered: dict[int, asyncio.Future[Any]] = {}
         self._awaited: dict[asyncio.Future[None], str] = {}
         """Names that somebody waits for."""
         self._number = 0
-        self._commands = _Command(self, patient=False), _Command(self, patient=True)
+        self._commands = (
+            Command(partial(self._drain_soon, patient=False)),
+            Command(partial(self._drain_soon, patient=True)),
+        )
         self._drains = False
         self._patient = True
         """Nobody waits for what is to be drained."""
@@ -97,13 +100,18 @@ class LocalProvider(Provider):
         return {
             Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
             GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Browsed: self._tell_browsed,
-            Advertised: self._tell_advertised,
+            Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
         }  # fmt: skip
 
     def _tell_done(self, done: Done) -> None:
         answer = self._unanswered.pop(done.number, None)
         if answer is not None and not answer.done():
             answer.set_result(None)
+
+    def _tell_answered(self, event: PlaceAnswered) -> None:
+        answer = self._unanswered.pop(event.number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(event)
 
     def _tell_undone(self, undone: Undone) -> None:
         error = f"nothing was done, since it could not be kept: {undone.reason}"
@@ -293,6 +301,20 @@ class LocalProvider(Provider):
         """End a queue of this node."""
         await self._answered(lambda number, now: self._messaging.end_queue(number, destination, now))
 
+    async def receive_counts(self, name: str) -> dict[NodeId, int]:
+        """Return how much nodes consumed from the queues of a name."""
+        with self._command(patient=True):
+            return self._messaging.receive_counts(name, self.now_us())
+
+    async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
+        """Ask another node to manage a queue."""
+        number = self._next()
+        with self._command():
+            now = self.now_us()
+            self._messaging.place(number, asked, node, now + timeout_us, now, advertise=advertise)
+        answer: PlaceAnswered = await asyncio.shield(self._answer(number))
+        return answer
+
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue."""
         with self._command():
@@ -331,7 +353,7 @@ class LocalProvider(Provider):
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""
-        with _translating:
+        with translating:
             return self._host().draft(session, draft, self.now_us())
 
     async def rollback(self, session: int, unread: Collection[int]) -> int:
@@ -407,7 +429,7 @@ class LocalProvider(Provider):
         self._number += 1
         return self._number
 
-    def _answer(self, number: int) -> asyncio.Future[None]:
+    def _answer(self, number: int) -> asyncio.Future[Any]:
         """What the command of this number will be answered by: not before the host is drained, in a later turn."""
         answer = self._unanswered[number] = self._loop.create_future()
         return answer
@@ -423,11 +445,11 @@ class LocalProvider(Provider):
     def _messaging(self) -> MessagingCommands:
         return self._host().messaging
 
-    def _command(self, *, patient: bool = False) -> _Command:
+    def _command(self, *, patient: bool = False) -> Command:
         """A step of the host, after which it is drained; `patient`: nobody waits for that."""
         return self._commands[patient]
 
-    def drain_soon(self, *, patient: bool) -> None:
+    def _drain_soon(self, *, patient: bool) -> None:
         """Drain the host in the next turn, after all commands of this one; or later, as long as all are patient."""
         self._more = True
         if not patient:
@@ -445,35 +467,3 @@ class LocalProvider(Provider):
         self._drains, self._patient = False, True
         if not self._ended:
             self._driver.drain()
-
-
-class _Translating:
-    """Errors of the core become those of JMS."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, CarrypostError):
-            made = translated(error)
-            raise made from (made.__cause__ if made is error else error)
-
-
-class _Command(_Translating):
-    """A step of the host, after which it is drained soon."""
-
-    __slots__ = ("_patient", "_provider")
-
-    def __init__(self, provider: LocalProvider, *, patient: bool) -> None:
-        self._provider, self._patient = provider, patient
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self._provider.drain_soon(patient=self._patient)
-        else:
-            super().__exit__(kind, error, trace)
-
-
-_translating = _Translating()

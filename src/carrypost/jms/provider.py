@@ -22,6 +22,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
 from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.placement import PlaceAnswered
 
 
 class Program(Protocol):
@@ -138,6 +139,12 @@ class Provider(Protocol):
 
     async def end_queue(self, destination: str) -> None:
         """End a queue of this node, with all that waits in it and its names here; return once that is durable."""
+
+    async def receive_counts(self, name: str) -> dict[NodeId, int]:
+        """Return how many messages nodes consumed from the queues of a name, as far as the node knows."""
+
+    async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
+        """Ask another node to manage a queue; returns its answer, or that none came in time."""
 
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""

@@ -7,7 +7,7 @@ them, what they may cost, and what happens beyond.
 Items differ in what makes them bounded. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this
 node gave or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
 message. The same goes for a `Ask` or `Withdraw` of a demand that stands. What a node says on its own account, a
-new `Ask` or the `Withdraw` of an unknown one, is paid for from the node's account. A `Browse` waits its turn
+new `Ask`, the `Withdraw` of an unknown one or a `Place`, is paid for from the node's account. A `Browse` waits its turn
 (`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
@@ -70,6 +70,15 @@ ASSIGNED_MAX: Final = 2 * HELD_MAX
 """Messages of one queue of which a receiver remembers that they were assigned to it: those that it has, and those that
 it gave back."""
 
+# --- queues that others place here -----------------------------------------------------------------------------------
+
+PLACES_MAX: Final = 64
+"""Nodes that are being asked to manage queues, at the asking end."""
+PLACES_PER_S: Final = 10
+"""Questions of all nodes that are answered in a second."""
+PLACED_NAMES_MAX: Final = 128
+"""Names that a node may have bound and still manage one more queue for others: half of all that it may bind."""
+
 # --- accounts --------------------------------------------------------------------------------------------------------
 
 UNITS_PER_S: Final = 10_000
@@ -80,6 +89,8 @@ SAVED_S: Final = 10.0
 """For so many seconds of this it may do at once. A node that opens 256 consumers in a burst uses a quarter."""
 ITEM_UNITS: Final = 100
 """For a demand that begins, or the withdrawal of one that is unknown: a row, and a look at what waits."""
+PLACE_UNITS: Final = 10_000
+"""For a question whether this node will manage a queue: two rows, an advertisement, an answer. So one a second."""
 SELECTOR_UNITS: Final = 4
 """For each character of a selector, which has to be read."""
 STEPS_PER_UNIT: Final = 5

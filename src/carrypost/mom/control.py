@@ -16,10 +16,13 @@ import msgspec
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
+from carrypost.model.headers import CONTROL_BYTES_MAX, DESTINATION_MAX, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
+from carrypost.mom.admission import RECEIVERS_MAX
 
+REASON_MAX = 256
+"""Characters of a reason."""
 _PRIORITY, _PRIORITY_WORD = 9, 4
 """Priorities: first what lets messages be consumed; that something was done is as good as any message."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -29,6 +32,8 @@ _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
+_Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
 STRETCHES_MAX = 256
 """Numbers are told as stretches of them, so many at most. With the longest name they fit into a control message."""
 
@@ -115,7 +120,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     message: _Message
     kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
     """0: its manager has it; 1: it was consumed; 2: it failed. Others are a later version's."""
-    reason: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    reason: _Reason = ""
     """Why it failed."""
 
 
@@ -156,8 +161,36 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Their ids."""
 
 
-KINDS = (Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
-Item = Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
+class Place(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
+    """A node asks another one to manage a queue."""
+
+    queue: _Name
+    number: _Count
+    """By which the answer is known. Those of a node's later lives are higher."""
+    until_us: _Count
+    """Time until which the answer is awaited."""
+    lease_us: _Count = 0
+    """Time that a receiver has for a message before others may get it; 0: nobody else ever does."""
+    policy: _Name = "fair"
+    """Name of the policy by which messages are handed out."""
+    receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
+    """Nodes that may receive from it beside its manager; None: anyone."""
+    advertised: bool = True
+    """False: the manager tells nobody of it."""
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
+    """The answer: the author manages the queue, or declines to."""
+
+    number: _Count
+    """Of the question."""
+    accepted: bool
+    reason: _Reason = ""
+    """Why it declines."""
+
+
+KINDS = (Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot, Place, Placed)
+Item = Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot | Place | Placed
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -169,6 +202,15 @@ _LIST_BYTES = 3
 def encoded_size(item: Item) -> int:
     """The bytes that an item takes of a control message."""
     return len(_encode(item))
+
+
+def is_readable(item: Item) -> bool:
+    """Return True if other nodes can read an item that a program had a say in, and it fits into a control message."""
+    try:
+        encoded = _encode(item)
+        return len(encoded) <= ROOM_BYTES and _decode_item(encoded) == item
+    except (ValueError, OverflowError):
+        return False
 
 
 ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES

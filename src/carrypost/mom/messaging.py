@@ -25,6 +25,7 @@ from carrypost.mom.ledger import RETRY_US
 from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
+from carrypost.mom.placement import Placements
 from carrypost.mom.queues.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.session import Sessions
@@ -68,6 +69,7 @@ class Messaging(Layer):
         self.handing = Handing(context, self.claims, self.queues)
         self.sessions = Sessions()
         self.directory = Directory(context)
+        self.placements = Placements(context, self.queues, self.directory)
         self.consuming = Consuming(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
@@ -108,6 +110,7 @@ class Messaging(Layer):
         self.receipts.restore(stored)
         self._owed.restore(stored, now)
         self.directory.restore(stored, now)
+        self.placements.restore()
         self._look_ahead()
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
@@ -158,6 +161,7 @@ class Messaging(Layer):
             self.consuming.end(subscription, now)
         self._topics.expire(now)
         self.directory.expire(now, self._is_consumed)
+        self.placements.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
@@ -181,14 +185,14 @@ class Messaging(Layer):
             self.queues.manager.carried(copy)
         for message, node in self._holdings.take_struck():
             self.receipts.acknowledged(message, node)
-        drafts = [*self.queues.finish(now), *self.directory.drafts(now)]
+        drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts)]
         self._look_ahead()
         return drafts
 
     def _look_ahead(self) -> None:
         self.due_us = min(
             self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept.due_us,
-            self.queues.due_us, self.receipts.due_us, self.directory.due_us,
+            self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:

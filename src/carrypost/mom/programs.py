@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import MessageId
+    from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
     from carrypost.mom.names.namespace import Bind
 
@@ -173,6 +173,18 @@ class MessagingCommands:
         """Hand a session more, though it did not acknowledge what came alone."""
         with self._step(now, links=False):
             self._awake.claims.go_on(self._awake.sessions.session(session))
+
+    def receive_counts(self, name: str, now: int) -> dict[NodeId, int]:
+        """Return how many messages nodes consumed from the queues of a name, as far as this node knows."""
+        with self._step(now, links=False):
+            return self._awake.placements.counts(name)
+
+    def place(
+        self, number: int, asked: Declare, node: NodeId, until_us: int, now: int, *, advertise: bool = True
+    ) -> None:
+        """Ask another node to manage a queue; `placement.PlaceAnswered` of that number says whether it does."""
+        with self._step(now):
+            self._awake.placements.ask(number, asked, node, until_us, now, advertise=advertise)
 
     # --- requests ------------------------------------------------------------------------------------------
 

@@ -33,13 +33,14 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
-from carrypost.model.headers import DESTINATION_MAX, Headers
+from carrypost.model.headers import CONTROL_BYTES_MAX, DESTINATION_MAX, Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry, plain_forms
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.names.namespace import Bind, Entry, Namespace, fault_of
 from carrypost.mom.rows import Table
+from carrypost.mom.tally import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,10 +79,22 @@ class Advert(msgspec.Struct, frozen=True, array_like=True):
     """How the topic is opened."""
     receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
     """Of a queue, the nodes that may receive from it; None: anyone."""
+    counts: Counts = ()
+    """Of a queue, the nodes that consumed most from it, and how many messages. Not encoded where there are none."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_advert = msgspec.msgpack.Decoder(Advert).decode
+
+
+def encode_advert(advert: Advert) -> bytes:
+    """Return what an advertisement says as bytes, with as many counts as there is room for."""
+    fields = msgspec.structs.astuple(advert)
+    for told in range(len(advert.counts), 0, -1):
+        encoded = _encode((*fields[:-1], advert.counts[:told]))
+        if len(encoded) <= CONTROL_BYTES_MAX:
+            return encoded
+    return _encode(fields[:-1])
 
 
 class Change:
@@ -157,8 +170,11 @@ class Directory:
 
     # --- advertising ---------------------------------------------------------------------------------------
 
-    def drafts(self, now: int) -> list[Draft]:
-        """The advertisements that are due; what they overtake, or others did, leaves."""
+    def drafts(self, now: int, counts: Callable[[str], tuple[tuple[NodeId, int], ...]]) -> list[Draft]:
+        """Return the advertisements that are due; what they overtake, or others did, leaves.
+
+        `counts` returns the nodes that consume most from a queue of this node.
+        """
         self._discard_overtaken()
         if self._next_us > now:
             return []
@@ -168,14 +184,15 @@ class Directory:
         if len(due) == RENEWED_AT_ONCE:
             self._paced_us = now + _PACE_US
         self._plan()
-        return [self._draft(self.names.bound[name]) for _, name in due]
+        own = [self.names.bound[name] for _, name in due]
+        return [self._draft(each, counts(each.destination)) for each in own]
 
     def _plan(self) -> None:
         """See when the next advertisement is due."""
         self._next_us = max(min(self._renewals.values()), self._paced_us) if self._renewals else NEVER
 
-    def _draft(self, own: Entry) -> Draft:
-        headers = Headers(control=_encode(_advert(own)))
+    def _draft(self, own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Draft:
+        headers = Headers(control=encode_advert(_advert(own, counts)))
         destination = address.directory(self._here, own.name)
         # What was bound may be undone: nobody hears of it before it is on disk.
         return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
@@ -226,13 +243,13 @@ class Directory:
     def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
         """This node's own: what it has just published, or did in an earlier life."""
         descriptor = copy.descriptor
-        stands = known is not None and known.advertised and said == _advert(known)
+        stands = known is not None and known.advertised and said == _advert(known, said.counts)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
             self._overtaken.append(copy.id)
             return
         self._overtake(known)
         _note(known, descriptor)
-        known.deadline_us = descriptor.deadline_us or 0
+        known.deadline_us, known.counts = descriptor.deadline_us or 0, said.counts
         self._renewals[known.name] = self._renewal(known)
         self._write(known)
         self._plan()
@@ -242,7 +259,7 @@ class Directory:
         descriptor = copy.descriptor
         made = Entry(
             descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0,
-            receivers=said.receivers,
+            receivers=said.receivers, counts=said.counts,
         )  # fmt: skip
         _note(made, descriptor)
         if known is not None:
@@ -315,15 +332,21 @@ class Directory:
 
     def bind(self, asked: Bind, now: int) -> None:
         """Let a name stand for a destination, or make a context."""
-        self._check(asked)
-        before = self.names.bound.get(asked.name)
+        self.check(asked)
+        self._change(Change(asked.name, self.names.bound.get(asked.name), self._made(asked)), now)
+
+    def enter(self, asked: Bind, now: int) -> None:
+        """Bind a name that was checked, for another node: what is lost of it is written again."""
+        self._exchange(self.names.bound.get(asked.name), self._made(asked), now)
+
+    def _made(self, asked: Bind) -> Entry:
         advertised = asked.advertise and self._is_ours(asked.destination)
-        made = Entry(
+        return Entry(
             self._here, asked.name, asked.destination, asked.ordering, advertised=advertised, receivers=asked.receivers
         )
-        self._change(Change(made.name, before, made), now)
 
-    def _check(self, asked: Bind) -> None:
+    def check(self, asked: Bind) -> None:
+        """Raise unless a name may be bound, or a context made."""
         self.names.check_bindable(asked)
         over = len(address.directory(self._here, asked.name).encode()) - self._limits.destination_bytes_max
         if over > 0:
@@ -431,8 +454,8 @@ def _note(entry: Entry, descriptor: Descriptor) -> None:
     entry.message, (entry.incarnation, entry.sequence) = descriptor.id, _serial(descriptor)
 
 
-def _advert(own: Entry) -> Advert:
-    return Advert(own.destination, own.ordering, own.receivers)
+def _advert(own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Advert:
+    return Advert(own.destination, own.ordering, own.receivers, counts)
 
 
 def _can_be_named(destination: str) -> bool:

@@ -95,6 +95,8 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
     """When this device last sent to the destination or received from it; 0: never."""
     receivers: tuple[NodeId, ...] | None = None
     """Of a queue, the nodes that its owner lets receive from it; None: anyone."""
+    counts: tuple[tuple[NodeId, int], ...] = ()
+    """Of a queue, the nodes that consumed most from it, as it was advertised last."""
 
     @property
     def full_name(self) -> str:

@@ -271,6 +271,9 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None  # This life closed it.
+        queue = self.declared.numbered(entry.queue_number)
+        if entry.outcome == control.DELIVERED and queue is not None:
+            queue.tally.add(entry.receiver)
         self.closed.seal(entry)
         if copy.id not in self._stock:  # Else another queue has it.
             self.closed.let_go(copy, reason)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.model import address
 from carrypost.mom.admission import HELD_MAX, HELD_MIN
 from carrypost.mom.queues.groups import Correlated, Demand, Group, Party
+from carrypost.mom.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.groups import Policy
 
 _rank = attrgetter("rank")
-_OWN = "$"
+OWN = "$"
 """Names of queues begin so that a node made for itself, such as that of replies: nobody else receives from them."""
 
 
@@ -34,13 +35,15 @@ class Queue:
 
     __slots__ = (
         "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_demands", "_searching", "_waiting",
-        "asked", "destination", "entries", "number",
+        "asked", "destination", "entries", "number", "tally",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:
         self.number = number
         self.destination = destination
         self.asked = asked
+        self.tally = Tally()
+        """Messages consumed from it, by node."""
         self._policy = policy
         self._here = address.addressee(destination)
         self._parties: dict[NodeId, Party] = {}
@@ -72,7 +75,7 @@ class Queue:
         if node == self._here:
             return True
         receivers = self.asked.receivers
-        return not self.asked.name.startswith(_OWN) and (receivers is None or node in receivers)
+        return not self.asked.name.startswith(OWN) and (receivers is None or node in receivers)
 
     def __iter__(self) -> Iterator[Demand]:
         """All demands."""

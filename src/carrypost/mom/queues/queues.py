@@ -8,7 +8,7 @@ that now goes to a consumer, say, is done by `follow_up`, before the step ends.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ from carrypost.mom.queues.receiver import Receiver
 from carrypost.mom.queues.showing import Showing, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
@@ -63,6 +63,8 @@ class Queues:
         self._browsings = Browsings(context, self.receiver)
         self._showing = Showing(context, self.manager.demands)
         self.calls = Calls(context)
+        self.handlers: dict[type[Item], Callable[[Any, NodeId, int], object]] = {}
+        """Kinds of control items that other parts of messaging act upon: item, author, now."""
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
 
@@ -158,6 +160,8 @@ class Queues:
             self._showing.ask(item, node, now)
         elif isinstance(item, control.Snapshot):
             self._browsings.heard(item, node, now)
+        else:
+            self.handlers[type(item)](item, node, now)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
@@ -206,6 +210,11 @@ class Queues:
     def _abort(self, queue: Queue) -> None:
         if self.manager.declared.get(queue.destination) is queue:
             self.manager.end(queue, "its queue could not be kept")
+
+    def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
+        """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""
+        queue = self.manager.declared.get(destination)
+        return () if queue is None else queue.tally.most()
 
     def described(self, asked: Bind) -> Bind:
         """A name that is to be bound, with what others are to know of its queue if that is here."""

@@ -1,0 +1,55 @@
+"""Counts of the messages that nodes consumed from one queue: whoever places a queue may choose the busiest node.
+
+A queue counts `NODES_MAX` nodes at most, however many keys somebody has. Beyond that a newcomer takes the place of the
+node that consumed least, and goes on from its count, as the space-saving algorithm has it. So a node that consumes more
+than one in `NODES_MAX` messages is always among them, and no count is too low.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.ids import NodeId
+from carrypost.model.times import TIME_US_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NODES_MAX: Final = 64
+"""Nodes that one queue counts for."""
+TOLD_MAX: Final = 16
+"""Nodes whose counts others are told."""
+Counted = tuple[
+    Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)],
+    Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)],
+]
+"""A node, and the number of messages that it consumed."""
+Counts = Annotated[tuple[Counted, ...], msgspec.Meta(max_length=TOLD_MAX)]
+
+
+class Tally:
+    """The nodes that consumed most from a queue."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[NodeId, int] = {}
+
+    def add(self, node: NodeId) -> None:
+        """Count one more message."""
+        counts = self._counts
+        known = counts.get(node, 0)
+        if not known and len(counts) >= NODES_MAX:
+            known = counts.pop(min(counts, key=counts.__getitem__))
+        counts[node] = known + 1
+
+    def restore(self, counts: Iterable[tuple[NodeId, int]]) -> None:
+        """Go on from what an earlier life advertised."""
+        self._counts |= dict(counts)
+
+    def most(self) -> tuple[tuple[NodeId, int], ...]:
+        """Return the `TOLD_MAX` nodes that consumed most, and how much, the busiest first."""
+        return tuple(sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))[:TOLD_MAX])
