@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -222,6 +223,20 @@ def test_new_ones_are_broadcast_together_at_most_every_so_often() -> None:
         net.advance(60)
         assert holders(net, messages[-1], "ab") == "b"
         assert listed(net, "a") == net.sent("b").frames["AckRecord"]
+
+
+def test_who_hears_each_other_is_told_by_one_broadcast_and_others_by_those_between() -> None:
+    with crowd(*"abcde") as net:
+        for one, other in combinations("abcd", 2):
+            net.link(one, other)
+        net.link("d", "e")
+        net.advance(20)
+        message = send(net, "a", "b")
+        net.advance(10)
+        acknowledge(net, "b", message)
+        sent = {name: net.sent(name).frames["AckRecord"] for name in "abcde"}
+        assert sent == {"a": 0, "b": 1, "c": 0, "d": 1, "e": 0}
+        assert holders(net, message, "abcde") == "b"
 
 
 def test_a_record_names_at_most_32_messages_and_fits_into_a_datagram() -> None:

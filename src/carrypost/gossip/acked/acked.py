@@ -231,7 +231,7 @@ class Acked(Layer):
         fingerprint = records.fingerprint(record)
         if fingerprint in self.known:
             if fingerprint in self._fresh:
-                self._fresh[fingerprint].add(link.peer)
+                self._fresh[fingerprint] |= self._reached_by(link)
             return False
         node = records.author_of(record, signed=self._identity.signed)
         if node == self._node:
@@ -246,11 +246,15 @@ class Acked(Layer):
         if self._identity.signed:
             _verify(record, link, now)
         self._keep(fingerprint, record)
-        self._fresh[fingerprint] = {link.peer}
+        self._fresh[fingerprint] = self._reached_by(link)
         if concerns:
             link.budgets.credit(SIGNATURE + len(record.messages))
         self._hasten()
         return True
+
+    def _reached_by(self, link: Link) -> set[str]:
+        """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""
+        return {link.peer, *(each.peer for each in self._links.usable if each.prefix in link.heard)}
 
     def _concerns(self, record: AckRecord) -> bool:
         """Return True if the record is of a message that is known here, by one of its recipients."""
