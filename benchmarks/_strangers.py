@@ -350,6 +350,24 @@ def _missing(stranger: Stranger) -> f.Frame:
     return f.Missing(stranger.chance.getrandbits(40), 0, stranger.chance.randbytes(8))
 
 
+def _relay_of_strangers(stranger: Stranger) -> f.Frame:
+    """A relayed datagram for the victim, from a host that nobody knows, by way of this one."""
+    own = node_prefix(stranger.identity.node)
+    return f.Relay(stranger.chance.randbytes(4) + own + stranger.to, 2, b"", _endless(_data)(stranger)[:900])
+
+
+def _relay_nowhere(stranger: Stranger) -> f.Frame:
+    """A datagram that the victim should pass on to a host that nobody knows."""
+    own = node_prefix(stranger.identity.node)
+    return f.Relay(own + stranger.to + stranger.chance.randbytes(4), 1, b"", b"x")
+
+
+def _false_break(stranger: Stranger) -> f.Frame:
+    """News of a link that is gone, of a path that the victim does not use."""
+    own = node_prefix(stranger.identity.node)
+    return f.Relay(own + stranger.to, 1, own + stranger.chance.randbytes(4))
+
+
 def _no_kind(stranger: Stranger) -> bytes:
     """Frames of a kind that there is not."""
     count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
@@ -401,6 +419,9 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),
+    "Relay: from strangers": _endless(_relay_of_strangers),
+    "Relay: to nowhere": _endless(_relay_nowhere),
+    "Relay: of links that are not used": _endless(_false_break),
     "no frames: unknown kinds": _no_kind,
     "no frames: broken off": _broken,
 }

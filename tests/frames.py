@@ -22,6 +22,7 @@ from carrypost.gossip.wire.frames import (
     Profile,
     ProfileRequest,
     Receipt,
+    Relay,
     Request,
     Summary,
     WholeDescriptor,
@@ -78,6 +79,7 @@ EXACT: list[tuple[Frame, str]] = [
     (AckList(2, EIGHT, EIGHT), "94 0d 02 c4083132333435363738 c4083132333435363738"),
     (Summary(3, 0, 1, 2**54, EIGHT), "96 0e 03 00 01 cf0040000000000000 c4083132333435363738"),
     (Missing(3, 0, EIGHT, 0), "95 0f 03 00 c4083132333435363738 00"),
+    (Relay(EIGHT, 1, EIGHT, b"x"), "95 12 c4083132333435363738 01 c4083132333435363738 c40178"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

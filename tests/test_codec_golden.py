@@ -30,6 +30,7 @@ from carrypost.gossip.wire.frames import (
     Profile,
     ProfileRequest,
     Receipt,
+    Relay,
     Request,
     Summary,
     WholeDescriptor,
@@ -160,6 +161,7 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "ack_list_parts": (AckList(1, DIGEST * 64),),
     "summary": (Summary(1, 0, 2, 0, DIGEST + bytes([255] * 8)), Summary(70_000, 0, 1, 255 << 54 | 2**53)),
     "missing": (Missing(1, 0, DIGEST), Missing(70_000, 1, bytes(8) + DIGEST, 5 << 54 | 1_700_000_086_400_000)),
+    "relay": (Relay(b"".join(PREFIXES) + b"abcd", 1, b"", b"CP\x01\x90"), Relay(b"".join(PREFIXES), 1, b"abcdefgh")),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),
 }

@@ -40,6 +40,9 @@ class Reason(enum.StrEnum):
     """It has reached whom it was for, and is of no use to others."""
     DEAD_LETTER = "dead-letter"
     """Nobody could consume it, and the queue of its dead letters is full."""
+    UNREACHABLE = "unreachable"
+    """It may go to recipients that are connected only, and the last of those that had not got it is not, or does not
+    answer."""
 
 
 class SendState(enum.IntEnum):
@@ -76,6 +79,8 @@ class Received(msgspec.Struct, frozen=True):
 
     peer: NodeId
     receptions: tuple[Reception, ...]
+    path: tuple[NodeId, ...] = ()
+    """The relays between, if `peer` is no neighbour."""
 
 
 class Delivery(msgspec.Struct, frozen=True):

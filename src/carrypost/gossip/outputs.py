@@ -41,8 +41,8 @@ class Outputs:
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """Whether `report` has anything to tell."""
-        self._received: dict[NodeId, list[Reception]] = {}
-        """Not reported yet, by the neighbour who brought them."""
+        self._received: dict[tuple[NodeId, tuple[NodeId, ...]], list[Reception]] = {}
+        """Not reported yet, by the host that sent them and the relays between."""
         self._expired: list[Descriptor] = []
         """Not reported yet: received, and never to be delivered."""
         self.refused: Counter[str] = Counter()
@@ -63,9 +63,12 @@ class Outputs:
         """Transmit these frames to everybody in reach."""
         self.outgoing.append(Transmission(tuple(frames), None))
 
-    def receive(self, peer: NodeId, receptions: Sequence[Reception]) -> None:
-        """Report messages that became whole with the next `report`, those of one neighbour together."""
-        self._received.setdefault(peer, []).extend(receptions)
+    def receive(self, peer: NodeId, path: tuple[NodeId, ...], receptions: Sequence[Reception]) -> None:
+        """Report messages that became whole with the next `report`, those of one host that came one way together.
+
+        `path`: the relays between.
+        """
+        self._received.setdefault((peer, path), []).extend(receptions)
         self.gathered = True
 
     def expire(self, descriptors: Sequence[Descriptor]) -> None:
@@ -76,8 +79,8 @@ class Outputs:
     def report(self) -> None:
         """Report what was gathered: at the end of a step, and before copies are dropped for what came in it."""
         self.gathered = False
-        for peer, receptions in self._received.items():
-            self.tell(Received(peer, tuple(receptions)))
+        for (peer, path), receptions in self._received.items():
+            self.tell(Received(peer, tuple(receptions), path))
         self._received = {}
         if self._expired:
             self.tell(Expired(tuple(self._expired)))

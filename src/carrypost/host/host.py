@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.wire.pieces import Blank
+    from carrypost.island.routes import Graph
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.headers import Headers
@@ -67,7 +68,7 @@ class Host:
         self._ground = ground = parts.ground
         self._outputs, self._holdings, self._links = ground.outputs, ground.holdings, ground.links
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
-        self._acked = parts.acked
+        self._acked, self._island = parts.acked, parts.island
         self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
@@ -312,6 +313,13 @@ class Host:
         self._begin(now)
         self._neighbours.driver_link(peer, up=up, now=now)
         self._finish(now, self._links.get(peer))
+
+    def tell_links(self, graph: Graph, now: int) -> None:
+        """The driver knows all links between hosts, and tells them for the first time or because they changed."""
+        if self._island is None:
+            raise StateError("this host has no island: set island = true")
+        with self.step(now):
+            self._island.tell(graph, now)
 
     def carry(self, datagram_bytes: int, now: int) -> None:
         """The driver's interfaces carry datagrams of so many bytes; 0: not known. Neighbours are told."""

@@ -20,6 +20,7 @@ from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.host.recovery import Recovery
 from carrypost.host.steps import Steps
 from carrypost.host.works import Works
+from carrypost.island.island import Island
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
@@ -62,6 +63,9 @@ class Parts:
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)
         self.strategy = strategy = kind(ground, transfers, departures)
+        self.island = Island(ground, strategy) if settings.island else None
+        if self.island is not None:
+            self.layers.insert(self.island)
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

@@ -18,7 +18,7 @@ from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
-from carrypost.model.address import is_held
+from carrypost.model.address import addressee, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
@@ -199,9 +199,18 @@ class Publisher:
             headers = msgspec.structs.replace(headers or Headers(), recipients=self._named(draft, draft.recipients))
         elif headers is not None and headers.recipients:
             raise PayloadError("recipients are given beside the headers, not among them")
+        if headers is not None and headers.connected:
+            self._check_connected(draft)
         if headers is None or stamp.created_us == now or headers.sent_us is not None:
             return headers
         return msgspec.structs.replace(headers, sent_us=now)
+
+    def _check_connected(self, draft: Draft) -> None:
+        """Raise unless a message for connected nodes alone may be sent."""
+        if not self._settings.island:
+            raise PayloadError("a message for connected nodes needs island = true: this node knows of none")
+        if draft.recipients is None and addressee(draft.destination) is None:
+            raise PayloadError("a message for connected nodes names its recipients")
 
     def _named(self, draft: Draft, recipients: tuple[str, ...]) -> Named:
         """Return the recipients of a draft as they travel; raises `IllegalArgumentException`."""

@@ -56,7 +56,7 @@ _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
-    "origin": "g",
+    "origin": "g", "connected": "y",
 }  # fmt: skip
 """Of each field on the wire. None is ever used again for another."""
 
@@ -101,6 +101,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     origin: Annotated[bytes, msgspec.Meta(max_length=ORIGIN_BYTES_MAX)] = b""
     """The message that this one passes on: its descriptor as it travels, with its author's signature. Both have the
     same payload. Whoever it is for checks that (`security.origins`); carriers do not."""
+    connected: bool = False
+    """Whether it is for those of its recipients alone that are connected with its author (`carrypost.island`): nobody
+    else takes it."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -44,6 +44,8 @@ _RECORD = b"R"
 """Beginning of the names of the rows of records; the fingerprint follows."""
 _CLAIMED_US = 60_000_000
 """Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
+_STRAIGHT_US = 100_000
+"""Time between two records that go straight to those who brought the messages."""
 _PACE_US = 1_000_000
 """While there are more records to send than a neighbour checks in a second, the next of them leave after so long."""
 
@@ -72,6 +74,10 @@ class Acked(Layer):
         """Not before this time is anything broadcast."""
         self._send_us = NEVER
         """When something is signed, broadcast or sent next."""
+        self._straight = settings.island
+        """True if acknowledgements go to those who brought the messages as soon as they may be signed."""
+        self._straight_us, self._straight_after_us = NEVER, 0
+        """When that is done next, and not before when."""
         self._restored: list[AckRecord] = []
         self._again_us = NEVER
         """When is written again what was in lost batches."""
@@ -106,6 +112,8 @@ class Acked(Layer):
     def durable(self, serial: int) -> None:
         """Sign what may be signed now, as soon as something may be broadcast."""
         if self._pending.durable(serial):
+            if self._straight:
+                self._straight_us = max(self._straight_after_us, self._holdings.now_us)
             self._hasten()
         if self._holdings.lingering and self._linger_us <= self._holdings.now_us:
             self.due_us = 0
@@ -149,6 +157,8 @@ class Acked(Layer):
             self._write_again()
         if self._holdings.lingering and self._linger_us <= now:
             self._cache.throw_out(self._holdings.take_lingering(), Reason.PURGED)
+        if self._straight_us <= now:
+            self._answer(now)
         if self._send_us <= now:
             self._send(now)
         self._comparison.repeat(now)
@@ -156,7 +166,7 @@ class Acked(Layer):
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._again_us, self._send_us, self._comparison.due_us, self.known.ends_us)
+        self.due_us = min(self._again_us, self._send_us, self._straight_us, self._comparison.due_us, self.known.ends_us)
 
     def _hasten(self) -> None:
         """Let what is new be signed and broadcast as soon as that may be."""
@@ -165,10 +175,23 @@ class Acked(Layer):
 
     # --- what this host says -------------------------------------------------------------------------------
 
-    def _sign(self, now: int) -> None:
+    def _answer(self, now: int) -> None:
+        """Sign what may be signed, and send each record to those who brought its messages: they wait for it."""
+        self._straight_us, self._straight_after_us = NEVER, now + _STRAIGHT_US
+        copies = {message: self._cache.get(message) for message in self._pending.ready}
+        givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
+        for fingerprint, record in self._sign(now):
+            for peer in sorted({givers[message] for message in record.messages if message in givers}):
+                link = self._links.get(peer)
+                if link is not None and link.usable:
+                    self._fresh[fingerprint].add(peer)
+                    link.send((record,))
+
+    def _sign(self, now: int) -> Sequence[tuple[int, AckRecord]]:
         """Make records of what this host has to acknowledge, as far as that is durable and still holds."""
         if not self._pending.ready:
-            return
+            return ()
+        made: list[tuple[int, AckRecord]] = []
         sound = self._pending.take_sound(now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
@@ -177,6 +200,8 @@ class Acked(Layer):
             if fingerprint not in self.known:
                 self._keep(fingerprint, record)
                 self._fresh[fingerprint] = set()
+                made.append((fingerprint, record))
+        return made
 
     def _send(self, now: int) -> None:
         """Broadcast what is new, if that may be, and send neighbours what they lack; no more than they check."""
@@ -196,7 +221,7 @@ class Acked(Layer):
 
     def _broadcast(self) -> int:
         """Broadcast what some neighbour may lack; returns how many records that were. Without neighbours, none is."""
-        peers = {link.peer for link in self._links.usable}
+        peers = {link.peer for link in self._links.usable if not link.route}
         leaving: list[AckRecord] = []
         for fingerprint, having in list(self._fresh.items()):
             if len(leaving) == self._pace:

@@ -15,7 +15,7 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
-from carrypost.gossip.holdings.owners import QUEUES, RECIPIENTS
+from carrypost.gossip.holdings.owners import ISLAND, QUEUES, RECIPIENTS
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.interest.index import ProfileIndex
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.ranking import Ranking
     from carrypost.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.model.privilege import Privilege
 
@@ -142,8 +143,9 @@ class Holdings:
             self.index.mark_known(copy)
         else:
             self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
-        if descriptor.headers is not None and descriptor.headers.recipients:
-            self._enter_listed(copy)
+        headers = descriptor.headers
+        if headers is not None:
+            self._enter_headers(copy, headers)
         return copy
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
@@ -152,15 +154,18 @@ class Holdings:
         self.index.add_all(copies)
         for copy in copies:
             headers = copy.descriptor.headers
-            if headers is not None and headers.recipients:
-                self._enter_listed(copy)
+            if headers is not None:
+                self._enter_headers(copy, headers)
         return copies
 
-    def _enter_listed(self, copy: Copy) -> None:
-        """Note a copy that came in and lists its recipients."""
-        self.index.mark_listed(copy)
-        self.recipients.enter(copy.descriptor, self.now_us)
-        self._keep_to_itself(copy)
+    def _enter_headers(self, copy: Copy, headers: Headers) -> None:
+        """Note a copy that came in if it lists its recipients, or is for connected ones alone."""
+        if headers.recipients:
+            self.index.mark_listed(copy)
+            self.recipients.enter(copy.descriptor, self.now_us)
+            self._keep_to_itself(copy)
+        if headers.connected:
+            self.withhold(copy, ISLAND)
 
     def _keep_to_itself(self, copy: Copy) -> None:
         """Offer a copy to nobody if this host is the only recipient left. It counts as known all the same."""
@@ -244,6 +249,10 @@ class Holdings:
             return
         self.withheld &= ~(1 << copy.slot)
         self.index.mark_known(copy)
+
+    def is_withheld(self, copy: Copy, *, but_by: int) -> bool:
+        """Return True if anybody but this owner keeps a copy from being offered."""
+        return bool(self._withholders.get(copy.slot, 0) & ~but_by)
 
     def watch(self, copy: Copy) -> None:
         """Tell when the first neighbour has this own message, all of it (`take_carried`), once."""

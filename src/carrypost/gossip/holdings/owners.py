@@ -17,5 +17,7 @@ QUEUES: Final = 16
 """It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""
 RECIPIENTS: Final = 32
 """Owner of messages that are for this node alone, of all that they were for."""
+ISLAND: Final = 64
+"""Owner of messages that go straight to their recipients, and of those that nobody else may have."""
 PASSING: Final = 128
 """A message of this node is being made that has the same payload."""

@@ -77,13 +77,18 @@ class Budget:
 class Budgets:
     """Budgets for the work that one neighbour may cause."""
 
-    __slots__ = ("_bytes", "_frames", "answers", "common", "forgeries", "lists", "profiles", "records", "runs", "tally")
+    __slots__ = (
+        "_bytes", "_frames", "answers", "common", "forgeries", "lists", "profiles", "records", "relayed", "runs",
+        "tally",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self._frames, self._bytes = Budget(limits.link_frames_per_s), Budget(limits.link_bytes_per_s)
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.records = Budget(limits.link_records_per_s)
         """For acknowledgements of hosts that it passes on: each has a signature."""
+        self.relayed = Budget(limits.link_relay_bytes_per_s)
+        """For bytes that are passed on for it."""
         self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)
         """For comparing lists of those."""
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)

@@ -13,6 +13,7 @@ from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.recipients import is_for
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Inspection:
         self._recipients, self._memories = ground.holdings.recipients, ground.holdings.cache.memories
         self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
         self._signed = ground.identity.signed
-        self._author = ground.identity.author
+        self._author, self._node = ground.identity.author, ground.node
         settings = ground.settings
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
@@ -137,8 +138,11 @@ class Inspection:
             or (wire_bytes > limits.attribute_bytes_max and _longest(attributes) > limits.attribute_bytes_max)
         ):
             raise LimitError("descriptor-size")
-        if found.headers is not None and len(found.headers.recipients) > limits.recipients_max:
-            raise LimitError("recipients")
+        if found.headers is not None:
+            if len(found.headers.recipients) > limits.recipients_max:
+                raise LimitError("recipients")
+            if found.headers.connected and not is_for(found, self._node):
+                raise LimitError("connected")
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
         check_ratio(found, limits)

@@ -16,7 +16,7 @@ what takes their frames, and their accounts.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
@@ -71,6 +71,10 @@ class Link:
         "peer", "prefix", "served", "served_pieces", "standing", "supplies", "takes_bytes", "timers", "unconfirmed",
         "usable",
     )  # fmt: skip
+    route: ClassVar = False
+    """True if the other side is reached over relays: there is no contact with it, and it hears no announcements."""
+    path: tuple[NodeId, ...] = ()
+    """The relays over which a route brought something last."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ class Receptions:
         if self._cache.changed:
             self._outputs.report()
             self._departures.sweep()
-        self._outputs.receive(link.node, receptions)
+        self._outputs.receive(link.node, link.path, receptions)
         link.budgets.credit(MESSAGE * len(copies))
         self.news = True
         self._count += len(copies)

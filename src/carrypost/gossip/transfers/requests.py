@@ -235,9 +235,13 @@ class Requests:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
 
     def came_unasked(self, link: Link, serials: list[int], now: int) -> None:
-        """Note Parcels that nobody asked for: the next announcement names them, and so does an acknowledgement."""
+        """Note Parcels that nobody asked for: the next announcement names them, and so does an acknowledgement.
+
+        Announcements do not reach the other end of a route.
+        """
         inbox = link.inbox
-        inbox.unasked.note(serials)
+        if not link.route:
+            inbox.unasked.note(serials)
         if earlier := inbox.receipts.note(serials):
             link.send(earlier)
         if inbox.receipts.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
 
+_ENTRY_BYTES = 25
+"""An offer's entry without its id, at most."""
+
 
 class Transfers:
     """The moving half of one host's contacts."""
@@ -76,11 +79,20 @@ class Transfers:
             self.requests.repeat(link, now)
 
     def push(self, link: Link, copies: Sequence[Copy], now: int) -> None:
-        """Send messages over a link unasked: as Parcels, and what does not go as one in an offer."""
-        self.pushes.push({link: copies}, now)
-        entries = [self._holdings.entry_of(copy) for copy in copies if not link.unconfirmed.slots >> copy.slot & 1]
-        if entries:
-            link.send((fr.Offer(self.offer_serial(), tuple(entries)),))
+        """Send messages over a link unasked: as Parcels, which are repeated until they arrive, and the rest in offers.
+
+        What was sent so before, and is not on its way any more, is offered.
+        """
+        self.serving.give(link, copies)
+        self._transfer.flush([link], now)
+        self.offer(link, [copy for copy in copies if copy.slot not in link.outbox.jobs])
+
+    def offer(self, link: Link, copies: Sequence[Copy]) -> None:
+        """Offer messages over a link, be there a contact or not. Nobody repeats it."""
+        step = link.body_bytes_max // max((len(copy.id) + _ENTRY_BYTES for copy in copies), default=1)
+        for at in range(0, len(copies), step):
+            entries = tuple(map(self._holdings.entry_of, copies[at : at + step]))
+            link.send((fr.Offer(self.offer_serial(), entries),))
 
     def offer_serial(self) -> int:
         """Return the number of another offer."""

@@ -10,7 +10,6 @@ that were sent later are confirmed. Whoever chose it looks at `take_lost`, and d
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,8 +39,8 @@ class Unconfirmed:
     __slots__ = ("_by_giver", "_lost", "_lost_elsewhere", "nbytes", "slots")
 
     def __init__(self) -> None:
-        self._by_giver: defaultdict[bytes, dict[int, Push]] = defaultdict(dict)
-        """Serials rise. No giver is in here without a push."""
+        self._by_giver: dict[bytes, dict[int, Push]] = {}
+        """Serials rise."""
         self._lost = self._lost_elsewhere = 0
         """Slots of what was lost since the last `take_lost`: of own pushes, and of others'."""
         self.nbytes = 0
@@ -49,9 +48,12 @@ class Unconfirmed:
         self.slots = 0
         """Of all: what is in here is neither offered nor pushed."""
 
-    def add(self, giver: bytes, serial: int, slot: int, now: int, nbytes: int = 0) -> None:
+    def add(self, giver: bytes, serial: int, slot: int, now: int, *, nbytes: int = 0) -> None:
         """Note a message that was sent to the neighbour; `nbytes`: by this host."""
-        self._by_giver[giver][serial] = Push(slot, nbytes, now)
+        pushes = self._by_giver.get(giver)
+        if pushes is None:
+            pushes = self._by_giver[giver] = {}
+        pushes[serial] = Push(slot, nbytes, now)
         self.slots |= 1 << slot
         self.nbytes += nbytes
 
@@ -68,18 +70,15 @@ class Unconfirmed:
             self._lose(giver, [serial for serial, push in pushes.items() if push.overtaken >= PACKET_THRESHOLD])
         return slots
 
-    def announced(self, receipts: tuple[Receipt, ...]) -> int:
-        """Take the receipts of an announcement. Returns the slots that it names."""
+    def announced(self, receipts: tuple[Receipt, ...], before_us: int) -> int:
+        """Take the receipts of an announcement. Returns the slots that it names; others up to `before_us` are lost."""
         confirmed = 0
         for receipt in receipts:
             if receipt.node in self._by_giver:
                 confirmed |= self.confirm(receipt.node, receipt.base, from_bitmap(receipt.bitmap))
-        return confirmed
-
-    def lose(self, before_us: int) -> None:
-        """Give up what was sent up to `before_us`: an announcement does not name it."""
         for giver, pushes in list(self._by_giver.items()):
             self._lose(giver, [serial for serial, push in pushes.items() if push.since_us <= before_us])
+        return confirmed
 
     @property
     def lost(self) -> bool:
@@ -110,12 +109,11 @@ class Unconfirmed:
 
     def _take(self, giver: bytes, serials: list[int]) -> int:
         """Forget pushes of a giver. Returns their slots."""
-        pushes, slots, nbytes = self._by_giver[giver], 0, 0
+        pushes, slots = self._by_giver[giver], 0
         for serial in serials:
             push = pushes.pop(serial)
             slots |= 1 << push.slot
-            nbytes += push.nbytes
-        self.nbytes -= nbytes
+            self.nbytes -= push.nbytes
         if not pushes:
             del self._by_giver[giver]
         self.slots &= ~slots

@@ -14,9 +14,10 @@ from typing import Any
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
-from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, unpacked
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, hops, unpacked
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.ids import PREFIX_BYTES
 
 RECEIPT_BITMAP_BYTES_MAX = 32
 """Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
@@ -153,6 +154,13 @@ def _check_summary(frame: f.Summary, limits: Limits) -> None:
     _check_list(frame, limits, 2 if frame.parts > 1 else 0)
 
 
+def _check_relay(frame: f.Relay, _limits: Limits) -> None:
+    """A path leads through no host twice; how long it may be is for relays to say."""
+    hosts = hops(frame.path)
+    require(sound=len(frame.path) % PREFIX_BYTES == 0 and frame.position < len(hosts) == len(set(hosts)))
+    require(sound=len(frame.broken) in (0, 2 * PREFIX_BYTES) and bool(frame.broken or frame.body))
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -169,5 +177,6 @@ CHECKS: dict[type, Check] = {
     f.AckList: _check_ack_list,
     f.Summary: _check_summary,
     f.Missing: _check_list,
+    f.Relay: _check_relay,
 }
 """By kind; a kind without a check is sound as soon as it is decoded."""

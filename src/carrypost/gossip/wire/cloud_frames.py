@@ -5,6 +5,9 @@ them are compared by `AckList`, a little at a time, in four rounds.
 
 In a session (`gossip.strategy.sessions`) one host lists all that it has, in parts (`Summary`), and the other answers
 each part with what it lacks of it (`Missing`).
+
+In an island (`carrypost.island`) a `Relay` carries a datagram to a host that is no neighbour, along a path that its
+sender chose.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from carrypost.gossip.wire.fields import Count, Floor, MessageKey, Part, Parts
+from carrypost.model.ids import PREFIX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +27,8 @@ ACKED_IDS_MAX = 32
 """Messages that one record may name."""
 ACK_PARTS = 64
 """A list is compared by so many parts, by the leading bits of fingerprints."""
+PATH_BYTES_MAX = 65 * PREFIX_BYTES
+"""Of the longest path that any setting allows."""
 FINGERPRINT_BYTES = 8
 """Of the fingerprint of a record or a message, and of an XOR over several."""
 
@@ -76,6 +82,25 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Some of those in the part, in the same form."""
     floor: Floor = 0
     """Rank below which the sender takes nothing."""
+
+
+class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """A datagram on its way along a path, or back along it the news that it could not go on."""
+
+    path: Annotated[bytes, msgspec.Meta(min_length=2 * PREFIX_BYTES, max_length=PATH_BYTES_MAX)]
+    """Prefixes of the hosts on the path, none twice: its source, relays, its target."""
+    position: Annotated[int, msgspec.Meta(ge=1, le=PATH_BYTES_MAX // PREFIX_BYTES)]
+    """Place on the path of the host that it is sent to, from 0 for the source."""
+    broken: Annotated[bytes, msgspec.Meta(max_length=2 * PREFIX_BYTES)] = b""
+    """Prefixes of the two ends of a link that is gone. With a body: the path leads round it, and is not changed again.
+    Without one: what was sent along the path was dropped there. Empty: no link was found gone."""
+    body: bytes = b""
+    """A datagram, which is for the target alone: offers, requests, acknowledgements, and what carries messages."""
+
+
+def hops(path: bytes) -> list[bytes]:
+    """Return the prefixes of the hosts on the path of a `Relay`."""
+    return [path[at : at + PREFIX_BYTES] for at in range(0, len(path), PREFIX_BYTES)]
 
 
 def packed(numbers: Iterable[int]) -> bytes:

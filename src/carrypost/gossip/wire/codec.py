@@ -155,7 +155,7 @@ def _binary_size(length: int) -> int:
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
-def _sealed(envelope: f.Envelope) -> f.LayerFrame:
+def _sealed(envelope: f.Envelope) -> WireFrame | f.LayerFrame:
     bodies = [encode(frame) for frame in envelope.inner]
     return envelope.sealed(b"".join((_datagram_head(len(bodies)), *bodies)))
 
@@ -266,6 +266,7 @@ _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]]
     f.Announce: _shortened,
     f.BlankData: _data_of_blank,
     f.OpenParcel: _parcel_of_open,
+    f.OpenRelay: _sealed,
     f.StoredData: _data_of_stored,
     f.WholeDescriptor: _part_of_whole,
 }
@@ -273,6 +274,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     f.Announce: lambda announce: len(_encode(announce)) - (not announce.datagram_bytes),
     f.BlankData: _data_size,
     f.OpenParcel: _parcel_size,
+    f.OpenRelay: _sealed_size,
     f.StoredData: _data_size,
     f.WholeDescriptor: _whole_size,
 }

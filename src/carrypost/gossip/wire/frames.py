@@ -9,7 +9,7 @@ Four frames exist in memory only, and travel as the frame that they stand for: `
 whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
 
 Layers add kinds of their own, derived from `LayerFrame`. A kind that wraps other frames has an `Envelope` beside it,
-which holds those as they are, so that sizes are counted and payloads filled in inside it, too.
+which holds those as they are, so that sizes are counted and payloads filled in inside it, too: `OpenRelay` is one.
 
 A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
 A *serial* is the number of one transfer frame of one host, whoever it goes to; acknowledgements name serials.
@@ -24,6 +24,7 @@ import msgspec
 from carrypost.gossip.wire.cloud_frames import AckList as AckList  # noqa: PLC0414 - part of this interface
 from carrypost.gossip.wire.cloud_frames import AckRecord as AckRecord  # noqa: PLC0414
 from carrypost.gossip.wire.cloud_frames import Missing as Missing  # noqa: PLC0414
+from carrypost.gossip.wire.cloud_frames import Relay as Relay  # noqa: PLC0414
 from carrypost.gossip.wire.cloud_frames import Summary as Summary  # noqa: PLC0414
 from carrypost.gossip.wire.fields import (
     Count,
@@ -303,14 +304,26 @@ class Envelope(msgspec.Struct, frozen=True):
 
     inner: tuple[Frame, ...]
 
-    def sealed(self, body: bytes) -> LayerFrame:
+    def sealed(self, body: bytes) -> WireFrame | LayerFrame:
         """Return the frame as it travels; `body` is the datagram of the inner frames."""
         raise NotImplementedError
 
 
+class OpenRelay(Envelope, frozen=True):
+    """In memory only: a `Relay` with its frames as they are."""
+
+    path: bytes
+    position: int
+    broken: bytes = b""
+
+    def sealed(self, body: bytes) -> Relay:
+        """Return it as it travels."""
+        return Relay(self.path, self.position, self.broken, body)
+
+
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
-    | AckRecord | AckList | Summary | Missing
+    | AckRecord | AckList | Summary | Missing | Relay
 )  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
 
@@ -330,10 +343,10 @@ def kind_of(frame_type: type[Frame]) -> str:
 
 
 _STANDS_FOR: dict[type, type] = {
-    WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data,
+    WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data, OpenRelay: Relay,
 }  # fmt: skip
-ENVELOPES: set[type] = set()
-"""The kinds of envelopes that layers brought."""
+ENVELOPES: set[type] = {OpenRelay}
+"""The kinds of envelopes, those included that layers brought."""
 
 
 def stand_for(envelope: type[Envelope], kind: type[LayerFrame]) -> None:

@@ -1,0 +1,245 @@
+"""Relays: datagrams that go to hosts that are no neighbours, along a path that their sender chose.
+
+To the rest of a host, the way to such a host is a `Link` like any other (`Route`): messages are moved over it with all
+that belongs to that, and nobody but this module knows how. A relay neither decodes nor stores what it passes on. If the
+next host on the path is gone, it leads the rest of the path round that link, once; else it drops the datagram and says
+so to the sender, which avoids the link for a minute.
+
+A relay believes nothing: it takes from a neighbour only what a path leads through that neighbour, and passes on no more
+bytes for it than `limits.link_relay_bytes_per_s`. Whoever is named as the source of a datagram may not be it. So what
+comes over a route counts no more than what comes from a neighbour: messages and acknowledgements are signed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import LimitError, RemoteError
+from carrypost.gossip.transfers.accounts import FRAME
+from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import frames as fr
+from carrypost.gossip.wire.cloud_frames import hops
+from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from carrypost.gossip.layer import Handler
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.island.routes import Routes
+
+IDLE_US = 60_000_000
+"""A route over which nothing went or came for so long is closed."""
+_INSIDE = {
+    fr.Offer, fr.Request, fr.Ack, fr.WholeDescriptor, fr.DescriptorPart, fr.HashList, fr.Data, fr.BlankData,
+    fr.OpenParcel, fr.AckRecord,
+}  # fmt: skip
+"""Kinds that are taken out of a relayed datagram. With a host that is no neighbour nothing is compared."""
+
+
+class Route(Link):
+    """The way to one host of the island that is no neighbour."""
+
+    __slots__ = ("_relaying", "path", "used_us")
+    route = True
+
+    def __init__(self, relaying: Relaying, ground: Ground, node: NodeId) -> None:
+        datagram_bytes_max = ground.settings.datagram_bytes - relaying.room_bytes
+        super().__init__(f"route:{node}", ground.links, broadcast=False, datagram_bytes_max=datagram_bytes_max)
+        self._relaying = relaying
+        self.path = ()
+        self.used_us = 0
+        """When something went or came over it."""
+        self.claim(node)
+
+    def send(self, frames: Sequence[fr.Frame]) -> None:
+        """Send frames along the best path that there is now. Without one they are lost, as on any link."""
+        self._relaying.send(self, frames)
+
+    def came(self, frames: Sequence[fr.Frame], path: tuple[NodeId, ...], now: int) -> None:
+        """Take frames that came along a path."""
+        self.path, self.used_us = path, now
+        self.begun(now)
+        self.receive_inner(frames, now)
+
+
+class Relaying:
+    """The routes of one host, and what it passes on for others."""
+
+    def __init__(self, ground: Ground, routes: Routes) -> None:
+        self._ground, self._links, self._outputs = ground, ground.links, ground.outputs
+        self._holdings, self._limits = ground.holdings, ground.limits
+        self._own, self._prefix = ground.node, ground.prefix
+        self._routes = routes
+        settings = ground.settings
+        self._hosts_max = settings.island_hops_max + 1
+        self._routes_max = settings.routes_max
+        longest = fr.Relay(bytes(self._hosts_max * PREFIX_BYTES), 1, bytes(2 * PREFIX_BYTES), bytes(256))
+        self.room_bytes = len(codec.encode(longest)) - 256 + codec.datagram_overhead(1)
+        """Bytes of a datagram that are not left for the datagram inside."""
+        self._open: dict[NodeId, Route] = {}
+        """By host, the one that was used last at the end."""
+        self._usable: list[Link] = []
+        self._by_prefix: dict[bytes, Link] = {}
+        """Links of neighbours by the prefixes of their hosts, as long as `Links.usable` is what it was."""
+        self.relayed_bytes = 0
+        """Bytes that were passed on for others."""
+        self.due_us = NEVER
+        """When a route may have to be closed."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Take what is relayed."""
+        return {fr.Relay: self._take, fr.OpenRelay: self._take}
+
+    # --- routes --------------------------------------------------------------------------------------------
+
+    def route(self, node: NodeId, now: int) -> Route | None:
+        """Return the route to a host, a new one if need be; None if there are as many as there may be, all in use."""
+        route = self._open.pop(node, None)
+        if route is None:
+            if len(self._open) >= self._routes_max and not self._close_idle(now, 0):
+                return None
+            route = Route(self, self._ground, node)
+            self._links.add(route)
+            self._links.open(route, usable=True)
+            self.due_us = min(self.due_us, now + IDLE_US)
+        self._open[node] = route
+        route.used_us = now
+        return route
+
+    def close(self, node: NodeId) -> None:
+        """Close the route to a host, if there is one. What is under way over it ends with the step."""
+        route = self._open.pop(node, None)
+        if route is not None:
+            self._links.remove(route)
+
+    def expire(self, now: int) -> None:
+        """Close the routes that nobody used for a while."""
+        while self._close_idle(now, IDLE_US):
+            pass
+        used_us = min((route.used_us for route in self._open.values()), default=NEVER)
+        self.due_us = max(now, used_us) + IDLE_US if self._open else NEVER
+
+    def _close_idle(self, now: int, idle_us: int) -> bool:
+        """Close the route that was not used for longest, if nothing is under way over it."""
+        for node, route in self._open.items():
+            if now - route.used_us >= idle_us and not (route.outbox.jobs or route.inbox.wants):
+                self.close(node)
+                return True
+        return False
+
+    def neighbour(self, prefix: bytes) -> Link | None:
+        """Return the link to the neighbour that a prefix stands for, if there is one."""
+        if self._usable is not self._links.usable:
+            self._usable = self._links.usable
+            self._by_prefix = {link.prefix: link for link in self._usable if not link.route}
+        return self._by_prefix.get(prefix)
+
+    # --- own datagrams -------------------------------------------------------------------------------------
+
+    def send(self, route: Route, frames: Sequence[fr.Frame]) -> None:
+        """Send frames to the other end of a route, in datagrams that fit into those of its first hop."""
+        now = self._holdings.now_us
+        route.used_us = now
+        nodes = self._routes.path(route.node, now)
+        while nodes is not None:
+            link = self.neighbour(node_prefix(nodes[0]))
+            if link is not None:
+                path = b"".join((self._prefix, *map(node_prefix, nodes)))
+                mtu_bytes = max(route.datagram_bytes_max, self._links.datagram_bytes - self.room_bytes)
+                for start, stop, _ in codec.runs(codec.wire_sizes(frames), mtu_bytes):
+                    link.send((fr.OpenRelay(tuple(frames[start:stop]), path, 1),))
+                return
+            self._routes.avoid(self._own, nodes[0], now)
+            nodes = self._routes.path(route.node, now)
+
+    # --- what comes ----------------------------------------------------------------------------------------
+
+    def _take(self, link: Link, frame: fr.Relay | fr.OpenRelay, now: int) -> None:
+        """Take what a neighbour passes on, for this host or for others; raises `RemoteError`."""
+        path, position = hops(frame.path), frame.position
+        if len(path) > self._hosts_max or path[position] != self._prefix or path[position - 1] != link.prefix:
+            raise RemoteError("path")
+        if position == len(path) - 1:
+            self._arrived(link, frame, path, now)
+        elif link.budgets.relayed.take(nbytes := codec.wire_size(frame), now):
+            self.relayed_bytes += nbytes
+            self._pass_on(link, frame, path, now)
+        else:
+            raise LimitError("relayed")
+        link.budgets.credit(FRAME)
+
+    def _pass_on(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> None:
+        at = frame.position
+        following = self.neighbour(path[at + 1])
+        if following is not None:
+            following.send((msgspec.structs.replace(frame, position=at + 1),))
+            return
+        edge = path[at] + path[at + 1]
+        if isinstance(frame, fr.Relay) and not frame.body:
+            return  # Nobody hears of it: the sender waits in vain, and its patience ends.
+        if not frame.broken and (round_it := self._way_round(path, at, now)) is not None:
+            following, rest = round_it
+            found = b"".join((*path[: at + 1], *rest))
+            following.send((msgspec.structs.replace(frame, path=found, position=at + 1, broken=edge),))
+            return
+        link.send((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),))
+
+    def _way_round(self, path: list[bytes], at: int, now: int) -> tuple[Link, list[bytes]] | None:
+        """Return another way to the target of a path, and its first link; None if it leads through a host before."""
+        target, gone = self._routes.named(path[-1], now), self._routes.named(path[at + 1], now)
+        if gone is not None:
+            self._routes.avoid(self._own, gone, now)
+        nodes = None if target is None else self._routes.path(target, now)
+        rest = [node_prefix(node) for node in nodes or ()]
+        if not rest or at + 1 + len(rest) > self._hosts_max or not set(rest).isdisjoint(path[: at + 1]):
+            return None
+        link = self.neighbour(rest[0])
+        return None if link is None else (link, rest)
+
+    def _arrived(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> None:
+        """Take a datagram that is for this host, as if it had come from its source."""
+        nodes = [self._routes.named(prefix, now) for prefix in path[:-1]]
+        source, relays = nodes[0], tuple([node for node in nodes[1:] if node is not None])
+        if source is None or len(relays) < len(path) - 2:
+            raise RemoteError("path")  # Of strangers.
+        if isinstance(frame, fr.OpenRelay):
+            frames: Sequence[fr.Frame] = frame.inner
+        elif not frame.body:
+            self._broke(link, frame.broken, path, now)
+            return
+        else:
+            decoded = codec.decode(frame.body, self._limits)
+            frames = decoded.frames
+            for reason, count in decoded.refused.items():
+                self._outputs.refuse(reason, link.peer, count=count)
+                link.budgets.charge(FRAME * count)
+        taken = [each for each in frames if type(each) in _INSIDE]
+        if len(taken) < len(frames):
+            self._outputs.refuse("relay", link.peer, count=len(frames) - len(taken))
+            link.budgets.charge(FRAME * (len(frames) - len(taken)))
+        route = self.route(source, now) if taken else None
+        if route is not None:
+            route.came(taken, relays, now)
+        elif taken:
+            raise LimitError("routes")
+
+    def _broke(self, link: Link, broken: bytes, path: list[bytes], now: int) -> None:
+        """Avoid a link that one of its ends says is gone, if a route of this host leads by that neighbour over it."""
+        ends = [broken[:PREFIX_BYTES], broken[PREFIX_BYTES:]]
+        for route in self._open.values() if ends[0] == path[0] else ():
+            nodes = self._routes.path(route.node, now) or ()
+            used = [self._prefix, *map(node_prefix, nodes)]
+            if nodes and used[1] == link.prefix and ends in [used[at : at + 2] for at in range(1, len(used) - 1)]:
+                at = used.index(ends[0])
+                self._routes.avoid(nodes[at - 1], nodes[at], now)
+                return
+        raise RemoteError("broken")

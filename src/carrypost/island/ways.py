@@ -1,0 +1,310 @@
+"""Ways to recipients: which messages go straight to the hosts that they are for, and which go from hand to hand.
+
+A message of this host whose recipients are all in the island is pushed to each over its route, or its own link, and
+*withheld* from the epidemic: nobody else gets a copy. If only some of them are in the island, it is pushed to those and
+goes from hand to hand as well. The same id is used either way, so a recipient takes it once, and pieces that came one
+way are completed by the other. What is carried for others is offered to their recipients, too, as soon as these come
+into the island, but not withheld.
+
+Nothing is withheld for long. A message is *released* once its recipients took nothing of it for `island_patience_s`, or
+did not acknowledge it in that time; when one of them is not reachable any more, or was restarted; and in any case after
+a minute. The acknowledgement that counts is the signed one (`gossip.acked`): relays may lie about all else. If a
+recipient was tried in vain twice within a minute, nothing is withheld on its account for the next.
+
+`connected` messages are for hosts of the island alone. What would release another message drops such a one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from carrypost.events import Reason
+from carrypost.gossip.holdings.owners import ISLAND
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.recipients import recipients
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.strategy.strategy import Strategy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.island.relaying import Relaying
+    from carrypost.island.routes import Routes
+    from carrypost.model.ids import MessageId
+
+WITHHELD_US_MAX = 60_000_000
+"""No message is withheld for longer: somebody on the path may acknowledge it a byte at a time."""
+DOUBT_US = 60_000_000
+"""A recipient that was tried in vain twice within this time is not relied upon for as long."""
+_ALL, _THERE = 2**62, -1
+
+
+class Errand(msgspec.Struct, eq=False):
+    """One message on its way to recipients in the island."""
+
+    copy: Copy
+    left: set[NodeId]
+    """Recipients that it is pushed to, and that have not acknowledged it."""
+    began_us: int
+    withheld: bool
+    connected: bool
+
+
+class Leg(msgspec.Struct, eq=False):
+    """One message on its way to one host."""
+
+    errand: Errand
+    moved_us: int
+    """When something of it was seen to arrive."""
+    remains: int = _ALL
+    """Frames that have still to be sent, as was seen then; `_THERE`: the host says that it has all of it."""
+
+
+class Way(msgspec.Struct, eq=False):
+    """What goes straight to one host."""
+
+    link: Link
+    legs: dict[MessageId, Leg]
+    moved_us: int
+    """When something of any message was seen to arrive."""
+    tries: int = 0
+    """Offers since then."""
+    due_us: int = NEVER
+    """When to look at it again."""
+
+
+class Ways:
+    """Choice of ways for the messages of one host."""
+
+    def __init__(self, ground: Ground, strategy: Strategy[Any], routes: Routes, relaying: Relaying) -> None:
+        self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.node
+        self._transfers, self._strategy = strategy.transfers, strategy
+        self._routes, self._relaying = routes, relaying
+        self._patience_us = round(ground.settings.island_patience_s * 1e6)
+        self._errands: dict[MessageId, Errand] = {}
+        self._ways: dict[NodeId, Way] = {}
+        self._fresh: list[Copy] = []
+        """Messages that were published in this step, or had to be durable before they may leave."""
+        self._found: set[NodeId] = set()
+        """Hosts that came into the island in this step."""
+        self._vain_us: dict[NodeId, int] = {}
+        """When each host was tried in vain last; no more hosts than there are in the island."""
+        self._doubted_us: dict[NodeId, int] = {}
+        """Until when a host is not relied upon."""
+        self.due_us = NEVER
+
+    @property
+    def withheld(self) -> int:
+        """Number of messages that are kept from the epidemic."""
+        return sum(errand.withheld for errand in self._errands.values())
+
+    # --- what happens --------------------------------------------------------------------------------------
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Decide how messages of this host go, before they are offered to anybody."""
+        now = self._holdings.now_us
+        for copy in copies:
+            nodes = recipients(copy.descriptor)
+            if nodes and self._own not in nodes:
+                self._decide(copy, nodes, now, hidden=True)
+                self._fresh.append(copy)
+
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget copies that left."""
+        for copy in copies if self._errands else ():
+            if (errand := self._errands.pop(copy.id, None)) is not None:
+                for node in list(errand.left):
+                    self._drop(errand, node)
+
+    def reachable(self, node: NodeId) -> None:
+        """Note that a host came into the island: it gets what is here for it at the end of the step."""
+        self._found.add(node)
+
+    def unreachable(self, node: NodeId, now: int) -> None:
+        """Leave it to the epidemic to reach a host that left the island."""
+        self._found.discard(node)
+        self._leave(node, now)
+        self._vain_us.pop(node, None)
+        self._doubted_us.pop(node, None)
+
+    def rebooted(self, node: NodeId, now: int) -> None:
+        """Begin anew with a host that was restarted, and may have lost what it had acknowledged."""
+        self._leave(node, now)
+        self._found.add(node)
+
+    def _leave(self, node: NodeId, now: int) -> None:
+        way = self._ways.get(node)
+        for leg in list(way.legs.values()) if way is not None else ():
+            self._give_up(leg.errand, node, now)
+        self._relaying.close(node)
+
+    def finish(self, now: int) -> None:
+        """End a step: push what may leave, and what is here for hosts that were found."""
+        if self._found:
+            found, self._found = self._found, set()
+            self._look_for(found, now)
+        if self._fresh:
+            waiting = [copy for copy in self._fresh if copy.here]
+            self._fresh = [copy for copy in waiting if self._holdings.is_withheld(copy, but_by=ISLAND)]
+            for copy in waiting:
+                self._begin(copy, now)
+
+    def expire(self, now: int) -> None:
+        """Repeat offers, and release what came to nothing."""
+        for node, way in list(self._ways.items()):
+            if way.due_us <= now:
+                self._look(node, way, now)
+        for errand in [each for each in self._errands.values() if now - each.began_us >= WITHHELD_US_MAX]:
+            for node in list(errand.left):
+                self._give_up(errand, node, now)
+        self.due_us = min([way.due_us for way in self._ways.values()], default=NEVER)
+
+    # --- decisions -----------------------------------------------------------------------------------------
+
+    def _decide(self, copy: Copy, nodes: Iterable[NodeId], now: int, *, hidden: bool) -> Errand | None:
+        """Make an errand of a message if any of its recipients is in the island.
+
+        It is withheld if it is this host's own, and all are; `hidden`: then neighbours are not to find it missing.
+        """
+        there = {node for node in nodes if self._routes.path(node, now) is not None}
+        headers = copy.descriptor.headers
+        connected = headers is not None and headers.connected
+        if not there and not connected:
+            return None
+        sure = copy.own and there.issuperset(nodes) and not any(self._doubted_us.get(node, 0) > now for node in nodes)
+        errand = self._errands[copy.id] = Errand(copy, there, now, sure or connected, connected)
+        if errand.withheld:
+            self._holdings.withhold(copy, ISLAND)
+            if hidden:
+                self._holdings.index.mark_unknown(copy)
+        return errand
+
+    def _begin(self, copy: Copy, now: int) -> None:
+        """Push a message that was decided upon, unless it has still to be durable."""
+        errand = self._errands.get(copy.id)
+        if errand is None or self._holdings.is_withheld(copy, but_by=ISLAND):
+            return
+        errand.began_us = now
+        for node in list(errand.left):
+            self._push(node, errand, now)
+        self._settle(errand)
+
+    def _look_for(self, nodes: set[NodeId], now: int) -> None:
+        """Push to hosts that came into the island what is here for them."""
+        for copy in [each for each in self._cache.copies if each is not None and each.whole]:
+            headers = copy.descriptor.headers
+            if nodes.isdisjoint(recipients(copy.descriptor)) or copy.id in self._errands:
+                continue
+            if not copy.own and headers is not None and headers.connected:
+                continue
+            left = self._holdings.recipients.left(copy.descriptor)
+            if self._own not in left and self._decide(copy, left, now, hidden=False) is not None:
+                self._begin(copy, now)
+
+    # --- pushing -------------------------------------------------------------------------------------------
+
+    def _link(self, node: NodeId, now: int) -> Link | None:
+        """Return the link over which a host of the island is reached: its own, or a route."""
+        path = self._routes.path(node, now)
+        if path is None:
+            return None
+        direct = self._relaying.neighbour(node_prefix(node)) if len(path) == 1 else None
+        return direct if direct is not None else self._relaying.route(node, now)
+
+    def _push(self, node: NodeId, errand: Errand, now: int) -> None:
+        """Send a message straight to one of its recipients."""
+        link, way = self._link(node, now), self._ways.get(node)
+        if link is None:
+            self._give_up(errand, node, now)
+        elif not (link.route or errand.withheld):
+            self._drop(errand, node)  # It is a neighbour: the strategy offers it there.
+        else:
+            if way is None:
+                way = self._ways[node] = Way(link, {}, now)
+            way.legs[errand.copy.id] = Leg(errand, now)
+            if link is way.link:
+                self._send(link, [errand.copy], now)
+            way.due_us = min(way.due_us, now + link.outbox.recovery.answer_us(0))
+            self.due_us = min(self.due_us, way.due_us)
+
+    def _send(self, link: Link, copies: Sequence[Copy], now: int) -> None:
+        """Send own messages unasked. Others have what is carried, too: it is offered."""
+        if own := [copy for copy in copies if copy.own]:
+            self._transfers.push(link, own, now)
+        if carried := [copy for copy in copies if not copy.own]:
+            self._transfers.offer(link, carried)
+
+    def _look(self, node: NodeId, way: Way, now: int) -> None:
+        """See what came of all that goes to one host; offer again what nothing is heard of."""
+        link = self._link(node, now)
+        for leg in list(way.legs.values()):
+            if node not in self._holdings.recipients.left(leg.errand.copy.descriptor):
+                self._drop(leg.errand, node)
+                self._settle(leg.errand)
+        if link is not None:
+            self._measure(way, link, now)
+        for leg in list(way.legs.values()):
+            moved_us = leg.moved_us if leg.remains == _THERE else max(leg.moved_us, way.moved_us)
+            if link is None or now - moved_us >= self._patience_us:
+                self._note_vain(node, now)
+                self._give_up(leg.errand, node, now)
+        if link is None or not way.legs:
+            return
+        jobs = link.outbox.jobs
+        awaited = [leg.errand.copy for leg in way.legs.values() if leg.remains != _THERE]
+        if silent := [copy for copy in awaited if copy.slot not in jobs]:
+            self._send(link, silent, now)
+            way.tries += 1
+        way.due_us = now + min(link.outbox.recovery.answer_us(way.tries), self._patience_us)
+
+    def _measure(self, way: Way, link: Link, now: int) -> None:
+        """Note what arrived since the last look. Over another link everything begins anew."""
+        known, jobs = link.known, link.outbox.jobs
+        moved = link is not way.link
+        for leg in way.legs.values():
+            slot = leg.errand.copy.slot
+            remains = jobs[slot].left if slot in jobs else _THERE if known >> slot & 1 else _ALL
+            if remains < leg.remains or link is not way.link:
+                leg.remains, leg.moved_us, moved = remains, now, True
+        if moved:
+            way.link, way.moved_us, way.tries = link, now, 0
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def _note_vain(self, node: NodeId, now: int) -> None:
+        """Remember that a host was tried in vain; several messages at the same time are one try."""
+        if 0 < now - self._vain_us.get(node, -NEVER) < DOUBT_US:
+            self._doubted_us[node] = now + DOUBT_US
+        self._vain_us[node] = now
+
+    def _drop(self, errand: Errand, node: NodeId) -> None:
+        """Have nothing more to do with one recipient of a message."""
+        errand.left.discard(node)
+        way = self._ways.get(node)
+        if way is not None and way.legs.pop(errand.copy.id, None) is not None and not way.legs:
+            del self._ways[node]
+
+    def _give_up(self, errand: Errand, node: NodeId, now: int) -> None:
+        """Leave one recipient of a message to the epidemic, if that may be."""
+        self._drop(errand, node)
+        copy = errand.copy
+        if errand.withheld and not errand.connected:
+            errand.withheld = False
+            self._holdings.permit(copy, ISLAND)
+            if not self._holdings.is_withheld(copy, but_by=ISLAND):
+                self._strategy.published((copy,), now)
+        self._settle(errand)
+
+    def _settle(self, errand: Errand) -> None:
+        """End an errand that nobody is left of; a message for connected hosts alone goes with it."""
+        if errand.left:
+            return
+        self._errands.pop(errand.copy.id, None)
+        copy = errand.copy
+        if errand.connected and copy.here and self._holdings.recipients.left(copy.descriptor):
+            self._holdings.discard(copy, Reason.UNREACHABLE, done=True)

@@ -1,0 +1,120 @@
+"""Hosts in virtual time that are told all links between them: an island without anybody who has to find out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Self
+
+from carrypost.emu.engine.network import Network
+from carrypost.events import Event, Received
+from carrypost.island.island import Island
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.testing import network
+
+S = 1_000_000
+
+
+class Links:
+    """The links of a network, as its hosts are told them."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.edges: dict[NodeId, set[NodeId]] = {}
+
+    def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
+        return self.edges.get(node, ())
+
+
+class Islands:
+    """A network whose hosts know the island from the moment when links come and go."""
+
+    def __init__(self, names: Iterable[str], **options: object) -> None:
+        self.names = list(names)
+        options = {"island": True} | options
+        self.net: Network = network(*self.names, **options)  # type: ignore[arg-type]
+        self.links = Links()
+        self.told = True
+        """False: hosts do not hear of changes."""
+        self.received: list[tuple[str, Received]] = []
+        self.net.watch(self._watch)
+        self._wished: set[frozenset[str]] = set()
+
+    def __enter__(self) -> Self:
+        self.net.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.net.__exit__()
+
+    def _watch(self, _seconds: float, node: str, event: Event) -> None:
+        if isinstance(event, Received):
+            self.received.append((node, event))
+
+    def id(self, name: str) -> NodeId:
+        return self.net._driver(name).identity.node  # noqa: SLF001 - ids of signed nodes
+
+    def island(self, name: str) -> Island:
+        island = self.net.host(name)._island  # noqa: SLF001 - to see into it
+        assert island is not None
+        return island
+
+    def link(self, *pairs: str) -> None:
+        """Let the two hosts of each pair (named by one letter each) hear each other."""
+        for a, b in map(tuple, pairs):
+            self.net.link(a, b)
+            self._wished.add(frozenset((a, b)))
+        self.tell()
+
+    def line(self, names: str | None = None) -> None:
+        self.link(*map("".join, pairwise(names or self.names)))
+
+    def unlink(self, *pairs: str) -> None:
+        for a, b in map(tuple, pairs):
+            self.net.unlink(a, b)
+            self._wished.discard(frozenset((a, b)))
+        self.tell()
+
+    def kill(self, name: str) -> None:
+        self.net.kill(name)
+        self.tell()
+
+    def restart(self, name: str) -> None:
+        self.net.restart(name)
+        self.tell()
+        for other in self.up():
+            if self.told:
+                self.island(other).ways.rebooted(self.id(name), round(self.net.now * S))
+
+    def up(self) -> list[str]:
+        return [name for name in self.names if self.net._driver(name).state.value == "running"]  # noqa: SLF001
+
+    def tell(self) -> None:
+        """Tell all hosts what links there are, if they are to be told."""
+        if not self.told:
+            return
+        up = set(self.up())
+        self.links.version += 1
+        self.links.edges = {}
+        for pair in self._wished:
+            if pair <= up:
+                a, b = map(self.id, pair)
+                self.links.edges.setdefault(a, set()).add(b)
+                self.links.edges.setdefault(b, set()).add(a)
+        for name in sorted(up):
+            self.net.host(name).tell_links(self.links, round(self.net.now * S))
+        self.net.advance(0)
+
+    def copies(self) -> dict[str, int]:
+        """How many messages each host holds, where it holds any."""
+        return {name: count for name in self.up() if (count := self.net.host(name).copies)}
+
+    def delivered(self, name: str) -> Counter[MessageId]:
+        return Counter(each.message for each in self.net.deliveries(name))
+
+    def refused(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for name in self.up():
+            found.update(self.net.host(name).overview().refused)
+        return found
