@@ -1,0 +1,1 @@
+"""Protocols that a node speaks with programs in other languages."""
