@@ -320,7 +320,7 @@ def _unescaped(text: str, rules: Rules) -> str:
 
 
 def encode(frame: Frame, version: Version) -> bytes:
-    """Return a frame as bytes, with the length of its body.
+    """Return a frame as bytes, with the length of its body, whatever its headers say of that.
 
     What a version cannot say in a header is replaced: line ends by spaces where there are no escapes for them, and NUL.
     """
@@ -328,6 +328,8 @@ def encode(frame: Frame, version: Version) -> bytes:
     written = _WRITTEN_PLAIN if command in _PLAIN else _WRITTEN[version]
     lines = [command]
     for name, value in headers.items():
+        if name == "content-length":
+            continue
         line = f"{name}:{value}"
         if _SPECIAL.search(line, len(name) + 1) or _SPECIAL.search(name):
             line = f"{name.translate(written)}:{value.translate(written)}"

@@ -1,0 +1,291 @@
+"""STOMP frames as messages of JMS, and back: destinations, header fields, properties with their types, bodies.
+
+All of it is pure. `sent` reads a SEND, `received` makes a MESSAGE. Headers that STOMP or JMS give a meaning to are
+fields; all others are properties, of text unless `carrypost-types` says otherwise. A property has the name of an
+identifier, so a hyphen in a header's name is ``_HYPHEN_`` there and a dot ``_DOT_``, as ActiveMQ has it, both ways.
+
+What a client says wrong raises a `JMSException`. What a stranger's message has wrong raises nothing: a body that cannot
+be read goes as bytes, and properties that cannot are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from carrypost.daemon.stomp.codec import Frame
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.jms.destinations import Destination, Topic, named, queue_of
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.messages.json_text import JSON_TYPE, json_text, read_json
+from carrypost.jms.messages.properties import check_name
+from carrypost.jms.messages.texts import parsed, text_of
+from carrypost.jms.modes import DeliveryMode
+from carrypost.jms.passage import Sending
+from carrypost.model import address
+from carrypost.model.properties import Property, ValueType
+
+TOPIC, QUEUE, TEMPORARY = "/topic/", "/queue/", "/temp-queue/"
+TYPES_HEADER: Final = "carrypost-types"
+BODY_HEADER: Final = "carrypost-body"
+_CONTENT_TYPE = "content-type"
+_FIELDS = frozenset({
+    "destination", "content-length", "receipt", "transaction", "persistent", "priority", "expires", "correlation-id",
+    "reply-to", "type", "ordering", "amq-msg-type", TYPES_HEADER, BODY_HEADER,
+    "ack", "id", "message-id", "redelivered", "subscription", "timestamp",
+})  # fmt: skip
+"""Headers that are no properties. Those of the last line say something of a MESSAGE, and nothing of a SEND."""
+_TYPES = {kind.name.lower(): kind for kind in ValueType if kind <= ValueType.STRING}
+_BOOLEANS = {"true": True, "false": False}
+_TEXT_TYPES = ("text/", JSON_TYPE, "application/xml")
+_PRIORITY_MAX = 9
+_MILLISECOND_US = 1_000
+_DIGITS_MAX = 18
+
+
+class Temporary(NamedTuple):
+    """A temporary queue of the client, by the name that it gave it."""
+
+    name: str
+
+
+class Sent(NamedTuple):
+    """What a SEND asks for."""
+
+    to: Destination | Temporary
+    message: Message
+    sending: Sending
+    """All but where to reply."""
+    reply_to: Destination | Temporary | None
+
+
+# --- destinations ----------------------------------------------------------------------------------------------------
+
+
+def destination(text: str, ordering: str | None = None) -> Destination | Temporary:
+    """Return what a header names: a topic, a queue by its full or short name, or a temporary queue of the client."""
+    if text.startswith(TOPIC) and len(text) > len(TOPIC):
+        name = text.removeprefix(TOPIC)
+        address.check_levels(name)
+        return Topic(name, ordering or "none")
+    if ordering is not None:
+        raise IllegalArgumentException(f"an ordering is for topics, and {text!r} is none"[:200])
+    if text.startswith(QUEUE) and len(text) > len(QUEUE):
+        return queue_of(text.removeprefix(QUEUE))
+    if text.startswith(TEMPORARY) and len(text) > len(TEMPORARY):
+        return Temporary(text.removeprefix(TEMPORARY))
+    raise InvalidDestinationException(
+        f"a destination is {TOPIC}NAME, {QUEUE}NAME, {QUEUE}NAME@NODE or {TEMPORARY}NAME, and this is none: {text!r}"[
+            :200
+        ]
+    )
+
+
+def destination_text(at: Destination | str) -> str:
+    """Return a destination as clients name it; one that is neither topic nor queue as it is."""
+    text = at if isinstance(at, str) else at.address
+    found = address.address(text)
+    if found is not None and found.kind is address.Kind.TOPIC:
+        return TOPIC + found.name
+    if found is not None and found.kind is address.Kind.QUEUE:
+        return QUEUE + (address.name_of(text) or text)
+    return text
+
+
+# --- SEND ------------------------------------------------------------------------------------------------------------
+
+
+def sent(frame: Frame, now_us: int) -> Sent:
+    """Return what a SEND asks for; raises a `JMSException` that says which header is wrong."""
+    headers = frame.headers
+    reply_to = headers.get("reply-to")
+    persistent = _boolean(headers, "persistent")
+    sending = Sending(
+        delivery_mode=DeliveryMode.PERSISTENT if persistent else DeliveryMode.NON_PERSISTENT,
+        priority=_priority(headers.get("priority")),
+        lifetime_us=_lifetime_us(headers.get("expires"), now_us),
+        correlation_id=headers.get("correlation-id"),
+        type=headers.get("type"),
+        properties=_properties(headers),
+    )
+    to = destination(headers["destination"], headers.get("ordering"))
+    return Sent(to, _message(frame), sending, None if reply_to is None else destination(reply_to))
+
+
+def _boolean(headers: Mapping[str, str], name: str) -> bool:
+    found = _BOOLEANS.get(headers.get(name, "false").lower())
+    if found is None:
+        raise IllegalArgumentException(f"{name} is true or false, not {headers[name]!r}"[:200])
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise IllegalArgumentException(f"{name} is a whole number, not {text!r}"[:200])
+    return int(text)
+
+
+def _priority(text: str | None) -> int:
+    found = 4 if text is None else _number("priority", text)
+    if found > _PRIORITY_MAX:
+        raise IllegalArgumentException(f"priority is from 0 to {_PRIORITY_MAX}, not {found}")
+    return found
+
+
+def _lifetime_us(text: str | None, now_us: int) -> int | None:
+    """Return how long a message lives that expires at a time, in milliseconds since 1970; 0: as the node has it."""
+    expires_ms = 0 if text is None else _number("expires", text)
+    if expires_ms and expires_ms * _MILLISECOND_US <= now_us:
+        raise IllegalArgumentException(f"expires is {expires_ms}, which has passed: nobody would receive the message")
+    return expires_ms * _MILLISECOND_US - now_us if expires_ms else None
+
+
+def _properties(headers: Mapping[str, str]) -> dict[str, Property]:
+    types = _types(headers.get(TYPES_HEADER, ""))
+    found: dict[str, Property] = {}
+    for name, value in headers.items():
+        if name in _FIELDS:
+            continue
+        called = _as_property(name)
+        check_name(called)
+        kind = types.pop(name, ValueType.STRING)
+        if kind is ValueType.STRING:
+            found[called] = Property(kind, value)
+        elif kind is ValueType.NULL:
+            found[called] = Property(kind, None)
+        else:
+            found[called] = Property(kind, parsed(kind, value))  # type: ignore[arg-type]  # a number, or a boolean
+    if types:
+        raise IllegalArgumentException(f"{TYPES_HEADER} names {', '.join(types)}, and there is no such header"[:200])
+    return found
+
+
+def _types(text: str) -> dict[str, ValueType]:
+    """Return the types of headers that are no text."""
+    found: dict[str, ValueType] = {}
+    for each in text.split(",") if text else ():
+        name, _, kind = each.strip().partition("=")
+        if not name or kind not in _TYPES:
+            raise IllegalArgumentException(
+                f"{TYPES_HEADER} is NAME=TYPE, with commas between, not {each[:60]!r}; types are {', '.join(_TYPES)}"
+            )
+        found[name] = _TYPES[kind]
+    return found
+
+
+def _as_property(name: str) -> str:
+    return name.replace("-", "_HYPHEN_").replace(".", "_DOT_")
+
+
+def _as_header(name: str) -> str:
+    return name.replace("_HYPHEN_", "-").replace("_DOT_", ".")
+
+
+def _message(frame: Frame) -> Message:
+    headers, body = frame.headers, frame.body
+    form = headers.get(BODY_HEADER)
+    if form is not None:
+        return _structured(named(form, BODY_HEADER), body)
+    said = headers.get("amq-msg-type")
+    if said not in (None, "text", "bytes"):
+        raise IllegalArgumentException(
+            f"amq-msg-type is text or bytes, not {said!r}; for maps there is {BODY_HEADER}"[:200]
+        )
+    kind = headers.get(_CONTENT_TYPE)
+    if said is None and kind is not None:
+        said = "text" if kind.startswith(_TEXT_TYPES) or "+json" in kind or "+xml" in kind else "bytes"
+    try:
+        text = None if said == "bytes" or (said is None and b"\0" in body) else body.decode()
+    except UnicodeDecodeError as error:
+        if said == "text":
+            raise MessageFormatException(f"the body is to be text, and is no UTF-8: {error.reason}") from None
+        text = None
+    return BytesMessage(body) if text is None else TextMessage(text)
+
+
+def _structured(form: str, body: bytes) -> Message:
+    try:
+        value = read_json(body.decode())
+    except UnicodeDecodeError as error:
+        raise MessageFormatException(f"the body is no JSON, as it is no UTF-8: {error.reason}") from None
+    if form == "map" and isinstance(value, dict):
+        return MapMessage(value)
+    if form == "stream" and isinstance(value, list):
+        return StreamMessage(value)
+    raise MessageFormatException(
+        f'{BODY_HEADER} is "map", of an object in JSON, or "stream", of an array, not {form[:60]!r} of a '
+        f"{type(value).__name__}"
+    )
+
+
+# --- MESSAGE ---------------------------------------------------------------------------------------------------------
+
+
+def received(message: Message, subscription: str, ack: str | None = None) -> Frame:
+    """Return the MESSAGE that a client gets. `ack`: the id by which STOMP 1.2 acknowledges it."""
+    at = message.jms_destination
+    headers = {
+        "subscription": subscription,
+        "message-id": message.jms_message_id or "",
+        "destination": "" if at is None else destination_text(at),
+        "priority": str(message.jms_priority),
+        "persistent": "true" if message.jms_delivery_mode is DeliveryMode.PERSISTENT else "false",
+        "timestamp": str(message.jms_timestamp),
+        "expires": str(message.jms_expiration),
+    }
+    if ack is not None:
+        headers["ack"] = ack
+    if message.jms_redelivered:
+        headers["redelivered"] = "true"
+    correlation = message.jms_correlation_id
+    if correlation is not None:
+        headers["correlation-id"] = correlation if isinstance(correlation, str) else correlation.hex()
+    if message.jms_reply_to is not None:
+        headers["reply-to"] = destination_text(message.jms_reply_to)
+    if message.jms_type is not None:
+        headers["type"] = message.jms_type
+    body, said = _body(message)
+    return Frame("MESSAGE", said | _told(message) | headers, body)
+
+
+def _told(message: Message) -> dict[str, str]:
+    """Return the properties as headers, and the types of those that are no text."""
+    try:
+        properties = message.properties.travelling()
+    except MessageFormatException:
+        return {}
+    found: dict[str, str] = {}
+    types: list[str] = []
+    for name, (kind, value) in properties.items():
+        header = _as_header(name)
+        if header in _FIELDS:
+            continue  # A stranger may call a property so; as a header it would mean something else.
+        found[header] = "" if value is None else text_of(kind, value)
+        if kind is not ValueType.STRING:
+            types.append(f"{header}={kind.name.lower()}")
+    return found | ({TYPES_HEADER: ",".join(types)} if types else {})
+
+
+def _body(message: Message) -> tuple[bytes, dict[str, str]]:
+    """Return the body as bytes, and the headers that say what it is, unless its sender did."""
+    try:
+        if isinstance(message, TextMessage):
+            return (message.text or "").encode(), {_CONTENT_TYPE: "text/plain"}
+        if isinstance(message, MapMessage):
+            entries = {name: _plain(value) for name, value in message.entries.items()}
+            return json_text(entries).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "map"}
+        if isinstance(message, StreamMessage):
+            values = [_plain(value) for value in message.values]
+            return json_text(values).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "stream"}
+    except (MessageFormatException, UnicodeEncodeError):
+        pass  # Bytes, as they came.
+    said = {BODY_HEADER: "object"} if isinstance(message, ObjectMessage) else {}
+    if type(message) is Message:
+        return b"", {}
+    return message.payload, {_CONTENT_TYPE: "application/octet-stream", **said}
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it: bytes are text in base64."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
