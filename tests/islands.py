@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Self
 
 from carrypost.emu.engine.network import Network
-from carrypost.events import Event, Received
+from carrypost.events import Event, Received, Stored
 from carrypost.island.island import Island
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.testing import network
@@ -35,9 +35,13 @@ class Islands:
         options = {"island": True} | options
         self.net: Network = network(*self.names, **options)  # type: ignore[arg-type]
         self.links = Links()
+        self.found_s = 2.5
+        """Seconds after which neighbours have found each other."""
         self.told = True
         """False: hosts do not hear of changes."""
         self.received: list[tuple[str, Received]] = []
+        self.stored: set[MessageId] = set()
+        """Messages that survive a crash of their authors."""
         self.net.watch(self._watch)
         self._wished: set[frozenset[str]] = set()
 
@@ -51,6 +55,8 @@ class Islands:
     def _watch(self, _seconds: float, node: str, event: Event) -> None:
         if isinstance(event, Received):
             self.received.append((node, event))
+        elif isinstance(event, Stored):
+            self.stored.add(event.message)
 
     def id(self, name: str) -> NodeId:
         return self.net._driver(name).identity.node  # noqa: SLF001 - ids of signed nodes
@@ -65,6 +71,7 @@ class Islands:
         for a, b in map(tuple, pairs):
             self.net.link(a, b)
             self._wished.add(frozenset((a, b)))
+        self.net.advance(self.found_s)
         self.tell()
 
     def line(self, names: str | None = None) -> None:
@@ -82,6 +89,7 @@ class Islands:
 
     def restart(self, name: str) -> None:
         self.net.restart(name)
+        self.net.advance(self.found_s)
         self.tell()
         for other in self.up():
             if self.told:
@@ -92,7 +100,7 @@ class Islands:
 
     def tell(self) -> None:
         """Tell all hosts what links there are, if they are to be told."""
-        if not self.told:
+        if not self.told or self.net.host(self.up()[0])._island is None:  # noqa: SLF001 - where it is off
             return
         up = set(self.up())
         self.links.version += 1
@@ -106,12 +114,31 @@ class Islands:
             self.net.host(name).tell_links(self.links, round(self.net.now * S))
         self.net.advance(0)
 
+    def instants(self, count: int) -> int:
+        """Let so many instants pass at which anything happens: a datagram arrives, a timer ends, the disk answers.
+
+        Returns how many there were before the network was quiet for 30 ms, which what is in the air never is.
+        """
+        scheduler = self.net._scheduler  # noqa: SLF001 - to stop anywhere
+        for number in range(count):
+            due_us = scheduler.next_time()
+            if due_us is None or due_us > scheduler.now + 30_000:
+                return number
+            scheduler.run_until(due_us)
+        return count
+
+    def withheld(self, name: str) -> list[MessageId]:
+        """Messages of others and its own that a host keeps from the epidemic."""
+        island = self.net.host(name)._island  # noqa: SLF001 - to see into it
+        return [] if island is None else [each.copy.id for each in island.ways._errands.values() if each.withheld]  # noqa: SLF001
+
     def copies(self) -> dict[str, int]:
         """How many messages each host holds, where it holds any."""
         return {name: count for name in self.up() if (count := self.net.host(name).copies)}
 
     def delivered(self, name: str) -> Counter[MessageId]:
-        return Counter(each.message for each in self.net.deliveries(name))
+        """How often each message was delivered, again after a crash apart."""
+        return Counter(each.message for each in self.net.deliveries(name) if not each.redelivered)
 
     def refused(self) -> Counter[str]:
         found: Counter[str] = Counter()

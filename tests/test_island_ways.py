@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from itertools import combinations
+
 import pytest
-from tests.islands import Islands
+from tests.islands import Islands, S
+
+from carrypost.gossip.layer import Draft
+from carrypost.model.ids import MessageId
+from carrypost.mom.commands import Work
 
 SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
 
@@ -12,6 +20,7 @@ SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
 def test_messages_of_any_size_go_straight_and_nobody_else_has_a_copy(options: dict[str, object]) -> None:
     with Islands("abcde", seed=3, altruistic=True, **options) as islands:
         net = islands.net
+        islands.found_s = 8
         islands.line()
         net.subscribe("d", "news")
         net.advance(3)
@@ -29,3 +38,204 @@ def test_messages_of_any_size_go_straight_and_nobody_else_has_a_copy(options: di
         assert islands.copies() == {}
         assert islands.island("b").relaying.relayed_bytes > sum(SIZES)
         assert not islands.refused()
+
+
+def test_what_is_for_neighbours_alone_goes_over_their_own_links() -> None:
+    with Islands("abcd", altruistic=True, announce_s_max=2.0) as islands:
+        net = islands.net
+        islands.link("ab", "ac", "cd")
+        for name in "bc":
+            net.subscribe(name, "news")
+        net.advance(3)
+        messages = [net.publish("a", "news", bytes(size), recipients=["b", "c"]) for size in (10, 50_000)]
+        net.advance(3)
+        assert [islands.delivered(name) for name in "bc"] == [dict.fromkeys(messages, 1)] * 2
+        assert not any(net.sent(name).frames["Relay"] for name in "abcd")
+        assert "d" not in islands.copies()
+        net.advance(20)
+        assert not islands.copies()
+        assert "d" not in {name for name, _ in islands.received}
+
+
+def test_some_are_reached_straight_and_the_others_from_hand_to_hand() -> None:
+    with Islands("abcde", altruistic=True, announce_s_max=2.0) as islands:
+        net = islands.net
+        islands.link("ab", "bc")
+        for name in "ce":
+            net.subscribe(name, "news")
+        net.advance(3)
+        message = net.publish("a", "news", bytes(5_000), recipients=["c", "e"])
+        net.advance(1)
+        assert [event.path for name, event in islands.received if name == "c"] == [("b",)]
+        assert islands.island("a").ways.withheld == 0
+        assert "b" in islands.copies()  # It carries for e.
+        islands.unlink("ab")
+        net.link("b", "e")
+        net.advance(10)
+        assert islands.delivered("e") == {message: 1}
+
+
+def test_a_message_waits_for_its_recipient_and_goes_straight_once_that_is_there() -> None:
+    with Islands("abc", announce_s_max=2.0) as islands:
+        net = islands.net
+        islands.link("ab")
+        net.subscribe("c", "news")
+        net.advance(3)
+        messages = [net.publish("a", "news", bytes(size), recipients=["c"]) for size in (0, 700, 90_000)]
+        net.advance(20)
+        islands.link("bc")
+        net.advance(6)
+        assert islands.delivered("c") == dict.fromkeys(messages, 1)
+        assert {event.path for name, event in islands.received if name == "c"} == {("b",)}
+        assert not islands.copies()
+
+
+def test_who_carries_for_a_recipient_offers_it_there_along_a_path() -> None:
+    """The author is gone, and the relay carries for nobody."""
+    with Islands("abcd", announce_s_max=2.0) as islands:
+        net = islands.net
+        net.add("e", altruistic=True)
+        islands.names.append("e")
+        islands.link("ae", "bc", "cd")
+        net.subscribe("d", "news")
+        net.advance(3)
+        message = net.publish("a", "news", bytes(50_000), recipients=["d"])
+        net.advance(3)
+        islands.unlink("ae")
+        islands.link("eb")
+        net.advance(8)
+        assert islands.delivered("d") == {message: 1}
+        assert [event.path for name, event in islands.received if name == "d"] == [("b", "c")]
+
+
+def withheld(islands: Islands, seconds: float, name: str = "a") -> list[int]:
+    """How many messages a host withholds, second by second."""
+    found = []
+    for _ in range(round(seconds)):
+        islands.net.advance(1)
+        found.append(islands.island(name).ways.withheld)
+    return found
+
+
+def test_nothing_is_withheld_longer_than_the_patience_and_after_two_failures_not_at_all() -> None:
+    with Islands("abcd", altruistic=True, announce_s_max=60.0, announce_s_min=60.0) as islands:
+        net = islands.net
+        islands.found_s = 65
+        islands.line()
+        net.subscribe("d", "news")
+        net.advance(65)
+        net.suspend("c")  # It is believed to be there for minutes.
+        for expected in ([1] * 4, [1] * 4, [], []):
+            net.publish("a", "news", bytes(10), recipients=["d"])
+            found = withheld(islands, 8)
+            assert found[: len(expected)] == expected
+            assert not any(found[len(expected) + 2 :])
+        assert net.host("b").copies == 4
+        withheld(islands, 70)
+        net.publish("a", "news", bytes(10), recipients=["d"])
+        assert withheld(islands, 2) == [1, 1]  # The minute is over: it is tried again.
+        net.resume("c")
+        net.advance(200)
+        assert list(islands.delivered("d").values()) == [1] * 5
+
+
+def test_what_is_acknowledged_frame_by_frame_and_never_by_its_recipient_is_released() -> None:
+    """As with a host on the path that lies, or a program that takes its time."""
+    with Islands("abcd", altruistic=True, confirm=False) as islands:
+        net = islands.net
+        islands.line()
+        net.subscribe("d", "news")
+        net.advance(3)
+        message = net.publish("a", "news", bytes(50_000), recipients=["d"])
+        found = withheld(islands, 10)
+        assert found[:4] == [1] * 4
+        assert found[8:] == [0, 0]
+        assert islands.delivered("d") == {message: 1}
+        assert net.host("b").copies == net.host("c").copies == 1
+        net.confirm("d", [message])
+        net.advance(15)
+        assert not islands.copies()
+
+
+def test_a_recipient_that_was_restarted_is_not_relied_upon() -> None:
+    with Islands("abcd", altruistic=True, confirm=False, disk_delay_s=0.5) as islands:
+        net = islands.net
+        islands.line()
+        net.subscribe("d", "news")
+        net.advance(3)
+        message = net.publish("a", "news", bytes(10), recipients=["d"])
+        net.advance(0.6)
+        assert islands.island("a").ways.withheld == 1
+        islands.kill("d")
+        assert islands.island("a").ways.withheld == 0
+        islands.restart("d")
+        net.advance(20)
+        assert islands.delivered("d") == {message: 1}
+
+
+def test_messages_that_must_be_durable_first_go_straight_then() -> None:
+    with Islands("abc", disk_delay_s=0.2, altruistic=True) as islands:
+        net = islands.net
+        islands.line()
+        net.advance(3)
+        net.subscribe("c", "news")
+        draft = Draft("news", b"x", withheld=True, recipients=(islands.id("c"),))
+        host = net.host("a")
+        host.perform(Work(1, (draft,)), round(net.now * S))
+        net.advance(0.1)
+        assert net.sent("a").frames["Relay"] == 0
+        net.advance(2)
+        assert sum(islands.delivered("c").values()) == 1
+        assert set(islands.copies()) <= {"a", "c"}
+        assert "b" not in {name for name, _ in islands.received}
+
+
+def wander(seed: int, *, island: bool, hours: float) -> tuple[Counter[str], int, int]:
+    """Let hosts meet and part at random while they write to each other.
+
+    Returns how many of the messages each host got, how many there were, and for how long one was withheld at most.
+    """
+    chance = random.Random(seed)
+    names = "abcdefgh"
+    pairs = [a + b for a, b in combinations(names, 2)]
+    sent: dict[str, list[MessageId]] = {name: [] for name in names}
+    since: dict[bytes, float] = {}
+    longest = 0.0
+    with Islands(names, seed=seed, altruistic=True, announce_s_max=2.0, acked_s=2.0, island=island) as islands:
+        net = islands.net
+        for name in names:
+            net.subscribe(name, "news")
+        while net.now < 3_600 * hours:
+            pair = chance.choice(pairs)
+            if net.linked(*pair):
+                islands.unlink(pair)
+            elif sum(net.linked(*each) for each in pairs) < len(names) + 2:
+                islands.link(pair)
+            author, *others = chance.sample(names, chance.choice((2, 2, 3)))
+            size = chance.choice((10, 900, 3_000, 60_000))
+            message = net.publish(author, "news", bytes(size), recipients=others)
+            for name in others:
+                sent[name].append(message)
+            net.advance(chance.uniform(0, 20))
+            held = [each for name in names for each in islands.withheld(name)]
+            since = {each: since.get(each, net.now) for each in held}
+            longest = max([longest, *[net.now - start for start in since.values()]])
+        for pair in pairs:
+            if not net.linked(*pair):
+                net.link(*pair)
+        net.advance(60)
+        for name in names:
+            found = islands.delivered(name)
+            assert set(found.values()) <= {1}
+            assert found.keys() <= set(sent[name])
+        got = Counter({name: len(islands.delivered(name)) for name in names})
+    return got, sum(map(len, sent.values())), round(longest)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
+def test_as_much_arrives_as_from_hand_to_hand_while_recipients_come_and_go_and_nothing_waits_long(seed: int) -> None:
+    hours = 0.2 if seed == 1 else 1.0
+    got, count, longest = wander(seed, island=True, hours=hours)
+    assert sum(got.values()) == count
+    assert (sum(wander(seed, island=False, hours=hours)[0].values())) == count
+    assert longest <= 25

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.events import Reason
+    from carrypost.gossip.acked.acked import Acked
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler
     from carrypost.gossip.strategy.strategy import Strategy
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class Island(Layer):
     """The part of the network that one host can reach."""
 
-    def __init__(self, ground: Ground, strategy: Strategy[Any]) -> None:
+    def __init__(self, ground: Ground, strategy: Strategy[Any], acked: Acked) -> None:
+        self._acked, self._holdings = acked, ground.holdings
         self._node, self._links = ground.node, ground.links
         self.table = Table(ground.node)
         self._graph: Graph = self.table
@@ -80,6 +82,11 @@ class Island(Layer):
         """Choose the way of own messages."""
         self.ways.published(copies)
 
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        """Look at messages that came for this host and others."""
+        self.ways.received(copies)
+        return copies
+
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Have nothing more to do with copies that left."""
         if reason is not None:
@@ -96,6 +103,8 @@ class Island(Layer):
     def finish(self, now: int) -> Sequence[Draft]:
         """Send what goes straight to recipients."""
         self.ways.finish(now)
+        if self._holdings.reminders:
+            self._acked.repeat(self._holdings.take_reminders(), now)
         self._look_ahead()
         return ()
 

@@ -125,8 +125,9 @@ class Relaying:
         """Close the routes that nobody used for a while."""
         while self._close_idle(now, IDLE_US):
             pass
-        used_us = min((route.used_us for route in self._open.values()), default=NEVER)
-        self.due_us = max(now, used_us) + IDLE_US if self._open else NEVER
+        self.due_us = NEVER
+        if self._open:
+            self.due_us = max(now + IDLE_US // 10, min(route.used_us for route in self._open.values()) + IDLE_US)
 
     def _close_idle(self, now: int, idle_us: int) -> bool:
         """Close the route that was not used for longest, if nothing is under way over it."""

@@ -3,8 +3,9 @@
 A message of this host whose recipients are all in the island is pushed to each over its route, or its own link, and
 *withheld* from the epidemic: nobody else gets a copy. If only some of them are in the island, it is pushed to those and
 goes from hand to hand as well. The same id is used either way, so a recipient takes it once, and pieces that came one
-way are completed by the other. What is carried for others is offered to their recipients, too, as soon as these come
-into the island, but not withheld.
+way are completed by the other. A recipient keeps what it got to itself for as long while all others that it is for
+are in the island. What is carried for others is offered to their recipients, too, as soon as these come into the
+island, but not withheld.
 
 Nothing is withheld for long. A message is *released* once its recipients took nothing of it for `island_patience_s`, or
 did not acknowledge it in that time; when one of them is not reachable any more, or was restarted; and in any case after
@@ -22,6 +23,7 @@ import msgspec
 
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import ISLAND
+from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.recipients import recipients
 from carrypost.model.times import NEVER
@@ -42,6 +44,9 @@ WITHHELD_US_MAX = 60_000_000
 DOUBT_US = 60_000_000
 """A recipient that was tried in vain twice within this time is not relied upon for as long."""
 _ALL, _THERE = 2**62, -1
+_SEVERAL = 2
+_LOOKS = 8
+"""So often, at least, messages that nothing is heard of are looked at within the patience: many hops lose much."""
 
 
 class Errand(msgspec.Struct, eq=False):
@@ -52,7 +57,9 @@ class Errand(msgspec.Struct, eq=False):
     """Recipients that it is pushed to, and that have not acknowledged it."""
     began_us: int
     withheld: bool
-    connected: bool
+    connected: bool = False
+    sent: bool = True
+    """False: somebody else sends it to them."""
 
 
 class Leg(msgspec.Struct, eq=False):
@@ -62,7 +69,7 @@ class Leg(msgspec.Struct, eq=False):
     moved_us: int
     """When something of it was seen to arrive."""
     remains: int = _ALL
-    """Frames that have still to be sent, as was seen then; `_THERE`: the host says that it has all of it."""
+    """Frames that had not arrived then; `_THERE`: the host says that it has all of it."""
 
 
 class Way(msgspec.Struct, eq=False):
@@ -86,16 +93,22 @@ class Ways:
         self._transfers, self._strategy = strategy.transfers, strategy
         self._routes, self._relaying = routes, relaying
         self._patience_us = round(ground.settings.island_patience_s * 1e6)
+        self._told_us = round(ground.settings.acked_s * 1e6)
+        """Time in which a host hears, by broadcasts, of what others acknowledged."""
         self._errands: dict[MessageId, Errand] = {}
         self._ways: dict[NodeId, Way] = {}
         self._fresh: list[Copy] = []
         """Messages that were published in this step, or had to be durable before they may leave."""
+        self._partial = 0
+        """Slots of half-received messages with recipients, at the end of the last step."""
         self._found: set[NodeId] = set()
         """Hosts that came into the island in this step."""
         self._vain_us: dict[NodeId, int] = {}
         """When each host was tried in vain last; no more hosts than there are in the island."""
         self._doubted_us: dict[NodeId, int] = {}
         """Until when a host is not relied upon."""
+        self._again_us: dict[NodeId, int] = {}
+        """When a host that was tried in vain, and is still in the island, is tried again."""
         self.due_us = NEVER
 
     @property
@@ -114,6 +127,25 @@ class Ways:
                 self._decide(copy, nodes, now, hidden=True)
                 self._fresh.append(copy)
 
+    def received(self, copies: Sequence[Copy]) -> None:
+        """Keep what came, all or some of it, and is also for others, to this host while all of those are in the island.
+
+        Whoever sent it here sends it there as well.
+        """
+        now = self._holdings.now_us
+        for copy in copies:
+            headers = copy.descriptor.headers
+            if headers is None or len(headers.recipients) < _SEVERAL or headers.connected or copy.own:
+                continue
+            left = self._holdings.recipients.left(copy.descriptor)
+            others = set(left) - {self._own}
+            if others and self._own in left and copy.id not in self._errands and self._reached(others, now) == others:
+                errand = self._errands[copy.id] = Errand(copy, others, now, withheld=True, sent=False)
+                self._holdings.withhold(copy, ISLAND)
+                for node in others:
+                    if (link := self._link(node, now)) is not None:
+                        self._add(node, link, Leg(errand, now, _THERE))
+
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget copies that left."""
         for copy in copies if self._errands else ():
@@ -129,8 +161,8 @@ class Ways:
         """Leave it to the epidemic to reach a host that left the island."""
         self._found.discard(node)
         self._leave(node, now)
-        self._vain_us.pop(node, None)
-        self._doubted_us.pop(node, None)
+        for times in (self._vain_us, self._doubted_us, self._again_us):
+            times.pop(node, None)
 
     def rebooted(self, node: NodeId, now: int) -> None:
         """Begin anew with a host that was restarted, and may have lost what it had acknowledged."""
@@ -145,6 +177,10 @@ class Ways:
 
     def finish(self, now: int) -> None:
         """End a step: push what may leave, and what is here for hosts that were found."""
+        partial = self._cache.partial & self._holdings.index.listed
+        if begun := partial & ~self._partial:
+            self.received([copy for slot in bits(begun) if (copy := self._cache.copies[slot]) is not None])
+        self._partial = partial
         if self._found:
             found, self._found = self._found, set()
             self._look_for(found, now)
@@ -159,10 +195,13 @@ class Ways:
         for node, way in list(self._ways.items()):
             if way.due_us <= now:
                 self._look(node, way, now)
+        for node in [each for each, again_us in self._again_us.items() if again_us <= now]:
+            del self._again_us[node]
+            self._found.add(node)
         for errand in [each for each in self._errands.values() if now - each.began_us >= WITHHELD_US_MAX]:
             for node in list(errand.left):
                 self._give_up(errand, node, now)
-        self.due_us = min([way.due_us for way in self._ways.values()], default=NEVER)
+        self.due_us = min([*self._again_us.values(), *[way.due_us for way in self._ways.values()]], default=NEVER)
 
     # --- decisions -----------------------------------------------------------------------------------------
 
@@ -171,7 +210,7 @@ class Ways:
 
         It is withheld if it is this host's own, and all are; `hidden`: then neighbours are not to find it missing.
         """
-        there = {node for node in nodes if self._routes.path(node, now) is not None}
+        there = self._reached(nodes, now)
         headers = copy.descriptor.headers
         connected = headers is not None and headers.connected
         if not there and not connected:
@@ -183,6 +222,10 @@ class Ways:
             if hidden:
                 self._holdings.index.mark_unknown(copy)
         return errand
+
+    def _reached(self, nodes: Iterable[NodeId], now: int) -> set[NodeId]:
+        """Return those of some hosts that there is a path to."""
+        return {node for node in nodes if self._routes.path(node, now) is not None}
 
     def _begin(self, copy: Copy, now: int) -> None:
         """Push a message that was decided upon, unless it has still to be durable."""
@@ -218,19 +261,23 @@ class Ways:
 
     def _push(self, node: NodeId, errand: Errand, now: int) -> None:
         """Send a message straight to one of its recipients."""
-        link, way = self._link(node, now), self._ways.get(node)
+        link = self._link(node, now)
         if link is None:
             self._give_up(errand, node, now)
         elif not (link.route or errand.withheld):
             self._drop(errand, node)  # It is a neighbour: the strategy offers it there.
-        else:
-            if way is None:
-                way = self._ways[node] = Way(link, {}, now)
-            way.legs[errand.copy.id] = Leg(errand, now)
-            if link is way.link:
-                self._send(link, [errand.copy], now)
-            way.due_us = min(way.due_us, now + link.outbox.recovery.answer_us(0))
-            self.due_us = min(self.due_us, way.due_us)
+        elif self._add(node, link, Leg(errand, now)).link is link:
+            self._send(link, [errand.copy], now)
+
+    def _add(self, node: NodeId, link: Link, leg: Leg) -> Way:
+        """Note what goes to a host."""
+        way = self._ways.get(node)
+        if way is None:
+            way = self._ways[node] = Way(link, {}, leg.moved_us)
+        way.legs[leg.errand.copy.id] = leg
+        way.due_us = min(way.due_us, leg.moved_us + link.outbox.recovery.answer_us(0))
+        self.due_us = min(self.due_us, way.due_us)
+        return way
 
     def _send(self, link: Link, copies: Sequence[Copy], now: int) -> None:
         """Send own messages unasked. Others have what is carried, too: it is offered."""
@@ -250,26 +297,31 @@ class Ways:
             self._measure(way, link, now)
         for leg in list(way.legs.values()):
             moved_us = leg.moved_us if leg.remains == _THERE else max(leg.moved_us, way.moved_us)
-            if link is None or now - moved_us >= self._patience_us:
-                self._note_vain(node, now)
+            patience_us = self._patience_us + (0 if leg.errand.sent else self._told_us)
+            if link is None or now - moved_us >= patience_us:
+                if leg.errand.sent:
+                    self._note_vain(node, now)
                 self._give_up(leg.errand, node, now)
         if link is None or not way.legs:
             return
-        jobs = link.outbox.jobs
-        awaited = [leg.errand.copy for leg in way.legs.values() if leg.remains != _THERE]
-        if silent := [copy for copy in awaited if copy.slot not in jobs]:
+        jobs, sent = link.outbox.jobs, [leg for leg in way.legs.values() if leg.errand.sent]
+        if silent := [leg.errand.copy for leg in sent if leg.remains != _THERE and leg.errand.copy.slot not in jobs]:
             self._send(link, silent, now)
-            way.tries += 1
-        way.due_us = now + min(link.outbox.recovery.answer_us(way.tries), self._patience_us)
+        if unsaid := [leg.errand.copy for leg in sent if leg.remains == _THERE]:
+            self._transfers.offer(link, unsaid)  # The acknowledgement may be lost: this asks for it again.
+        way.tries += bool(silent or unsaid)
+        way.due_us = now + min(link.outbox.recovery.answer_us(way.tries), self._patience_us // _LOOKS)
 
     def _measure(self, way: Way, link: Link, now: int) -> None:
         """Note what arrived since the last look. Over another link everything begins anew."""
-        known, jobs = link.known, link.outbox.jobs
+        known, outbox = link.known, link.outbox
         moved = link is not way.link
         for leg in way.legs.values():
             slot = leg.errand.copy.slot
-            remains = jobs[slot].left if slot in jobs else _THERE if known >> slot & 1 else _ALL
-            if remains < leg.remains or link is not way.link:
+            remains = _THERE if known >> slot & 1 else _ALL
+            if (job := outbox.jobs.get(slot)) is not None:
+                remains = job.left + len(job.in_flight) + len(outbox.retransmissions.of(job))
+            if leg.errand.sent and (remains < leg.remains or link is not way.link):
                 leg.remains, leg.moved_us, moved = remains, now, True
         if moved:
             way.link, way.moved_us, way.tries = link, now, 0
@@ -281,6 +333,7 @@ class Ways:
         if 0 < now - self._vain_us.get(node, -NEVER) < DOUBT_US:
             self._doubted_us[node] = now + DOUBT_US
         self._vain_us[node] = now
+        self._again_us[node] = now + DOUBT_US
 
     def _drop(self, errand: Errand, node: NodeId) -> None:
         """Have nothing more to do with one recipient of a message."""
@@ -306,5 +359,9 @@ class Ways:
             return
         self._errands.pop(errand.copy.id, None)
         copy = errand.copy
-        if errand.connected and copy.here and self._holdings.recipients.left(copy.descriptor):
+        if not copy.here:
+            return
+        if not errand.connected and errand.withheld:
+            self._holdings.permit(copy, ISLAND)
+        elif errand.connected and self._holdings.recipients.left(copy.descriptor):
             self._holdings.discard(copy, Reason.UNREACHABLE, done=True)

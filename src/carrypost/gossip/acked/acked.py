@@ -187,6 +187,16 @@ class Acked(Layer):
                     self._fresh[fingerprint].add(peer)
                     link.send((record,))
 
+    def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
+        """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
+        own = [record for each in self.known.in_parts(ALL_PARTS) if (record := self.known.get(each)) is not None]
+        own = [each for each in own if records.author_of(each, signed=self._identity.signed) == self._node]
+        for record in own:
+            for peer in sorted({messages[message] for message in record.messages if message in messages}):
+                link = self._links.get(peer)
+                if link is not None and link.usable and link.budgets.lists.take(1, now):
+                    link.send((record,))
+
     def _sign(self, now: int) -> Sequence[tuple[int, AckRecord]]:
         """Make records of what this host has to acknowledge, as far as that is durable and still holds."""
         if not self._pending.ready:

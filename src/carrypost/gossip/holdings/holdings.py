@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from carrypost.model.privilege import Privilege
 
 _HANDLE_BASE_MAX = 2**24
+_REMINDERS_MAX = 64
+"""Reminders that are heeded in one step."""
 _BLANK = PayloadCodec.BLANK
 _NORMAL = Durability.NORMAL
 
@@ -49,7 +51,7 @@ class Holdings:
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
         "_withholders", "acknowledged", "by_handle", "cache", "claims", "follows", "index", "lingering",
-        "now_us", "paused_until_us", "privilege", "purged", "recipients", "struck", "watched", "withheld",
+        "now_us", "paused_until_us", "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +97,8 @@ class Holdings:
         """Copies that nobody is left for, and that somebody on this host has still to get."""
         self.acknowledged: dict[MessageId, int] = {}
         """Messages that this host has to acknowledge, and until when that counts, until they are taken."""
+        self.reminders: dict[MessageId, str] = {}
+        """Messages that this host is done with and was offered, and by whom: perhaps its acknowledgement got lost."""
         self._seen: dict[int, MessageId] = {}
         """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
@@ -371,6 +375,16 @@ class Holdings:
         If it is confirmed, that has to stand. It counts until then, or for a day (`gossip.acked`).
         """
         self.acknowledged[message] = until_us
+
+    def remind(self, message: MessageId, peer: str) -> None:
+        """Note that a message was offered which this host is done with."""
+        if len(self.reminders) < _REMINDERS_MAX:
+            self.reminders[message] = peer
+
+    def take_reminders(self) -> dict[MessageId, str]:
+        """Take what was offered although this host is done with it."""
+        taken, self.reminders = self.reminders, {}
+        return taken
 
     def take_acknowledged(self) -> dict[MessageId, int]:
         """Take what is to be acknowledged, once."""

@@ -23,6 +23,7 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.second_look import SecondLook
@@ -56,6 +57,8 @@ class Requests:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._own = ground.outputs, ground.own
         self._limits = ground.limits
+        self._reminded = ground.settings.island
+        """True if offers of what this host acknowledged are answered by the acknowledgement."""
         self._wants = wants
         self._second_look, self._memories = second_look, ground.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
@@ -79,8 +82,8 @@ class Requests:
             if copy is not None and (copy.whole or not copy.here):
                 if not entry.pieces:  # Who offers some pieces lacks the others.
                     known.append(copy.slot)
-                if not copy.here and not copy.finished:
-                    self._second_look.decline(link, entry, now)
+                if copy.finished or not copy.here:
+                    self._offered_in_vain(link, entry, copy, now)
             elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
                 want = add(link, entry, now)
                 if want is None or want.asked_us:
@@ -102,6 +105,13 @@ class Requests:
             link.budgets.credit(FRAME + ENTRY * news)
         self._learn(link, mask)
         return mask
+
+    def _offered_in_vain(self, link: Link, entry: OfferEntry, copy: Copy, now: int) -> None:
+        """Take an offer of a message that this host is done with, or has declined."""
+        if not copy.finished:
+            self._second_look.decline(link, entry, now)
+        elif self._reminded:
+            self._holdings.remind(copy.id, link.peer)
 
     def take_unasked(self, link: Link, frame: OpenParcel, now: int, *, roomy: bool) -> Want | None:
         """Take a Parcel of what is not here, and was not asked for, as its offer. None: it does not come in.
