@@ -1,0 +1,417 @@
+"""One STOMP client of a node: its frames become calls of a `Provider`, and what it is handed becomes MESSAGE frames.
+
+Frames are carried out one after the other, and what has to be durable is not waited for: its receipt is written when it
+is. Any fault, of a frame or of what it asks for, is one ERROR, and the connection ends with it. The client has one
+connection at the node, a session for what it sends and one for each subscription.
+
+What travels over the socket is not known here: bytes are given to an `Output`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from carrypost.daemon.stomp import mapping, subscriptions
+from carrypost.daemon.stomp.codec import RULES, Frame, StompError, Version, agreed, encode, heart_beat
+from carrypost.daemon.stomp.mapping import Temporary
+from carrypost.daemon.stomp.subscriptions import AUTO, Subscription, Subscriptions
+from carrypost.errors import (
+    CarrypostError,
+    IllegalArgumentException,
+    InvalidDestinationException,
+    JMSException,
+    JMSSecurityException,
+    ResourceAllocationException,
+)
+from carrypost.jms import declaring
+from carrypost.jms.asking import Wanted
+from carrypost.jms.asking import asked as wanted_of
+from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
+from carrypost.jms.passage import from_handed, to_draft
+from carrypost.journal import Durability
+from carrypost.mom.commands import Declare
+from carrypost.version import __version__
+
+if TYPE_CHECKING:
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+    from carrypost.gossip.layer import Draft
+    from carrypost.jms.provider import Performed, Provider
+    from carrypost.mom.commands import Ack
+
+TRANSACTIONS_MAX: Final = 16
+"""Transactions that one client may have open."""
+_TEMPORARIES_MAX = 100
+_DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
+
+
+class Output(Protocol):
+    """Where the bytes for a client go."""
+
+    def say(self, data: bytes) -> None:
+        """Write bytes, in order."""
+
+    async def drained(self) -> None:
+        """Wait while the client does not read what was written."""
+
+
+class Options(NamedTuple):
+    """What holds for all clients of a node."""
+
+    token: str | None = None
+    """The passcode that a client needs; None: none."""
+    declares: bool = True
+    """A subscription to a queue that nobody knows declares it on this node."""
+    heart_beat_ms: int = 10_000
+
+
+class _Transaction(msgspec.Struct):
+    """What a client said between BEGIN and COMMIT."""
+
+    drafts: list[Draft] = []
+    payload_bytes: int = 0
+    acknowledged: list[tuple[Subscription, list[Handed]]] = []
+    refused: list[tuple[Subscription, list[Handed], bool]] = []
+
+
+class Client:
+    """A client, from its first frame to the end of its connection; a `Program` to the node."""
+
+    def __init__(self, provider: Provider, output: Output, options: Options) -> None:
+        self._provider, self._output, self._options = provider, output, options
+        self.version: Version | None = None
+        """None before CONNECT; whoever decodes the client's bytes asks for it."""
+        self.beats_ms = 0, 0
+        """Times after which something has to be written, and has to have come; 0: never."""
+        self.closed = False
+        """True if the connection is to end: nothing more is read or written."""
+        self._connection = self._session = 0
+        self._client_id = ""
+        self._sent = 0
+        self._subscriptions = Subscriptions()
+        self._transactions: dict[str, _Transaction] = {}
+        self._temporaries: dict[str, Queue] = {}
+        self._works: dict[asyncio.Future[None], None] = {}
+        """What is not durable yet."""
+        self._outbox: deque[tuple[Subscription, Handed, bytes | None]] = deque()
+        self._delivering: asyncio.Task[None] | None = None
+        self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {
+            "SEND": self._send, "SUBSCRIBE": self._subscribe, "UNSUBSCRIBE": self._unsubscribe, "ACK": self._ack,
+            "NACK": self._nack, "BEGIN": self._begin, "COMMIT": self._commit, "ABORT": self._abort,
+            "DISCONNECT": self._disconnect,
+        }  # fmt: skip
+
+    # --- frames --------------------------------------------------------------------------------------------
+
+    async def carry_out(self, frame: Frame) -> None:
+        """Carry out a frame; what is wrong with it ends the connection."""
+        if self.closed:
+            return
+        try:
+            if self.version is None:
+                await self._connect(frame)
+            else:
+                await self._commands[frame.command](frame)
+        except CarrypostError as error:
+            self.fail(error, frame.headers.get("receipt"))
+
+    def fail(self, error: CarrypostError, receipt: str | None = None) -> None:
+        """Tell the client what is wrong, and end the connection."""
+        if self.closed:
+            return
+        if isinstance(error, StompError):
+            receipt = error.receipt or receipt
+        headers = {"message": str(error)[:500], "content-type": "text/plain"}
+        if receipt is not None:
+            headers["receipt-id"] = receipt
+        self._say(Frame("ERROR", headers, str(error).encode("utf-8", "replace")))
+        self.closed = True
+
+    def _say(self, frame: Frame) -> None:
+        if not self.closed:
+            self._output.say(encode(frame, self.version or Version.V1_0))
+
+    def _confirm(self, frame: Frame) -> None:
+        """Write the receipt that a frame asks for."""
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            self._say(Frame("RECEIPT", {"receipt-id": receipt}))
+
+    def _follow(self, frame: Frame, done: asyncio.Future[Any]) -> None:
+        """Write the receipt of a frame once what it asked for is done; a failure ends the connection."""
+        self._works[done] = None
+        done.add_done_callback(lambda ended: self._ended(frame, ended))
+
+    def _ended(self, frame: Frame, done: asyncio.Future[Any]) -> None:
+        self._works.pop(done, None)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, CarrypostError):
+            self.fail(error, frame.headers.get("receipt"))
+        elif error is None:
+            self._confirm(frame)
+
+    # --- the connection ------------------------------------------------------------------------------------
+
+    async def _connect(self, frame: Frame) -> None:
+        headers, token = frame.headers, self._options.token
+        version = agreed(headers.get("accept-version"))
+        if version is None:
+            self._say(Frame("ERROR", {"version": ",".join(Version), "message": "no version of STOMP that both know"}))
+            self.closed = True
+            return
+        if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
+            raise JMSSecurityException("the passcode is not the one in stomp.token, in the folder of the node")
+        theirs = heart_beat(headers.get("heart-beat")) if RULES[version].beats else (0, 0)
+        self._client_id = headers.get("client-id", "")
+        self._connection = await self._provider.connect(self._client_id, self)
+        self._session = await self._provider.open_session(self._connection)
+        self.version, ours = version, self._options.heart_beat_ms
+        self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
+        said = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
+        self._say(Frame("CONNECTED", said | ({"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {})))
+
+    async def _disconnect(self, frame: Frame) -> None:
+        while self._works:
+            await asyncio.wait(list(self._works))
+        self._confirm(frame)
+        self.closed = True
+        await self.close(orderly=True)
+
+    async def close(self, *, orderly: bool = False) -> None:
+        """End what the client has at the node. Unless that is `orderly`, what it saw comes again one at a time."""
+        self.closed = True
+        if self._delivering is not None:
+            self._delivering.cancel()
+        connection, self._connection = self._connection, 0
+        unread = [number for each in self._subscriptions for number in each.unread]
+        if connection:
+            with suppress(JMSException):  # The node is gone.
+                await (self._provider.disconnect if orderly else self._provider.abandon)(connection, unread)
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    async def _send(self, frame: Frame) -> None:
+        asked = mapping.sent(frame, self._provider.now_us())
+        to, reply_to = await self._place(asked.to), asked.reply_to
+        self._sent += 1
+        sending = msgspec.structs.replace(
+            asked.sending, client=self._client_id or None, connection=self._connection, session=self._session,
+            number=self._sent, reply_to=None if reply_to is None else await self._place(reply_to),
+        )  # fmt: skip
+        draft = to_draft(asked.message, to, sending, self._provider.place.limits)
+        if "transaction" in frame.headers:
+            self._add(self._transaction(frame), draft)
+            self._confirm(frame)
+            return
+        await self._provider.room()
+        performed = self._perform((draft,), (), durable=draft.persistent)
+        if draft.persistent:
+            self._follow(frame, performed.done)
+        else:
+            self._follow(frame, performed.sent)
+            self._follow(Frame("SEND", {}), performed.done)  # A disk that is full is told, too.
+
+    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
+        durability = Durability.FULL if durable else Durability.NORMAL
+        return self._provider.perform(self._session, drafts, acks, durability)
+
+    async def _place(self, meant: Destination | Temporary) -> Destination:
+        """Return the destination that a header means; a temporary queue is made when it is named first."""
+        if not isinstance(meant, Temporary):
+            return await resolved(self._provider, meant)
+        found = self._temporaries.get(meant.name)
+        if found is None:
+            if len(self._temporaries) >= _TEMPORARIES_MAX:
+                raise ResourceAllocationException(f"a client has at most {_TEMPORARIES_MAX} temporary queues")
+            number = len(self._temporaries) + 1
+            name = f"{TEMPORARY}{self._provider.now_us():x}-{self._connection}-{number}"
+            await self._provider.declare(Declare(name, connection=self._connection))
+            found = self._temporaries[meant.name] = Queue(f"{name}@{self._provider.place.node}")
+        return found
+
+    # --- transactions --------------------------------------------------------------------------------------
+
+    def _transaction(self, frame: Frame) -> _Transaction:
+        name = frame.headers["transaction"]
+        found = self._transactions.get(name)
+        if found is None:
+            raise IllegalArgumentException(f"there is no transaction {name!r}: BEGIN it first"[:200])
+        return found
+
+    def _add(self, transaction: _Transaction, draft: Draft) -> None:
+        limit = self._provider.place.settings.draft_bytes_max
+        transaction.payload_bytes += len(draft.payload) if isinstance(draft.payload, bytes) else 0
+        if transaction.payload_bytes > limit:
+            raise ResourceAllocationException(f"a transaction has at most {limit:,} bytes (messaging.draft_bytes_max)")
+        transaction.drafts.append(draft)
+
+    async def _begin(self, frame: Frame) -> None:
+        name = frame.headers["transaction"]
+        if name in self._transactions:
+            raise IllegalArgumentException(f"the transaction {name!r} has begun already"[:200])
+        if len(self._transactions) >= TRANSACTIONS_MAX:
+            raise ResourceAllocationException(f"a client has at most {TRANSACTIONS_MAX} transactions open")
+        self._transactions[name] = _Transaction()
+        self._confirm(frame)
+
+    async def _commit(self, frame: Frame) -> None:
+        transaction = self._transaction(frame)
+        del self._transactions[frame.headers["transaction"]]
+        acks = tuple(subscription.ack(handed) for subscription, handed in transaction.acknowledged)
+        await self._provider.room()
+        done = self._perform(tuple(transaction.drafts), acks, durable=True).done
+        for subscription, handed in transaction.acknowledged:
+            subscription.release(self._provider, handed)
+        for subscription, handed, dead in transaction.refused:
+            await self._refuse(subscription, handed, dead=dead)
+        self._follow(frame, done)
+
+    async def _abort(self, frame: Frame) -> None:
+        self._transaction(frame)
+        del self._transactions[frame.headers["transaction"]]
+        self._confirm(frame)
+
+    # --- subscriptions -------------------------------------------------------------------------------------
+
+    async def _subscribe(self, frame: Frame) -> None:
+        headers, provider = frame.headers, self._provider
+        id_ = headers.get("id", headers["destination"])
+        self._subscriptions.check_new(id_)
+        meant = mapping.destination(headers["destination"], headers.get("ordering"))
+        name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
+        wanted = Wanted(
+            destination=await self._found(meant), selector=headers.get("selector"), name=name, durable=bool(name),
+            no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
+        )  # fmt: skip
+        asked = subscriptions.asked(id_, wanted_of(wanted), headers, provider)
+        session = await provider.open_session(self._connection)
+        try:
+            consumer = await provider.consume(session, asked.wanted)
+        except JMSException:
+            await provider.close_session(session, ())
+            raise
+        made = Subscription(asked, session, consumer)
+        self._subscriptions.add(made)
+        self._confirm(frame)
+        made.begin(provider)
+
+    async def _found(self, meant: Destination | Temporary) -> Destination:
+        """Return what a client subscribes to: a queue that is not known is declared here, if that may be."""
+        try:
+            return await self._place(meant)
+        except InvalidDestinationException:
+            if not (isinstance(meant, NamedQueue) and self._options.declares):
+                raise
+            node = self._provider.place.node
+            asked = declaring.declared(node, meant.queue_name, "never", None, "fair", receivers=declaring.ANYONE)
+            return await declaring.declare(self._provider, asked, advertise=True)
+
+    async def _unsubscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        id_ = headers.get("id", headers.get("destination", ""))
+        name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
+        with_one = not name or any(each.id == id_ for each in self._subscriptions)
+        if with_one:
+            subscription = self._subscriptions.remove(id_)
+            self._outbox = deque(each for each in self._outbox if each[0] is not subscription)
+            await self._provider.close_session(subscription.session, list(subscription.unread))
+        if name:
+            await self._provider.unsubscribe(self._client_id, name)
+        self._confirm(frame)
+
+    # --- acknowledging -------------------------------------------------------------------------------------
+
+    async def _ack(self, frame: Frame) -> None:
+        subscription, number = self._subscriptions.find(frame.headers)
+        handed = subscription.meant(number)
+        if "transaction" in frame.headers:
+            self._transaction(frame).acknowledged.append((subscription, handed))
+            self._confirm(frame)
+            return
+        done = self._perform((), (subscription.ack(handed),), durable="receipt" in frame.headers).done
+        subscription.release(self._provider, handed)
+        self._follow(frame, done)
+
+    async def _nack(self, frame: Frame) -> None:
+        subscription, number = self._subscriptions.find(frame.headers)
+        handed, dead = subscription.meant(number), frame.headers.get("requeue") == "false"
+        if "transaction" in frame.headers:
+            self._transaction(frame).refused.append((subscription, handed, dead))
+        else:
+            await self._refuse(subscription, handed, dead=dead)
+        self._confirm(frame)
+
+    async def _refuse(self, subscription: Subscription, handed: list[Handed], *, dead: bool) -> None:
+        """Let messages come again; those that came too often, or are not to, are dead letters."""
+        tries = self._provider.place.settings.tries
+        numbers = {each.number: dead or each.count >= tries for each in handed}
+        given_up = [number for number, ends in numbers.items() if ends]
+        again = [number for number, ends in numbers.items() if not ends]
+        if given_up:
+            await self._provider.give_up(subscription.session, given_up)
+        if again:
+            await self._provider.recover(subscription.session, (), again)
+        subscription.release(self._provider, handed)
+
+    # --- what the node tells -------------------------------------------------------------------------------
+
+    def take(self, handed: Handed, body: bytes | None = None) -> None:
+        """Write a message that the node hands over, when the client has read what came before."""
+        subscription = self._subscriptions.of_consumer(handed.consumer)
+        if subscription is None or self.closed:
+            return
+        subscription.hand(handed)
+        self._outbox.append((subscription, handed, body))
+        if self._delivering is None or self._delivering.done():
+            self._delivering = asyncio.get_running_loop().create_task(self._deliver())
+
+    async def _deliver(self) -> None:
+        try:
+            while self._outbox and not self.closed:
+                await self._write(*self._outbox.popleft())
+        except CarrypostError as error:
+            self.fail(error)
+
+    async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
+        """Write one message, and wait until the client reads."""
+        if body is None:
+            body = await self._provider.payload(handed.descriptor)
+        if body is None or not subscription.holds(handed.number):
+            subscription.release(self._provider, [handed])  # It expired, or its subscription ended.
+            return
+        message = from_handed(handed, body, self._provider.now_us())
+        ack = str(handed.number) if subscription.mode != AUTO and self.version is Version.V1_2 else None
+        subscription.unread.pop(handed.number, None)
+        self._say(mapping.received(message, subscription.id, ack))
+        if subscription.mode == AUTO:
+            self._perform((), (subscription.ack([handed]),), durable=False)
+            subscription.release(self._provider, [handed])
+        await self._output.drained()
+
+    def gave_up(self, event: GivenUp) -> None:
+        """Nothing: the message is a dead letter, which the node's queue for those has."""
+
+    def browsed(self, part: Browsed) -> None:
+        """Nothing: STOMP has no browsers."""
+
+    def receipt(self, receipt: Receipt) -> None:
+        """Nothing: receipts of STOMP say that the node has something."""
+
+    def lost(self, lost: ClaimLost) -> None:
+        """Nothing: STOMP has no word for it."""
+
+    def node_ended(self, reason: str) -> None:
+        """End the connection."""
+        self._connection = 0
+        self.fail(JMSException(reason))
+
+
+def _slower(one_ms: int, other_ms: int) -> int:
+    """Return how often one side beats, by what it can and what the other wants; 0: never."""
+    return max(one_ms, other_ms) if one_ms and other_ms else 0

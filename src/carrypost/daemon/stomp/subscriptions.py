@@ -1,0 +1,165 @@
+"""Subscriptions of one STOMP client: what each was handed, and what the client said of it.
+
+Each subscription is a session of the node with one consumer, so a cumulative acknowledgement is one number. The node
+hands over as much as the client may have unacknowledged: what is acknowledged, or in mode `auto` written, makes room.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from carrypost.errors import IllegalArgumentException, ResourceAllocationException
+from carrypost.model import address
+from carrypost.mom.commands import Ack, Receive, Subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from carrypost.events import Handed
+    from carrypost.jms.provider import Provider
+
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+SUBSCRIPTIONS_MAX: Final = 100
+"""Subscriptions that one client may have."""
+PREFETCH_MAX: Final = 10_000
+_PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize")
+_DIGITS_MAX = 9
+
+
+class Asked(NamedTuple):
+    """A subscription as its client asks for it."""
+
+    id: str
+    """By which the client knows it."""
+    wanted: Subscribe | Receive
+    mode: str
+    """When a message counts as acknowledged: `auto`, `client` or `client-individual`."""
+    prefetch: int
+    """Messages that the client may have and not have acknowledged."""
+
+
+class Subscription:
+    """A subscription that stands."""
+
+    def __init__(self, asked: Asked, session: int, consumer: int) -> None:
+        self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
+        self._prefetch = asked.prefetch
+        self._held: dict[int, Handed] = {}
+        """What was handed over and not acknowledged, by number; numbers rise."""
+        self.unread: dict[int, None] = {}
+        """Numbers of those that were not written to the client."""
+
+    def begin(self, provider: Provider) -> None:
+        """Let the node hand over as much as the client may have."""
+        provider.credit(self.consumer, self._prefetch, provider.place.settings.prefetch_bytes)
+
+    def hand(self, handed: Handed) -> None:
+        """Note what the node hands over."""
+        self._held[handed.number] = handed
+        self.unread[handed.number] = None
+
+    def holds(self, number: int) -> bool:
+        """Return True if a message was not acknowledged, and is still the client's."""
+        return number in self._held
+
+    def named(self, message: str) -> int | None:
+        """Return the number of the message with this id; None if the client has no such message."""
+        return next((number for number, each in self._held.items() if each.descriptor.id_text == message), None)
+
+    def meant(self, number: int) -> list[Handed]:
+        """Return the messages that an ACK or NACK of this number is about: in mode `client` all up to it."""
+        if self.mode == INDIVIDUAL:
+            return [self._held[number]]
+        return [each for each in self._held.values() if each.number <= number]
+
+    def ack(self, handed: Iterable[Handed]) -> Ack:
+        """Return the acknowledgement of these."""
+        return Ack(self.session, tuple(each.number for each in handed))
+
+    def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
+        """Make room for more: the client is done with these."""
+        done = [each for each in handed if self._held.pop(each.number, None) is not None]
+        for each in done:
+            self.unread.pop(each.number, None)
+        if done:
+            provider.credit(self.consumer, len(done), sum(each.descriptor.length for each in done))
+
+
+class Subscriptions:
+    """All subscriptions of one client."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Subscription] = {}
+        self._by_consumer: dict[int, Subscription] = {}
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._by_id.values())
+
+    def check_new(self, id_: str) -> None:
+        """Raise unless there may be one more, of this id."""
+        if id_ in self._by_id:
+            raise IllegalArgumentException(f"there is a subscription {id_!r} already: choose another id"[:200])
+        if len(self._by_id) >= SUBSCRIPTIONS_MAX:
+            raise ResourceAllocationException(f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions")
+
+    def add(self, made: Subscription) -> None:
+        """Add one that stands."""
+        self._by_id[made.id] = self._by_consumer[made.consumer] = made
+
+    def remove(self, id_: str) -> Subscription:
+        """Remove the one with this id; raises `IllegalArgumentException` if there is none."""
+        found = self.get(id_)
+        del self._by_id[id_], self._by_consumer[found.consumer]
+        return found
+
+    def get(self, id_: str) -> Subscription:
+        """Return the one with this id; raises `IllegalArgumentException` if there is none."""
+        found = self._by_id.get(id_)
+        if found is None:
+            raise IllegalArgumentException(f"there is no subscription {id_!r}"[:200])
+        return found
+
+    def of_consumer(self, consumer: int) -> Subscription | None:
+        """Return the one with this consumer; None if it ended."""
+        return self._by_consumer.get(consumer)
+
+    def find(self, headers: Mapping[str, str]) -> tuple[Subscription, int]:
+        """Return the subscription and the number of the message that an ACK or NACK names."""
+        ack = headers.get("id")
+        if ack is not None:
+            number = int(ack) if ack.isascii() and ack.isdigit() and len(ack) <= 2 * _DIGITS_MAX else 0
+            candidates = [(each, number) for each in self if each.holds(number)]
+        else:
+            among = [self.get(headers["subscription"])] if "subscription" in headers else list(self)
+            found = [(each, each.named(headers["message-id"])) for each in among]
+            candidates = [(each, number) for each, number in found if number is not None]
+        if not candidates:
+            what = ack if ack is not None else headers["message-id"]
+            raise IllegalArgumentException(
+                f"there is no message {what[:60]!r} to acknowledge: it was acknowledged, comes again, expired, or is "
+                "another subscription's"
+            )
+        if candidates[0][0].mode == AUTO:
+            raise IllegalArgumentException("the subscription acknowledges by itself: subscribe with ack:client")
+        return candidates[0]
+
+
+def asked(id_: str, wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> Asked:
+    """Return a subscription as a SUBSCRIBE asks for it."""
+    mode = headers.get("ack", AUTO)
+    if mode not in (AUTO, CLIENT, INDIVIDUAL):
+        raise IllegalArgumentException(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {mode!r}"[:200])
+    return Asked(id_, wanted, mode, _prefetch(wanted, headers, provider))
+
+
+def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> int:
+    for name in _PREFETCH_HEADERS:
+        text = headers.get(name)
+        if text is None:
+            continue
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 0 < int(text) <= PREFETCH_MAX):
+            raise IllegalArgumentException(f"{name} is a number from 1 to {PREFETCH_MAX:,}, not {text!r}"[:200])
+        return int(text)
+    settings, node = provider.place.settings, provider.place.node
+    remote = isinstance(wanted, Receive) and address.addressee(wanted.destination) != node
+    return max(settings.prefetch_remote, 1) if remote else settings.prefetch
