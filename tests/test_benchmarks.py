@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import defaultdict
+from itertools import product
 
 import pytest
 from tests.benches import COMMAND, Bench, Tables
@@ -68,9 +69,9 @@ def test_every_table_is_there_and_has_the_same_columns_in_every_row(core: Tables
         assert all(row.keys() == rows[0].keys() for row in rows)
 
 
-def test_receiving_takes_time_for_each_security_and_way_to_come(core: Tables) -> None:
-    cases = [(row["security"], row["come"]) for row in core["Receiving"]]
-    assert cases == [(security, come) for security in ("off", "signed") for come in ("burst", "alone")]
+def test_receiving_takes_time_for_each_security_size_and_way_to_come(core: Tables) -> None:
+    cases = [(row["security"], row["bytes"], row["come"]) for row in core["Receiving"]]
+    assert cases == list(product(("off", "signed"), (200, 1_000), ("burst", "alone")))
     assert all(row["median µs a message"] > 0 for row in core["Receiving"])
 
 

@@ -65,7 +65,7 @@ class SendState(enum.IntEnum):
         return self.name
 
 
-class Reception(msgspec.Struct, frozen=True):
+class Reception(msgspec.Struct, frozen=True, gc=False):
     """A whole message is here for the first time."""
 
     descriptor: Descriptor
@@ -83,7 +83,7 @@ class Received(msgspec.Struct, frozen=True):
     """The relays between, if `peer` is no neighbour."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One message for the local application."""
 
     descriptor: Descriptor

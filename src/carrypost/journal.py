@@ -37,7 +37,7 @@ CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, STRUCK, META})
 INCARNATION: Key = (META, b"incarnation", 0)
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """What a store keeps of one copy, less its payload."""
 
     descriptor: Descriptor

@@ -92,6 +92,9 @@ def mask_of(slots: Collection[int]) -> int:
         for slot in slots:
             mask |= 1 << slot
         return mask
+    first = min(slots)
+    if slots == list(range(first, first + len(slots))):  # As of a burst.
+        return (1 << len(slots)) - 1 << first
     octets = bytearray((max(slots) >> 3) + 1)
     for slot in slots:
         octets[slot >> 3] |= 1 << (slot & 7)

@@ -8,6 +8,7 @@ in the cache, within bounds. A subscription may be confirmed by its deliveries, 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
+_LENGTH = attrgetter("descriptor.length")
 _GIVEN_MAX = 4_096
 
 
@@ -306,17 +308,10 @@ class Deliveries(Layer):
         return [copy for message in messages if (copy := self._cache.get(message)) is not None]
 
     def _confirm(self, messages: Sequence[MessageId]) -> None:
-        get, unconfirmed = self._cache.get, self._unconfirmed
-        known: list[Copy] = []
-        pinned: list[Copy] = []
-        for message in messages:
-            copy = get(message)
-            if copy is not None:
-                known.append(copy)
-            copy = unconfirmed.pop(message, None)
-            if copy is not None:
-                pinned.append(copy)
-                self._unconfirmed_bytes -= copy.descriptor.length
+        get, pop = self._cache.get, self._unconfirmed.pop
+        known = [copy for message in messages if (copy := get(message)) is not None]
+        pinned = [copy for message in messages if (copy := pop(message, None)) is not None]
+        self._unconfirmed_bytes -= sum(map(_LENGTH, pinned))
         self._cache.unpin(pinned, DELIVERIES)
         self._holdings.confirm(known)
 

@@ -414,10 +414,12 @@ class Holdings:
             for copy in copies
         }, durability, again=again)  # fmt: skip
 
-    def keep_piece(self, descriptor: Descriptor, piece: int, body: bytes) -> None:
-        """Journal a piece of a payload, if there are bytes in it."""
-        if descriptor.codec is not _BLANK:
-            self._journal.put((keys.PIECE, descriptor.id, piece), body)
+    def keep_pieces(self, pieces: Iterable[tuple[Descriptor, bytes]], number: int = 0) -> None:
+        """Journal pieces of this number, of one payload each, where there are bytes in them."""
+        self._journal.put_all({
+            (keys.PIECE, descriptor.id, number): body
+            for descriptor, body in pieces if descriptor.codec is not _BLANK
+        })  # fmt: skip
 
     def keep_pieces_of(self, copy: Copy, source: MessageId, durability: Durability) -> None:
         """Journal that a message has the same pieces as another one, all of which the store has: nobody reads them."""

@@ -133,7 +133,7 @@ class Matcher:
         """The slots of those that any entry matches."""
         plain = self.plain
         if plain is not None and self._whole and not self._guarded:
-            return [copy.slot for copy in copies if copy.descriptor.destination in plain]
+            return [copy.slot for copy in copies if copy.descriptor.destination in plain] if plain else []
         matches = self.matches
         return [copy.slot for copy in copies if matches(copy.descriptor)]
 
@@ -154,6 +154,9 @@ class Matcher:
 
     def _look_destinations_up(self) -> None:
         """Answer by lookup, if the profile asks for nothing but whole destinations, selectors aside."""
+        if not self.entries:  # As the first profile of a node, before any program subscribed.
+            self.plain = {}
+            return
         if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
             return
         column, guarded = self._columns[0], self._guards.guarded

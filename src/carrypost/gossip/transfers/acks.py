@@ -34,7 +34,8 @@ class Receipts:
         """Note frames that arrived, mostly with serials in a row. Returns acknowledgements that are due at once."""
         first, count = serials[0], len(serials)
         offset = first - self._base
-        if offset >= 0 and offset + count <= self._window and serials == list(range(first, first + count)):
+        in_a_row = count == 1 or serials == list(range(first, first + count))
+        if in_a_row and 0 <= offset <= self._window - count:
             self._bits |= ((1 << count) - 1) << offset
             self.count += count
             return []

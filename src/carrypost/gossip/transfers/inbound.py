@@ -272,7 +272,7 @@ class Inbound:
         want.requested &= ~(1 << piece)
         link.gave()
         self._wants.progressed(descriptor.id, now)
-        self._holdings.keep_piece(descriptor, piece, body)
+        self._holdings.keep_pieces([(descriptor, body)], piece)
         if copy.whole:
             self._wants.fulfil((copy,))
             serials = None if want.unasked is None else (want.unasked,)

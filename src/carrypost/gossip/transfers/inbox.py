@@ -24,7 +24,7 @@ _UNASKED_SLACK = 16
 """Room for unasked Parcels that were overtaken by the first one that came."""
 
 
-class Want(msgspec.Struct, eq=False):
+class Want(msgspec.Struct, eq=False, gc=False):
     """One message that one neighbour offers and this host would like."""
 
     entry: OfferEntry

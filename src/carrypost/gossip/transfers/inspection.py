@@ -48,7 +48,9 @@ class Inspection:
         self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
         self._signed = ground.identity.signed
         self._author, self._node = ground.identity.author, ground.node
-        settings = ground.settings
+        limits, settings = ground.limits, ground.settings
+        self._text_bytes_max = min(limits.destination_bytes_max, limits.label_bytes_max, limits.attribute_bytes_max)
+        """No text of this length is too long."""
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
         self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
@@ -57,7 +59,8 @@ class Inspection:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
         if found.length != entry.length or found.length > self._limits.message_bytes_max:
             raise LimitError("message-size")
-        self._check_sizes(found)
+        signed = found.signed
+        self._check_sizes(found, signed=signed)
         if found.id != entry.message:
             raise ForgeryError("id")
         if found.author == self._author and not self._holdings.is_needed(found.id):
@@ -73,7 +76,6 @@ class Inspection:
             raise LimitError("interest")
         if wanted and self._memories.full and ((copy := self._holdings.cache.get(found.id)) is None or not copy.here):
             raise ForgetfulError("memory")
-        signed = found.signed
         if signed != self._signed:
             raise ForgeryError("security-level")
         if signed:
@@ -125,17 +127,15 @@ class Inspection:
             link.budgets.forgeries.spend(1, now)
             raise
 
-    def _check_sizes(self, found: Descriptor) -> None:
-        limits, attributes, wire_bytes = self._limits, found.attributes, found.wire_bytes
-        if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
+    def _check_sizes(self, found: Descriptor, *, signed: bool) -> None:
+        limits, wire_bytes = self._limits, found.wire_bytes
+        if signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
             raise LimitError("digest-root")
         if (
             wire_bytes > limits.descriptor_bytes_max
-            or len(attributes) > limits.attributes_max
-            or _nbytes(found.destination) > limits.destination_bytes_max
-            or _nbytes(found.label) > limits.label_bytes_max
+            or len(found.attributes) > limits.attributes_max
             # No text within is longer than the whole.
-            or (wire_bytes > limits.attribute_bytes_max and _longest(attributes) > limits.attribute_bytes_max)
+            or (wire_bytes > self._text_bytes_max and self._has_long_text(found))
         ):
             raise LimitError("descriptor-size")
         if found.headers is not None:
@@ -146,6 +146,14 @@ class Inspection:
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
         check_ratio(found, limits)
+
+    def _has_long_text(self, found: Descriptor) -> bool:
+        limits = self._limits
+        return (
+            _nbytes(found.destination) > limits.destination_bytes_max
+            or _nbytes(found.label) > limits.label_bytes_max
+            or _longest(found.attributes) > limits.attribute_bytes_max
+        )
 
 
 def _longest(attributes: Mapping[str, AttributeValue]) -> int:

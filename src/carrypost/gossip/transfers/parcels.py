@@ -147,7 +147,7 @@ class Parcels:
         if not run:
             return
         giver = NodeId(link.peer)
-        privilege, keep_piece = self._holdings.privilege, self._holdings.keep_piece
+        privilege = self._holdings.privilege
         newcomers: list[Newcomer] = []
         for frame in run.values():
             # Numbers that nobody signed.
@@ -155,8 +155,8 @@ class Parcels:
             if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
                 hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
             newcomers.append((descriptor, privilege(descriptor), hops, age_ms))
-            if frame.body is not None:
-                keep_piece(descriptor, 0, frame.body)
+        if pieces := [(frame.descriptor, frame.body) for frame in run.values() if frame.body is not None]:
+            self._holdings.keep_pieces(pieces)
         copies = self._holdings.admit_small(newcomers, giver, now, interesting=wanted)
         self._wants.fulfil(copies)
         link.gave()

@@ -71,7 +71,7 @@ class Wants:
         if entry.length > limits.message_bytes_max:
             self._outputs.refuse("message-size", link.peer)
             return None
-        if self.blocked(link, entry.message, now + 1):
+        if self._blocked and self.blocked(link, entry.message, now + 1):
             return None
         inbox, handle = link.inbox, entry.handle
         want = inbox.wants.get(handle)
@@ -209,7 +209,7 @@ class Wants:
 
     def blocked(self, link: Link, message: MessageId, now: int = 0) -> bool:
         """Return True if it is not to be taken from this neighbour, now or (0) at any time since the contact began."""
-        return bool(self._blocked) and self._blocked.get((link, message), -1) >= now
+        return self._blocked.get((link, message), -1) >= now
 
     def forgive(self, link: Link, message: MessageId) -> None:
         """Let a message be taken from this neighbour again."""

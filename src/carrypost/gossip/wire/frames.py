@@ -132,7 +132,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Number of the reconciliation, given by the one who began it."""
 
 
-class OfferEntry(msgspec.Struct, frozen=True, array_like=True):
+class OfferEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message on offer."""
 
     message: MessageKey
