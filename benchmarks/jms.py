@@ -4,7 +4,7 @@ A real node in this process, with its sockets, its disk and the store's thread, 
 and acknowledge messages of 1,000 bytes; in turn with these, in the same run, the host's own work alone and the bare
 commit of the same rows. Of every figure the least of several rounds counts: what else the machine does only adds.
 
-Run: carrypost bench jms [--quick] [--json] [--strict] [--messages 2000] [--repeats 5]
+Run: carrypost bench jms [--quick] [--json] [--strict] [--messages 2000] [--repeats 5] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,9 +19,9 @@ from typing import Any, Final
 
 from benchmarks import _jms_floor as floor
 from benchmarks import _jms_programs as programs
-from benchmarks import _report
 from benchmarks._jms_programs import Cost
-from benchmarks._processes import Row, say, scratch
+from benchmarks._processes import Row
+from benchmarks._rounds import Rounds, Tables, at_most, judge
 
 from carrypost import ConnectionFactory, DeliveryMode
 
@@ -36,19 +35,12 @@ _ALONE_SHARE: Final = 8
 _FAN_OUT_SHARE: Final = 10
 
 
-@dataclass
-class Bench:
-    """How much is measured, and where."""
-
-    folder: Path
-    messages: int
-    repeats: int
-    _nodes: int = 0
+class Bench(Rounds):
+    """Programs of the Context API, beside the work below them."""
 
     def node(self, security: str, messages: int) -> tuple[ConnectionFactory, Path]:
         """A new node, and its folder."""
-        self._nodes += 1
-        folder = self.folder / str(self._nodes)
+        folder = self.next_folder()
         return programs.factory(folder, security, messages), folder
 
     def cost(self, security: str, program: Callable[[ConnectionFactory], Coroutine[Any, Any, Cost]]) -> Cost:
@@ -75,7 +67,7 @@ class Bench:
         publish_us, commit_us = min(bare, key=sum)
         return {
             "security": security, "coroutines": senders, "µs": best.cpu_us, "publish µs": publish_us,
-            "commit µs": commit_us, **_judged(best.cpu_us, publish_us + commit_us, SEND_GOALS[security]),
+            "commit µs": commit_us, **at_most(best.cpu_us / (publish_us + commit_us), SEND_GOALS[security]),
             "messages per commit": best.per_commit, "sends/s": 1e6 / min(cost.wall_us for cost in costs),
             "fdatasync ms": floor.fdatasync_ms(self.folder / "sync"),
         }  # fmt: skip
@@ -92,7 +84,7 @@ class Bench:
         best = min(costs, key=lambda cost: cost.cpu_us)
         return {
             "security": security, "coroutines": senders, "µs": best.cpu_us, "publish µs": min(bare),
-            **_judged(best.cpu_us, min(bare), SEND_GOALS[security]), "messages per commit": best.per_commit,
+            **at_most(best.cpu_us / min(bare), SEND_GOALS[security]), "messages per commit": best.per_commit,
             "sends/s": 1e6 / min(cost.wall_us for cost in costs),
         }  # fmt: skip
 
@@ -109,7 +101,7 @@ class Bench:
                 {
                     "security": security, "contexts": "one" if together else "one each", "consumers": consumers,
                     "µs": cost.cpu_us, "µs a consumer": cost.cpu_us / consumers,
-                    **_judged(cost.cpu_us, one_us, FAN_OUT_GOAL),
+                    **at_most(cost.cpu_us / one_us, FAN_OUT_GOAL),
                 }
             )  # fmt: skip
         return rows
@@ -122,51 +114,36 @@ class Bench:
         alone_us = min(floor.confirm_us(core, self.messages) for _ in range(self.repeats))
         return {
             "security": security, "µs": received.cpu_us, "deliver and confirm µs": delivered.cpu_us,
-            **_judged(received.cpu_us, delivered.cpu_us, RECEIVE_GOAL), "without payload and disk µs": alone_us,
+            **at_most(received.cpu_us / delivered.cpu_us, RECEIVE_GOAL), "without payload and disk µs": alone_us,
         }  # fmt: skip
 
 
-def _judged(cost_us: float, base_us: float, goal: float) -> dict[str, object]:
-    return {"times": cost_us / base_us, "goal": goal, "met": cost_us <= goal * base_us}
+def _each(row: Callable[[Bench, str, int], Row]) -> Callable[[Bench], list[Row]]:
+    return lambda bench: [row(bench, security, senders) for security in SEND_GOALS for senders in SENDERS]
 
 
-def measure(bench: Bench, *, json: bool | None) -> bool:
-    """Measure and show; whether all goals are met."""
-    shown: list[Row] = []
-
-    def show(title: str, rows: Sequence[Row]) -> None:
-        _report.show(title, rows, json=json)
-        shown.extend(rows)
-
-    cases = [(security, senders) for security in SEND_GOALS for senders in SENDERS]
-    say("PERSISTENT sends")
-    title = "Persistent: sends, beside Host.publish and the bare commit of the same rows"
-    show(f"{title}, CPU time of a message", [bench.persistent(*case) for case in cases])
-    say("NON_PERSISTENT sends")
-    title = "Non-persistent: sends, beside Host.publish alone"
-    show(f"{title}, CPU time of a message", [bench.non_persistent(*case) for case in cases])
-    say("fan-out")
+def _fan_outs(bench: Bench) -> list[Row]:
     fans = [bench.fan_out(security, together=together) for security in SEND_GOALS for together in (True, False)]
-    title = "Fan-out: a message to all consumers of a node, beside one of them"
-    show(f"{title}, CPU time of a message", list(chain.from_iterable(fans)))
-    say("receive and acknowledge")
-    title = "Receiving: receive and acknowledge, beside the host's own deliver and confirm"
-    show(f"{title}, CPU time of a message", [bench.receiving(security) for security in SEND_GOALS])
-    return all(row["met"] for row in shown)
+    return list(chain.from_iterable(fans))
+
+
+TABLES: Final[Tables[Bench]] = {
+    "Persistent": (
+        "sends, beside Host.publish and the bare commit of the same rows, CPU time of a message",
+        _each(Bench.persistent),
+    ),
+    "Non-persistent": ("sends, beside Host.publish alone, CPU time of a message", _each(Bench.non_persistent)),
+    "Fan-out": ("a message to all consumers of a node, beside one of them, CPU time of a message", _fan_outs),
+    "Receiving": (
+        "receive and acknowledge, beside the host's own deliver and confirm, CPU time of a message",
+        lambda bench: [bench.receiving(security) for security in SEND_GOALS],
+    ),
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the tables; 1 if the goals are to be met and are missed."""
-    parser = _report.parser("jms", str(__doc__).split("\n\n", maxsplit=1)[0], "--repeats 3 --json")
-    parser.add_argument("--quick", action="store_true", help="100 messages, once, in a few seconds")
-    parser.add_argument("--messages", type=_report.positive, default=2_000, metavar="N", help="messages of a round")
-    parser.add_argument("--repeats", type=_report.positive, default=5, metavar="N", help="rounds of each kind")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args(argv)
-    messages, repeats = (100, 1) if given.quick else (given.messages, given.repeats)
-    with scratch() as folder:
-        met = measure(Bench(folder, messages, repeats), json=given.json)
-    return 1 if given.strict and not met else 0
+    return judge(Bench, TABLES, ("jms", str(__doc__)), argv, few=100, many=2_000)
 
 
 if __name__ == "__main__":

@@ -12,20 +12,17 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from benchmarks import _jms_programs as jms
 from benchmarks import _queue_control as control
 from benchmarks import _queue_engine as engine
 from benchmarks import _queue_programs as programs
-from benchmarks import _report
 from benchmarks._jms_programs import Cost
-from benchmarks._processes import Row, free_port, say, scratch
+from benchmarks._processes import Row, free_port
 from benchmarks._queue_purge import COPIES, Carrying
+from benchmarks._rounds import Rounds, Tables, at_most, judge
 
 from carrypost import ConnectionFactory, DeliveryMode
 
@@ -40,21 +37,11 @@ _WAITING_SHARE: Final = 5
 """Where each message waits for a disk or for a neighbour, so much fewer are enough."""
 
 
-@dataclass
-class Bench:
-    """How much is measured, and where."""
-
-    folder: Path
-    messages: int
-    repeats: int
-    _nodes: int = 0
-
-    def _next(self) -> Path:
-        self._nodes += 1
-        return self.folder / str(self._nodes)
+class Bench(Rounds):
+    """Queues, beside topics, plain sends and deadlines."""
 
     def _node(self) -> ConnectionFactory:
-        return jms.factory(self._next(), "signed", self.messages)
+        return jms.factory(self.next_folder(), "signed", self.messages)
 
     @property
     def _few(self) -> int:
@@ -82,11 +69,11 @@ class Bench:
 
     def receipts(self) -> list[Row]:
         """From send to receipt over one hop, and from send to delivery."""
-        receipts, deliveries = asyncio.run(programs.Hop(self._next(), free_port()).latencies_s(self._few))
+        receipts, deliveries = asyncio.run(programs.Hop(self.next_folder(), free_port()).latencies_s(self._few))
         row: dict[str, object] = {"messages": len(receipts)}
         for name, times_s in (("receipt", receipts), ("delivery", deliveries)):
             row |= {f"{name} ms": statistics.median(times_s) * 1e3, f"least {name} ms": min(times_s) * 1e3}
-        return [{**row, **_at_most(statistics.median(receipts) / statistics.median(deliveries), RECEIPT_GOAL)}]
+        return [{**row, **at_most(statistics.median(receipts) / statistics.median(deliveries), RECEIPT_GOAL)}]
 
     def commits(self) -> list[Row]:
         """Commits of one send and one acknowledgement, and PERSISTENT sends of one producer."""
@@ -129,7 +116,7 @@ class Bench:
         return [
             {
                 "waiting": waiting, "requests": requests, "µs": many_us, f"{few} waiting, {one} request µs": few_us,
-                **_at_most(many_us / few_us, ASSIGNMENT_GOAL),
+                **at_most(many_us / few_us, ASSIGNMENT_GOAL),
             }
         ]  # fmt: skip
 
@@ -140,20 +127,16 @@ class Bench:
         return [
             {
                 "copies": COPIES, "purge ms": purge_s * 1e3, "expiry ms": expiry_s * 1e3,
-                **_at_most(purge_s / expiry_s, PURGE_GOAL),
+                **at_most(purge_s / expiry_s, PURGE_GOAL),
             }
         ]  # fmt: skip
-
-
-def _at_most(times: float, goal: float) -> dict[str, object]:
-    return {"times": times, "goal": goal, "met": times <= goal}
 
 
 def _at_least(share: float, goal: float) -> dict[str, object]:
     return {"share": share, "goal": goal, "met": share >= goal}
 
 
-TABLES: Final[dict[str, tuple[str, Callable[[Bench], list[Row]]]]] = {
+TABLES: Final[Tables[Bench]] = {
     "Hand-outs": ("receive and acknowledge, out of a queue and of a topic, CPU time of a message", Bench.hand_outs),
     "Receipts": ("from a send to a queue over one hop until its receipt, and to a topic until it came", Bench.receipts),
     "Control": ("bytes per message, signed, of control messages over one hop", Bench.control_bytes),
@@ -163,32 +146,9 @@ TABLES: Final[dict[str, tuple[str, Callable[[Bench], list[Row]]]]] = {
 }
 
 
-def measure(bench: Bench, names: Sequence[str], *, json: bool | None) -> bool:
-    """Measure and show; whether all goals are met."""
-    show = partial(_report.show, json=json)
-    met = True
-    for name in names:
-        title, rows_of = TABLES[name]
-        say(name)
-        rows = rows_of(bench)
-        show(f"{name}: {title}", rows)
-        met = met and all(row["met"] for row in rows)
-    return met
-
-
 def main(argv: Sequence[str]) -> int:
     """Print the tables; 1 if the goals are to be met and are missed."""
-    parser = _report.parser("queue", str(__doc__).split("\n\n", maxsplit=1)[0], "--repeats 3 --only Control Purges")
-    parser.add_argument("--quick", action="store_true", help="50 messages, once, in a few seconds")
-    parser.add_argument("--messages", type=_report.positive, default=1_000, metavar="N", help="messages of a round")
-    parser.add_argument("--repeats", type=_report.positive, default=5, metavar="N", help="rounds of each kind")
-    parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), metavar="NAME", help="these tables")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args(argv)
-    messages, repeats = (50, 1) if given.quick else (given.messages, given.repeats)
-    with scratch() as folder:
-        met = measure(Bench(folder, messages, repeats), given.only, json=given.json)
-    return 1 if given.strict and not met else 0
+    return judge(Bench, TABLES, ("queue", str(__doc__)), argv, few=50, many=1_000)
 
 
 if __name__ == "__main__":
