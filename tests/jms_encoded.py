@@ -13,11 +13,8 @@ from typing import Any
 from carrypost import testing
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
-from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
 from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place, encode_place
-from carrypost.journal import Durability
-from carrypost.mom.commands import Ack
 
 
 def raised(error: JMSException) -> JMSException:
@@ -98,26 +95,18 @@ class EncodedProvider(Asking):
         there = call.decode(call.encode(args))
         asyncio.get_running_loop().call_soon(partial(getattr(self._inner, call.name), *there))
 
-    def perform(
-        self,
-        session: int,
-        sends: tuple[Draft | int, ...],
-        acks: tuple[Ack, ...],
-        durability: Durability,
-        *,
-        early: bool = False,
-    ) -> Performed:
+    def perform(self, asked: Perform) -> Performed:
         """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""
         loop, call = asyncio.get_running_loop(), CALLS["perform"]
         performed = Performed(loop.create_future(), loop.create_future())
-        there = call.decode(call.encode((session, sends, acks, durability, early)))
+        (there,) = call.decode(call.encode((asked,)))
         loop.call_soon(self._perform, there, performed)
         return performed
 
-    def _perform(self, there: tuple[Any, ...], outer: Performed) -> None:
+    def _perform(self, there: Perform, outer: Performed) -> None:
         call = CALLS["perform"]
         try:
-            performed = self._inner.perform(*there[:-1], early=there[-1])
+            performed = self._inner.perform(there)
         except JMSException as error:
             for future in outer:
                 _fail(future, error)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import psutil
@@ -29,7 +29,13 @@ from carrypost import (
     SessionMode,
 )
 from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
+from carrypost.events import Handed
+from carrypost.jms import flow, telling
+from carrypost.jms.attached import AttachedProvider
 from carrypost.jms.embedded import ServedNode
+from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider import Program
+from carrypost.mom.commands import Receive
 from carrypost.node.control.client import Client
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
@@ -406,7 +412,7 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
         draft = {"destination": "topic/x", "payload": b""}
         asked = {"type": "receive", "destination": box.address}
         refused: list[tuple[Any, ...]] = [
-            ("perform", session, [], [], 1), ("open_session", connection), ("close_session", session, []),
+            ("perform", [session, [], [], 1, False]), ("open_session", connection), ("close_session", session, []),
             ("consume", session, asked), ("disconnect", connection, []), ("draft", session, draft),
             ("rollback", session, []), ("recover", session, [], None), ("close_consumer", 3, []), ("dance", 1),
             ("connect", 5), ("payload", b"no descriptor"), ("perform",), ("consume", 99, {"type": "unknown"}),
@@ -420,12 +426,13 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
         answers = {each["number"]: each for each in (await said(served.node.settings.control, data, ends=False))[1:]}
         assert answers[1]["is"] == "answer"
         assert [number for number in range(2, 2 + len(refused)) if answers[number]["is"] != "refusal"] == []
+        assert answers[2]["text"] == f"session {session} is not one of this program: it is closed, or another's"
         mine, mine_too = answers[1]["value"], answers[1]["value"] + 1
         stolen = (
             HELLO
             + call(1, "connect", "")
             + call(2, "open_session", mine + 1)
-            + call(3, "perform", mine_too + 1, [1], [], 1)
+            + call(3, "perform", [mine_too + 1, [1], [], 1, False])
         )
         answers = {each["number"]: each for each in (await said(served.node.settings.control, stolen, ends=False))[1:]}
         assert answers[3]["is"] == "refusal"
@@ -457,3 +464,52 @@ async def test_a_program_that_takes_more_than_it_reads_does_not_fill_the_memory(
             assert [await inbox.receive_body(str) for _ in range(50)] == [str(number) for number in range(50)]
         assert process.memory_info().rss - before < 64 * MIB
         writer.transport.abort()
+
+
+class Taking:
+    """A program that keeps the messages which it is given, and is told of nothing else but the end."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes | None] = []
+
+    def take(self, handed: Handed, body: bytes | None = None) -> None:  # noqa: ARG002 - only the body is looked at
+        self.bodies.append(body)
+
+    def node_ended(self, reason: str) -> None:
+        pass
+
+
+@scene
+async def test_of_a_program_that_does_not_read_what_waits_for_it_nothing_more_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the messages that wait for it wait answers, up to a bound; when it reads, it gets all of them."""
+    for module in (flow, telling):
+        monkeypatch.setattr(module, "WAITING_MAX", 100)
+    asked: list[int] = []
+
+    async def open_requests(_: LocalProvider) -> tuple[()]:
+        asked.append(len(asked))
+        return ()
+
+    monkeypatch.setattr(LocalProvider, "open_requests", open_requests)
+    async with running(tmp_path) as served, factory(tmp_path).create_context() as good:
+        box, taking = await good.declare_queue("box"), Taking()
+        slow = await AttachedProvider.open(served.node.settings.control)
+        session = await slow.open_session(await slow.connect("", cast("Program", taking)))
+        slow.credit(await slow.consume(session, Receive(box.address)), 10_000, 10_000 * MIB)
+        slow.line.read(False)
+        bodies = [bytes([number]) * 30_000 for number in range(150)]
+        for body in bodies:
+            await good.send(box, body)
+        calls = [asyncio.ensure_future(slow.open_requests()) for _ in range(1_000)]
+        before = -1
+        while before < len(asked) or not asked:
+            before = len(asked)
+            await asyncio.sleep(0.2)
+        assert 100 <= len(asked) < 500, "what was read before the bound was reached is answered"
+        assert not any(each.done() for each in calls)
+        slow.line.read(True)
+        await asyncio.gather(*calls)
+        assert [body and body[-1] for body in taking.bodies] == [*range(150)]
+        await slow.close()

@@ -12,6 +12,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider import Perform
 from carrypost.jms.works import SessionWorks
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
@@ -67,7 +68,7 @@ def test_what_somebody_waits_for_is_drained_in_the_next_turn_with_all_that_came_
     async def scene() -> None:
         drive = CountingDrive()
         for durability in (Durability.NORMAL, Durability.FULL, Durability.NORMAL):
-            drive.provider.perform(0, (DRAFT,), (), durability)
+            drive.provider.perform(Perform(0, (DRAFT,), (), durability))
         assert drive.drains == 0
         await turns(1)
         assert drive.drains == 1
@@ -80,7 +81,7 @@ def test_what_nobody_waits_for_is_drained_after_a_turn_that_brings_no_more() -> 
         drive = CountingDrive()
         done = []
         for _ in range(20):
-            done.append(drive.provider.perform(0, (DRAFT,), (), Durability.NORMAL).done)
+            done.append(drive.provider.perform(Perform(0, (DRAFT,), ())).done)
             await turns(1)
         assert drive.drains == 0
         await turns(2)
@@ -96,7 +97,7 @@ def test_what_nobody_waits_for_waits_two_milliseconds_at_most() -> None:
         loop.time = lambda: now_s  # type: ignore[method-assign]  # each turn takes half a millisecond
         drive = CountingDrive()
         for _ in range(50):
-            drive.provider.perform(0, (DRAFT,), (), Durability.NORMAL)
+            drive.provider.perform(Perform(0, (DRAFT,), ()))
             await turns(1)
             now_s += 0.0005
         assert 50 / 6 <= drive.drains <= 50 / 4
@@ -108,7 +109,7 @@ def test_what_is_wrong_with_a_command_is_told_as_an_error_of_jms_and_leaves_noth
     async def scene() -> None:
         drive = CountingDrive()
         with pytest.raises(JMSException, match="priority"):
-            drive.provider.perform(0, (Draft("topic/news", b"", priority=10),), (), Durability.FULL)
+            drive.provider.perform(Perform(0, (Draft("topic/news", b"", priority=10),), (), Durability.FULL))
         drive.provider.end("the node has ended")
         await turns(3)
         assert drive.drains == 0

@@ -27,10 +27,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Performed, Provider
-from carrypost.journal import Durability
-from carrypost.mom.commands import Ack
+from carrypost.jms.provider import Perform, Performed, Provider
 
 Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
 
@@ -264,17 +261,9 @@ def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., 
 class LateProvider(EncodedProvider):
     """The node's answers take a second; what it tells by itself overtakes them."""
 
-    def perform(
-        self,
-        session: int,
-        sends: tuple[Draft | int, ...],
-        acks: tuple[Ack, ...],
-        durability: Durability,
-        *,
-        early: bool = False,
-    ) -> Performed:
+    def perform(self, asked: Perform) -> Performed:
         loop = asyncio.get_running_loop()
-        performed = super().perform(session, sends, acks, durability, early=early)
+        performed = super().perform(asked)
         late = Performed(loop.create_future(), loop.create_future())
         for inner, outer in ((performed.sent, late.sent), (performed.done, late.done)):
             inner.add_done_callback(partial(self._pass_on, outer))

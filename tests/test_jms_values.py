@@ -22,7 +22,7 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed, Handed, Receipt, SendState
 from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Program, Provider
+from carrypost.jms.provider import Perform, Program, Provider
 from carrypost.jms.values import CALLS, NEWS, Fault
 from carrypost.journal import Durability
 from carrypost.model.pattern import Entry
@@ -88,7 +88,7 @@ def test_descriptors_inside_of_values_keep_their_signature() -> None:
         async with testing.network("a", seed=1, security="signed") as net:
             provider = net.provider("a")
             session = await provider.open_session(await provider.connect("", Recorder()))
-            work = provider.perform(session, (Draft("topic/x", b"y", persistent=True),), (), Durability.FULL)
+            work = provider.perform(Perform(session, (Draft("topic/x", b"y", persistent=True),), (), Durability.FULL))
             (made,) = await work.sent
             await work.done
             for value, news in (
@@ -117,7 +117,9 @@ def test_a_receipt_reaches_the_connection_that_sent_or_asked_and_no_other(encode
             async with net.context("b") as there:
                 box = await there.declare_queue("box")
                 inbox = await there.create_consumer(box)
-                work = provider.perform(sessions[0], (Draft(box.address, b"y", persistent=True),), (), Durability.FULL)
+                work = provider.perform(
+                    Perform(sessions[0], (Draft(box.address, b"y", persistent=True),), (), Durability.FULL)
+                )
                 (made,) = await work.sent
                 assert await provider.followed(sessions[1], made.id) is not None
                 await inbox.receive(timeout=60)
@@ -141,8 +143,8 @@ def test_drafts_of_another_session_are_refused_and_stay_there() -> None:
             mine, others = [await provider.open_session(connection) for _ in range(2)]
             number, _ = await provider.draft(others, Draft("topic/x", b"y"))
             with pytest.raises(IllegalStateException, match="there is no draft"):
-                provider.perform(mine, (number,), (Ack(mine),), Durability.FULL)
-            (made,) = await provider.perform(others, (number,), (), Durability.FULL).sent
+                provider.perform(Perform(mine, (number,), (Ack(mine),), Durability.FULL))
+            (made,) = await provider.perform(Perform(others, (number,), (), Durability.FULL)).sent
             assert made.destination == "topic/x"
 
     testing.run(scene)

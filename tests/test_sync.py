@@ -7,9 +7,11 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh
+from tests.loopback import apart
 
 import carrypost
 from carrypost import (
@@ -301,6 +303,24 @@ def test_a_send_to_a_queue_is_followed_to_its_receiver(context: Make) -> None:
     assert SendState.DELIVERED in list(sent.states())
     assert sent.message_id is not None
     assert ctx.sent(sent.message_id).state is SendState.DELIVERED
+
+
+def test_recipients_that_have_a_message_are_told_one_by_one(tmp_path: Path) -> None:
+    udp, topic = apart(), fresh()
+    here, there = (sync.ConnectionFactory(data=tmp_path / name, udp=udp, acked_s=0.1) for name in ("here", "there"))
+    with here.create_context() as ctx, there.create_context() as other:
+        node = other.send(fresh(), "").descriptor.node  # type: ignore[union-attr]  # nothing waits for a commit
+        inbox = other.create_consumer(topic)
+        sent = ctx.send(topic, "hello", recipients=[node])
+        acknowledgements = sent.acknowledgements()
+        assert inbox.receive_body(str, WITHIN_S) == "hello"
+        assert next(acknowledgements) == node
+        assert sent.delivered(WITHIN_S) is SendState.DELIVERED
+        assert list(acknowledgements) == [], "it was the last one"
+        unheard = ctx.send(topic, "anybody?", recipients=["a" * 26], time_to_live=0.5)
+        for wait in (lambda: unheard.delivered(WITHIN_S), lambda: next(unheard.acknowledgements())):
+            with pytest.raises(DeliveryTimeoutException, match="EXPIRED"):
+                wait()
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------

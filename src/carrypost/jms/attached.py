@@ -15,11 +15,8 @@ from weakref import WeakKeyDictionary
 from msgspec import Raw
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
-from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
 from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place
-from carrypost.journal import Durability
-from carrypost.mom.commands import Ack
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
 from carrypost.node.control.framing import ENVELOPE_BYTES
@@ -193,20 +190,12 @@ class AttachedProvider(Asking):
         await self.ask(CALLS["disconnect"], connection, unread)
         self._programs.pop(connection, None)
 
-    def perform(
-        self,
-        session: int,
-        sends: tuple[Draft | int, ...],
-        acks: tuple[Ack, ...],
-        durability: Durability,
-        *,
-        early: bool = False,
-    ) -> Performed:
+    def perform(self, asked: Perform) -> Performed:
         """Carry out a work."""
-        frame = self._call(_PERFORM, (session, sends, acks, durability, early))
+        frame = self._call(_PERFORM, (asked,))
         sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done = self.line.expect(frame.number, frame)
-        if not sends:
+        if not asked.sends:
             sent.set_result(())
         elif self.line.ended is None:
             self._sent[frame.number] = sent

@@ -23,13 +23,13 @@ from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenU
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
-from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
 from carrypost.jms.stepping import Command, translating
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
+from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
 from carrypost.mom.names.namespace import Bind, Binding
 from carrypost.mom.placement import PlaceAnswered
 from carrypost.mom.programs import MessagingCommands
@@ -361,17 +361,10 @@ class LocalProvider(Provider):
         with self._command():
             return self._messaging.rollback(session, self.now_us(), unread=unread)
 
-    def perform(
-        self,
-        session: int,
-        sends: tuple[Draft | int, ...],
-        acks: tuple[Ack, ...],
-        durability: Durability,
-        *,
-        early: bool = False,  # noqa: ARG002 - `sent` is known at once
-    ) -> Performed:
+    def perform(self, asked: Perform) -> Performed:
         """Carry out a work."""
         number = self._next()
+        session, sends, acks, durability, _ = asked
         with self._command(patient=durability is not _FULL):
             made = self._host().perform(Work(number, sends, acks, durability, session), self.now_us())
         for descriptor in made:

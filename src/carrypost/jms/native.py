@@ -27,11 +27,11 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
-from carrypost.jms.provider import Performed, Provider
+from carrypost.jms.provider import Perform, Provider
 from carrypost.jms.telling import Rounds, Seat, Telling
 from carrypost.jms.values import CALLS, Call, Fault, encode_place
 from carrypost.journal import Durability
-from carrypost.mom.commands import Browsing
+from carrypost.mom.commands import Ack, Browsing
 from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
 from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
@@ -45,6 +45,8 @@ _DRIFT_US = 5_000
 """Time between two looks at the clocks, and the difference that programs are told of."""
 _SENDS = 64
 """Works after which is looked whether the disk is behind."""
+_GATHERED = 0.1
+"""Part of a round for which acknowledgements are gathered."""
 _ALONE = frozenset({"payload", "browse"})
 """Calls whose answers may be long: a program has one of them at a time, and the others wait for it."""
 
@@ -68,6 +70,7 @@ class Native:
         """The system's clock, with which that of the node is compared; None: it is not."""
         self.bodies = Bodies(provider, PART_BYTES)
         self.rounds = Rounds()
+        self.acknowledged = Acknowledged(provider, self.rounds)
         self.busy = False
         """True if the disk is behind."""
         self._programs: set[Served] = set()
@@ -90,10 +93,13 @@ class Native:
         """Serve one more program."""
         served = Served(self, line)
         self._programs.add(served)
-        self.rounds.programs = len(self._programs)
         if self._looking is None and self._system_us is not None:
             self._look(self._system_us)
         return served
+
+    def settle(self) -> None:
+        """Begin what was put off."""
+        self.acknowledged.begin()
 
     def begin(self, work: Coroutine[Any, Any, None], of: set[asyncio.Task[None]] | None = None) -> None:
         """Do something beside all else; `of`: what ends with one program."""
@@ -105,7 +111,6 @@ class Native:
     def left(self, served: Served) -> None:
         """A program is gone."""
         self._programs.discard(served)
-        self.rounds.programs = len(self._programs)
         if not self._programs and self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -143,6 +148,39 @@ class Native:
     def _tell_all(self, frame: calls.AnyReply) -> None:
         for program in self._programs:
             program.line.say(frame)
+
+
+class Acknowledged:
+    """Acknowledgements of all programs that nobody waits for, gathered for a part of a round: they are one work.
+
+    After a round many programs acknowledge at about the same time, and a work costs more than a message does.
+    """
+
+    def __init__(self, provider: Provider, rounds: Rounds) -> None:
+        self._provider, self._rounds = provider, rounds
+        self._gathered: list[tuple[Served, int, tuple[Ack, ...]]] = []
+        """Programs, with the numbers of their calls."""
+
+    def add(self, program: Served, number: int, acks: tuple[Ack, ...]) -> None:
+        """Add what a program acknowledges."""
+        if not self._gathered:
+            asyncio.get_running_loop().call_later(self._rounds.length_s * _GATHERED, self.begin)
+        self._gathered.append((program, number, acks))
+
+    def begin(self, program: Served | None = None) -> None:
+        """Begin the work, because it is time, or because a `program` that acknowledged something does more."""
+        if not self._gathered or (program is not None and all(each[0] is not program for each in self._gathered)):
+            return
+        gathered, self._gathered = self._gathered, []
+        acks = tuple([ack for _, _, some in gathered for ack in some])
+        try:
+            done = self._provider.perform(Perform(0, (), acks)).done
+        except CarrypostError:  # One of them is wrong, and the others are not.
+            for served, number, some in gathered:
+                served.perform(number, Perform(0, (), some))
+            return
+        for served, number, _ in gathered:
+            done.add_done_callback(partial(served.say_done, number, None, patient=True))
 
 
 class Served:
@@ -186,29 +224,32 @@ class Served:
             self._tell(known, args)
             return
         self._unanswered += 1
-        if known.name == "perform":
-            self._perform(call.number, args)
-        else:
+        if known.name != "perform":
+            self._native.acknowledged.begin(self)
             self._native.begin(self._answer(call.number, known, args), self._tasks)
+        elif args[0].acks and not args[0].sends and args[0].durability is Durability.NORMAL:
+            self._native.acknowledged.add(self, call.number, args[0].acks)
+        else:
+            self._native.acknowledged.begin(self)
+            self.perform(call.number, args[0])
         self.went_on()
 
     def _check(self, call: Call, args: list[Any]) -> None:
         """Raise for what is not this program's, and add what it has not read to what it calls unread."""
         self._add_unread(call, args)
-        for name, value in zip(call.parameters, args, strict=True):
-            if name in self._mine and value not in self._mine[name]:
-                raise IllegalStateException(f"{name} {value} is not one of this program: it is closed, or another's")
-        acks = args[call.parameters.index("acks")] if "acks" in call.parameters else ()
-        declared = getattr(args[0], "connection", 0) if args else 0
-        if any(ack.session not in self._sessions for ack in acks) or (declared and declared not in self._connections):
-            raise IllegalStateException(
-                "a session or a connection is not one of this program: it is closed, or another's"
-            )
+        named = [(name, args[call.at[name]]) for name in self._mine if name in call.at]
+        asked = args[0] if args else None
+        if isinstance(asked, Perform):
+            named = [("session", asked.session), *(("session", ack.session) for ack in asked.acks)]
+        elif declared := getattr(asked, "connection", 0):
+            named.append(("connection", declared))
+        for name, number in named:
+            if number not in self._mine[name]:
+                raise IllegalStateException(f"{name} {number} is not one of this program: it is closed, or another's")
 
     def _add_unread(self, call: Call, args: list[Any]) -> None:
         """Add what the program cannot have read to what it says that it did not."""
-        if "unread" in call.parameters:
-            at = call.parameters.index("unread")
+        if (at := call.at.get("unread")) is not None:
             known = max(args[at], default=0)
             args[at] = [*args[at], *(number for number in self._telling.beyond if number > known)]
 
@@ -229,21 +270,22 @@ class Served:
         with suppress(CarrypostError):  # The node ends.
             self._provider.credit(consumer, messages, nbytes)
 
-    def _perform(self, number: int, args: list[Any]) -> None:
-        session, sends, acks, durability, early = args
+    def perform(self, number: int, asked: Perform) -> None:
+        """Begin a work of the program."""
         try:
-            performed = self._provider.perform(session, sends, acks, durability, early=early)
+            performed = self._provider.perform(asked)
         except CarrypostError as error:
             self._unanswered -= 1
             self._refuse(number, error)
             return
-        told = not sends or early or durability is Durability.NORMAL
-        if sends:
+        told = not asked.sends or asked.early or asked.durability is Durability.NORMAL
+        if asked.sends:
             self._native.sent()
             if told:  # Else they come with its end: nobody waits for them alone.
                 self._say_sent(number, performed.sent)
-        patient = durability is Durability.NORMAL and bool(sends or acks)
-        performed.done.add_done_callback(partial(self._say_done, number, performed, told=told, patient=patient))
+        patient = asked.durability is Durability.NORMAL and bool(asked.sends or asked.acks)
+        untold = None if told else performed.sent
+        performed.done.add_done_callback(partial(self.say_done, number, untold, patient=patient))
 
     def _say_sent(self, number: int, sent: asyncio.Future[Any]) -> None:
         if not sent.done():
@@ -251,19 +293,20 @@ class Served:
         elif sent.exception() is None:
             self.line.say(calls.Sent(number, _descriptors(sent)))
 
-    def _say_done(
-        self, number: int, performed: Performed, done: asyncio.Future[None], *, told: bool, patient: bool
+    def say_done(
+        self, number: int, untold: asyncio.Future[Any] | None, done: asyncio.Future[None], *, patient: bool
     ) -> None:
+        """Answer a work that is durable, or failed; `untold`: what was sent, unless the program knows that."""
         self._unanswered -= 1
-        error = performed.sent.exception() or done.exception()
+        error = done.exception()
         if isinstance(error, CarrypostError):
-            if not told:
-                self._say_sent(number, performed.sent)
+            if untold is not None:
+                self._say_sent(number, untold)
             self._refuse(number, error)
         else:
-            value = calls.NOTHING if told else _descriptors(performed.sent)
+            value = calls.NOTHING if untold is None else _descriptors(untold)
             self._telling.answer(calls.Answer(number, value), patient=patient)
-            if not self._unanswered:
+            if not self._unanswered and not patient:
                 self.line.flush()
         self.went_on()
 
@@ -351,6 +394,7 @@ class Served:
         """The program is gone: what was not written it never saw, and what was comes flagged, one at a time."""
         for task in self._tasks:
             task.cancel()
+        self._native.acknowledged.begin(self)
         self._native.left(self)
         self._native.begin(self._disconnect(self._telling.unwritten))
 

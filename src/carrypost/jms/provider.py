@@ -55,6 +55,18 @@ class Place(NamedTuple):
     settings: Messaging
 
 
+class Perform(NamedTuple):
+    """A work that is asked for. One without a session only acknowledges, for whichever sessions."""
+
+    session: int
+    sends: tuple[Draft | int, ...]
+    acks: tuple[Ack, ...]
+    durability: Durability = Durability.NORMAL
+    early: bool = False
+    """The caller waits for `Performed.sent` alone, also if it is to be durable at once; else that may end together with
+    `done`."""
+
+
 class Performed(NamedTuple):
     """A work that the node has begun. Both end with a `JMSException` where it could not be done."""
 
@@ -172,19 +184,10 @@ class Provider(Protocol):
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
-    def perform(
-        self,
-        session: int,
-        sends: tuple[Draft | int, ...],
-        acks: tuple[Ack, ...],
-        durability: Durability,
-        *,
-        early: bool = False,
-    ) -> Performed:
+    def perform(self, asked: Perform) -> Performed:
         """Begin a work of a session, whose connection gets the receipts of what it sends.
 
-        `early`: the caller waits for `sent` alone, also of a work that is to be durable at once; else that may end
-        together with `done`. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
+        Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
         """
 
     # --- names ---------------------------------------------------------------------------------------------

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from carrypost.node.control.line import Line
 
 _log = logging.getLogger("carrypost.native")
-_WAKE_S, _ROUND_S_MIN, _ROUND_S_MAX = 0.001, 0.002, 0.05
-"""Time that each program adds to a round, and the bounds of that."""
+_WAKE_S, _ROUND_S_MAX = 0.0025, 0.05
+"""Time that each program adds to a round, and the bound of that."""
 
 
 class Rounds:
     """Times at which programs are told what was gathered for them, all together."""
 
     def __init__(self) -> None:
-        self.programs = 0
-        """Number of programs: the more there are to wake, the longer a round."""
         self._behind: list[Telling] = []
+        self._woken = 1
+        """Programs that were told at the end of the last round: the more there are to wake, the longer a round."""
 
     @property
     def length_s(self) -> float:
         """Time for which news are gathered."""
-        return min(max(_ROUND_S_MIN, self.programs * _WAKE_S), _ROUND_S_MAX)
+        return min(self._woken * _WAKE_S, _ROUND_S_MAX)
 
     def add(self, telling: Telling) -> None:
         """Let one more program be told at the end of the round, which begins with the first."""
@@ -51,7 +51,7 @@ class Rounds:
         self._behind.append(telling)
 
     def _end(self) -> None:
-        behind, self._behind = self._behind, []
+        behind, self._behind, self._woken = self._behind, [], len(self._behind)
         for telling in behind:
             telling.now()
 

@@ -126,6 +126,8 @@ class Call:
         self.answered = inspect.iscoroutinefunction(method) or value is Performed
         """True if the caller waits for a value."""
         self.parameters = tuple(each for each in hints if hints[each] is not Program)
+        self.at = {name: at for at, name in enumerate(self.parameters)}
+        """Place of each among the arguments."""
         args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
         self.encode, self.decode = _codec(_many(args) if together else args)
         """Its arguments as bytes, and back; `together`: those of several calls in a row."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Performed, Provider
+from carrypost.jms.provider import Perform, Performed, Provider
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom.commands import Ack
@@ -57,7 +57,7 @@ class SessionWorks:
         """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
         self.check()
         acks = (Ack(self.session, tuple(acknowledged)),) if acknowledged else ()
-        performed = self.provider.perform(self.session, sends, acks, durability, early=early)
+        performed = self.provider.perform(Perform(self.session, sends, acks, durability, early))
         self._follow(performed.done)
         return performed
 

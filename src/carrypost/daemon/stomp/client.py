@@ -35,6 +35,7 @@ from carrypost.jms.asking import Wanted
 from carrypost.jms.asking import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.passage import from_handed, to_draft
+from carrypost.jms.provider import Perform
 from carrypost.journal import Durability
 from carrypost.mom.commands import Declare
 from carrypost.version import __version__
@@ -219,7 +220,7 @@ class Client:
 
     def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
         durability = Durability.FULL if durable else Durability.NORMAL
-        return self._provider.perform(self._session, drafts, acks, durability)
+        return self._provider.perform(Perform(self._session, drafts, acks, durability))
 
     async def _place(self, meant: Destination | Temporary) -> Destination:
         """Return the destination that a header means; a temporary queue is made when it is named first."""

@@ -62,6 +62,9 @@ class Programs(Protocol):
     def join(self, line: Line) -> Guest:
         """Serve one more program."""
 
+    def settle(self) -> None:
+        """Begin what was put off: the node ends."""
+
 
 class Control:
     """Serves the socket of one node; `stopping` is set when somebody asks the node to end, None: nobody may."""
@@ -95,6 +98,8 @@ class Control:
             self._server = None
             with contextlib.suppress(OSError):
                 self._path.unlink()
+        if self.programs is not None:
+            self.programs.settle()
 
     async def close(self, reason: str = "the node has ended") -> None:
         """End all connections, each with the reason, and remove the socket."""
