@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,14 @@ from carrypost.sync import ConnectionFactory, Context, Message
 
 __all__ = ["context", "factory"]
 Make = Callable[..., Context]
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_raises() -> Iterator[None]:
+    """Let Ctrl-C raise, also if it was ignored when the tests began, as it is in what a shell starts by `&`."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def program(text: str, folder: Path, *, limit_s: float = WITHIN_S) -> str:
