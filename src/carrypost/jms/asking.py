@@ -11,7 +11,6 @@ from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDe
 from carrypost.jms.destinations import Queue, Topic, as_destination
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.translation import translated
-from carrypost.model.address import topic_pattern
 from carrypost.model.pattern import DESTINATION, entry
 from carrypost.model.selector import Selector
 from carrypost.mom.commands import Receive, Subscribe
@@ -86,7 +85,7 @@ def _subscribed(wanted: Wanted) -> Subscribe:
     if selector is not None:
         _refuse_given(Selector(selector), "messages of a topic are chosen")
     try:
-        found = entry({DESTINATION: topic_pattern(topic.topic_name), **patterns}, selector)
+        found = entry({DESTINATION: topic.pattern, **patterns}, selector)
     except JMSException:
         raise
     except CarrypostError as error:

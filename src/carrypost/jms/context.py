@@ -18,9 +18,9 @@ from carrypost.jms.browsing import QueueBrowser
 from carrypost.jms.connection import Connection
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.context_sessions import ContextSessions
-from carrypost.jms.creating import Creating
 from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
 from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.holding import Holding
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Callable[[Any], object])
 
 
-class Context(Creating):
+class Context(Holding):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from carrypost.jms.context_sessions import ContextSessions
-from carrypost.jms.destinations import Queue, Topic, queue_of
+from carrypost.jms.destinations import Queue, Topic, queue_of, topic_of
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
-from carrypost.model.address import check_levels
 from carrypost.model.descriptor import Ordering
 
 
@@ -18,16 +17,19 @@ class Creating:
     def __init__(self, sessions: ContextSessions) -> None:
         self._sessions = sessions
 
-    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
+    def create_topic(
+        self, name: str, *, ordering: Ordering | str = Ordering.NONE, model: Literal["epidemic", "holder"] = "epidemic"
+    ) -> Topic:
         """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
 
         `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
         `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
+
+        `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``. It has no
+        ordering: `IllegalArgumentException`.
         """
         self._sessions.check_not_closed()
-        made = Topic(name, ordering)
-        check_levels(name)
-        return made
+        return topic_of(name, ordering, model)
 
     def create_queue(self, name: str) -> Queue:
         """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.

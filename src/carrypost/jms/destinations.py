@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
+EPIDEMIC, HOLDER = "epidemic", "holder"
+"""Models of topics: whoever wants a publication gets it of whoever has it, or a node passes it on to subscribers."""
 
 
 def named(name: object, what: str) -> str:
@@ -76,6 +78,11 @@ class Topic(Destination):
         return self._text.partition("/")[2]
 
     @property
+    def pattern(self) -> str:
+        """The pattern of the destinations that it stands for; raises `InvalidDestinationException`."""
+        return address.topic_pattern(self.topic_name)
+
+    @property
     def ordering(self) -> Ordering:
         """In which order its messages are delivered. Topics that differ in this alone are equal."""
         return self._ordering
@@ -83,6 +90,55 @@ class Topic(Destination):
     def __repr__(self) -> str:
         ordering = f", ordering={self._ordering.text!r}" if self._ordering else ""
         return f"Topic({self.topic_name!r}{ordering})"
+
+
+class HeldTopic(Topic):
+    """A topic that one node holds: publications go to that node, which passes them on to whoever subscribed with it."""
+
+    __slots__ = ()
+    __match_args__ = ("topic_name",)
+
+    def __init__(self, name: str) -> None:
+        Destination.__init__(self, address.holder_named(named(name, "the name of a topic")))
+        self._ordering = Ordering.NONE
+
+    @property
+    def topic_name(self) -> str:
+        """Its full name, ``news@NODE``."""
+        return address.name_of(self._text) or self._text
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of its destination."""
+        return address.exactly(self._text)
+
+    def __repr__(self) -> str:
+        return f"HeldTopic({self.topic_name!r})"
+
+
+def check_one(topic: Topic) -> None:
+    """Raise `InvalidDestinationException` for a topic that stands for many: a message goes to one."""
+    if not isinstance(topic, HeldTopic):
+        address.check_levels(topic.topic_name)
+        if address.has_wildcard(topic.topic_name):
+            raise InvalidDestinationException(
+                f"{topic.topic_name!r} stands for many topics, and a message goes to one: name it"
+            )
+
+
+def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
+    """Return the topic of this name; `model`: nobody holds it ("epidemic"), or the node in its name does ("holder")."""
+    if model == HOLDER:
+        if Topic("x", ordering).ordering:
+            raise IllegalArgumentException(
+                f"a topic that a node holds has no order: leave ordering={ordering!r} out, or open it without a holder"
+            )
+        return HeldTopic(name)
+    if model != EPIDEMIC:
+        raise IllegalArgumentException(f'model is "{EPIDEMIC}" or "{HOLDER}", not {model!r}'[:200])
+    made = Topic(name, ordering)
+    address.check_levels(name)
+    return made
 
 
 class Queue(Destination):
@@ -136,25 +192,26 @@ def queue_of(name: object) -> Queue:
 def as_destination(given: object) -> object:
     """Return the destination that a text names, and what is no text as it is.
 
-    A topic is ``topic/x``. A queue is ``queue/Alan``, as the directory of this node has it at first use, or, in full,
-    ``queue/Alan@NODE``. Raises `InvalidDestinationException` for any other text.
+    A topic is ``topic/x``, or ``holder/x@NODE`` if a node holds it. A queue is ``queue/Alan``, as the directory of this
+    node has it at first use, or, in full, ``queue/Alan@NODE``. Raises `InvalidDestinationException` for any other text.
     """
     if not isinstance(given, str):
         return given
     kind, _, name = given.partition("/")
     if not name or kind not in _TEXT_KINDS:
         raise InvalidDestinationException(
-            f"a destination as text is 'topic/NAME', 'queue/NAME' or 'queue/NAME@NODE', and this is none: {given!r}"[
-                :200
-            ]
+            "a destination as text is 'topic/NAME', 'holder/NAME@NODE', 'queue/NAME' or 'queue/NAME@NODE', and this is "
+            f"none: {given!r}"[:200]
         )
+    if kind == address.Kind.HOLDER:
+        return HeldTopic(name)
     if kind == address.Kind.QUEUE:
         return queue_of(name)
     address.check_levels(name)
     return Topic(name)
 
 
-_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE})
+_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.HOLDER})
 
 
 def as_queue(given: object, what: str) -> Queue:
@@ -178,6 +235,8 @@ def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination
         return Topic(found.name, ordering)
     if found is not None and found.kind is address.Kind.QUEUE:
         return Queue(address.name_of(text) or text)
+    if found is not None and found.kind is address.Kind.HOLDER:
+        return HeldTopic(address.name_of(text) or text)
     return Destination(text)
 
 

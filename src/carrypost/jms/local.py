@@ -315,6 +315,14 @@ class LocalProvider(Provider):
         answer: PlaceAnswered = await asyncio.shield(self._answer(number))
         return answer
 
+    async def declare_topic(self, name: str) -> str:
+        """Hold a topic."""
+        return await self._answered(lambda number, now: self._messaging.declare_topic(number, name, now))
+
+    async def end_topic(self, destination: str) -> None:
+        """Hold a topic no more."""
+        await self._answered(lambda number, now: self._messaging.end_topic(number, destination, now))
+
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue."""
         with self._command():

@@ -11,17 +11,16 @@ from collections.abc import Mapping
 import msgspec
 
 from carrypost.config import Limits
-from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
-from carrypost.jms.destinations import Destination, Topic
+from carrypost.jms.destinations import Destination, Topic, check_one
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.jms.messages.foreign import converted
 from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
 from carrypost.jms.messages.message import Acknowledger, Origin
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import visible
-from carrypost.model.address import check_levels, has_wildcard
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, ValueType, untyped
@@ -75,11 +74,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
     """
     own, bounds = converted(message), limits or Limits()
     if isinstance(to, Topic):
-        check_levels(to.topic_name)
-        if has_wildcard(to.topic_name):
-            raise InvalidDestinationException(
-                f"{to.topic_name!r} stands for many topics, and a message goes to one: name it"
-            )
+        check_one(to)
     payload = own.payload
     if len(payload) > bounds.message_bytes_max:
         raise MessageFormatException(
@@ -134,7 +129,7 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
     """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may."""
     return _received(
         Origin(
-            descriptor=handed.descriptor, payload=payload, redelivered=handed.count > 1,
+            descriptor=handed.descriptor.original, payload=payload, redelivered=handed.count > 1,
             given=_given(handed, received_us), number=handed.number, acknowledger=acknowledger,
         )
     )  # fmt: skip
@@ -142,7 +137,8 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
 
 def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
     """The message that a browser sees: nobody hands it over, so nothing is said of how and how often."""
-    return _received(Origin(descriptor=descriptor, payload=payload, given=_sent_by(descriptor)))
+    shown = descriptor.original
+    return _received(Origin(descriptor=shown, payload=payload, given=_sent_by(shown)))
 
 
 def _received(origin: Origin) -> Message:
@@ -164,7 +160,7 @@ def _sent_by(descriptor: Descriptor) -> dict[str, Property]:
 
 def _given(handed: Handed, received_us: int) -> dict[str, Property]:
     """Properties by which this node says how the message came."""
-    found = _sent_by(handed.descriptor) | {
+    found = _sent_by(handed.descriptor.original) | {
         "JMSXDeliveryCount": Property(_INT, handed.count),
         "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
         "JMS_carrypost_Hops": Property(_INT, handed.hops),

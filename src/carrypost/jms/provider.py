@@ -158,6 +158,12 @@ class Provider(Protocol):
     async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
         """Ask another node to manage a queue; returns its answer, or that none came in time."""
 
+    async def declare_topic(self, name: str) -> str:
+        """Make this node the holder of a topic, or find the one that it holds; returns its destination."""
+
+    async def end_topic(self, destination: str) -> None:
+        """Hold a topic of this node no more; return once that is durable."""
+
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""
 

@@ -17,7 +17,7 @@ from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JM
 from carrypost.events import TIMEOUT, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.durations import Duration, seconds
-from carrypost.model.address import addressee
+from carrypost.model.address import addressee, is_held
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
@@ -34,8 +34,8 @@ class Sent:
     """A message that was sent."""
 
     __slots__ = (
-        "__weakref__", "_acknowledged", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_last", "_listed",
-        "_name", "_reason", "_states", "_to_queue", "descriptor",
+        "__weakref__", "_acknowledged", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_held", "_last",
+        "_listed", "_name", "_reason", "_states", "_to_queue", "descriptor",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Sent:
         deaf: str = "",
         to_queue: bool = False,
         listed: bool = False,
+        held: bool = False,
         found: Followed | None = None,
         name: str = "",
     ) -> None:
@@ -55,9 +56,9 @@ class Sent:
         self._states = [state]
         self._deaf = deaf
         """Why nothing is heard of it, if so."""
-        self._to_queue, self._listed = to_queue, listed
+        self._to_queue, self._listed, self._held = to_queue, listed, held
         self._acknowledged: tuple[NodeId, ...] = ()
-        """Recipients that have it, if it lists them."""
+        """Recipients that have it, if it lists them; subscribers that do, if a node holds its topic."""
         self._found, self._name = found, name
         """What the node said, and the id, if it was found by that."""
         self._handed_over = False
@@ -111,8 +112,8 @@ class Sent:
         return await self._reach(lambda: self.state is _DELIVERED, timeout, "heard of its delivery")
 
     async def handed_over(self, timeout: Duration | None = None) -> SendState:
-        """Wait until the manager of its queue has it; raises as `delivered`."""
-        if not self._deaf and not self._to_queue:
+        """Wait until the manager of its queue, or the holder of its topic, has it; raises as `delivered`."""
+        if not self._deaf and not (self._to_queue or self._held):
             raise IllegalStateException("a topic has no manager: delivered() tells of the first delivery")
         return await self._reach(lambda: self._handed_over, timeout, "heard of its hand-over")
 
@@ -131,17 +132,19 @@ class Sent:
     async def acknowledgements(self) -> AsyncIterator[NodeId]:
         """The recipients that have it, each as that is heard; ends when all have it.
 
+        Of a message to a topic that a node holds, the subscribers: that ends when nothing more will be heard.
+
         Raises as `delivered` if the message expired, or its delivery timeout is over, before all had it. A later call
         begins with the first one.
         """
-        if not self._deaf and not self._listed:
+        if not self._deaf and not (self._listed or self._held):
             raise IllegalStateException("the message lists no recipients: delivered() tells of its delivery")
         at = 0
         while True:
             while at < len(self._acknowledged):
                 yield self._acknowledged[at]
                 at += 1
-            if self.state is _DELIVERED:
+            if self.state is _DELIVERED and (self._last or not self._held):
                 return
             if self._deaf:
                 raise IllegalStateException(self._deaf)
@@ -253,10 +256,11 @@ class Sends:
 
     def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
         """Return the `Sent` of a message that was sent, or waits for a commit."""
-        to = addressee(draft.destination)
+        held = is_held(draft.destination)
+        to = None if held else addressee(draft.destination)
         asked = to is not None or draft.receipt or bool(draft.recipients)
         deaf = _NON_PERSISTENT if not draft.persistent else "" if asked else _UNASKED
-        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None, listed=bool(draft.recipients))
+        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None, listed=bool(draft.recipients), held=held)
         if to == self._node:
             sent._rise(state, handed_over=True)  # Its manager is here.
         self.follow(sent, descriptor)
@@ -291,8 +295,9 @@ class Sends:
         """
         if found is None:
             return None if message is None else self._sends.get(message)
-        to_queue = addressee(found.destination) is not None
-        sent = Sent(None, _STORED, to_queue=to_queue, listed=found.listed, found=found, name=name)
+        held = is_held(found.destination)
+        to_queue = addressee(found.destination) is not None and not held
+        sent = Sent(None, _STORED, to_queue=to_queue, listed=found.listed, held=held, found=found, name=name)
         sent = self._sends.setdefault(found.message, sent)
         self._take_early(found.message)
         return sent

@@ -160,7 +160,7 @@ class Claims:
 
     def _note_place(self, copy: Copy) -> None:
         """See whether a message comes after one that its session sent to the same destination later."""
-        descriptor, headers = copy.descriptor, copy.descriptor.headers
+        descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
         if headers is None or not headers.session or not headers.number:
             return
         key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination

@@ -189,8 +189,35 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
     """Why it declines."""
 
 
-KINDS = (Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot, Place, Placed)
-Item = Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot | Place | Placed
+class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+    """A node subscribes to a topic, at its holder; of all that it says of one topic the highest number counts."""
+
+    topic: _Name
+    """Its name, without the holder's node."""
+    number: _Count
+    """The subscriber's own, which rises, over its lives, too."""
+    durable: bool
+    """False: it is served while there is a path to it, and dropped when there is none."""
+    deadline_us: _Count
+    """Until when it stands, unless it is renewed."""
+    selector: _Selector = ""
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
+    """A node does not subscribe to a topic any more."""
+
+    topic: _Name
+    number: _Count
+    """Higher than that of its last `Enrol`."""
+
+
+KINDS = (
+    Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot, Place, Placed, Enrol, Leave,
+)  # fmt: skip
+Item = (
+    Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot | Place | Placed
+    | Enrol | Leave
+)  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

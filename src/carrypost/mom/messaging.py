@@ -121,20 +121,22 @@ class Messaging(Layer):
         addressed = False
         for copy in copies:
             if copy.descriptor.destination.startswith(ADDRESSED):
-                self.queues.take(copy, now)
                 addressed = True
-                continue
+                if not self.queues.take(copy, now):
+                    continue
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
                 self._deliveries.claimed(copy)
-                self.directory.used(copy.descriptor.destination, now)
+                self.directory.used(copy.descriptor.original.destination, now)
+            elif not subscriptions and not claims.of(copy.id):
+                self.queues.decline(copy)
         if addressed:
             self.queues.follow_up(now)
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Messages of this node were admitted: to send is to use what a destination is called."""
-        self.queues.post.published(copies)
+        self.queues.published(copies)
         for copy in copies:
             self.directory.used(copy.descriptor.destination, self._holdings.now_us)
 
@@ -166,6 +168,7 @@ class Messaging(Layer):
             self._ledger.write_again()
             self.queues.post.rewritten()
         self.receipts.expire(now)
+        self._topics.renew_consumed(self.queues.enrolling.due(now), now)
         self.queues.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
@@ -185,6 +188,10 @@ class Messaging(Layer):
             self.queues.manager.carried(copy)
         for message, node in self._holdings.take_struck():
             self.receipts.acknowledged(message, node)
+        for destination, subscriptions in self._topics.take_changed():
+            self.queues.enrolling.follow(destination, subscriptions, now)
+            if not subscriptions:
+                self.queues.forsake(destination)
         drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts)]
         self._look_ahead()
         return drafts
@@ -204,7 +211,7 @@ class Messaging(Layer):
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
         self._ledger.durable(serial)
-        self.queues.post.durable(serial)
+        self.queues.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -213,7 +220,7 @@ class Messaging(Layer):
         """
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
-        self.queues.post.lost(serial)
+        self.queues.lost(serial)
         self.receipts.lost(held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
@@ -267,6 +274,11 @@ class Messaging(Layer):
     def end_queue(self, destination: str, now: int) -> None:
         """End a queue of this node, and let go the names that it has here."""
         self.queues.end(destination)
+        self.directory.unbind_all(destination, now)
+
+    def end_topic(self, destination: str, now: int) -> None:
+        """Hold a topic of this node no more, and let go the names that it has here."""
+        self.queues.holder.end(destination)
         self.directory.unbind_all(destination, now)
 
     def unbind(self, name: str, now: int) -> None:

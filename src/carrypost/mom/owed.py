@@ -67,27 +67,25 @@ class Owed:
 
     def acknowledged(self, copy: Copy) -> None:
         """A message was acknowledged, for the first time on this node."""
-        descriptor, headers = copy.descriptor, copy.descriptor.headers
-        if (
-            headers is None
-            or not headers.receipt
-            or headers.recipients
-            or address.addressee(descriptor.destination) is not None
-        ):
+        descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
+        if headers is None or not headers.receipt:
+            return
+        held = address.is_held(descriptor.destination)
+        if not held and (headers.recipients or address.addressee(descriptor.destination) is not None):
             return  # For a queue its manager speaks, and listed recipients acknowledge.
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
-        debt = _Debt(self, copy.id, OwedRow(descriptor.node, until_us))
+        debt = _Debt(self, descriptor.id, OwedRow(descriptor.node, until_us))
         self.write(debt)
         self._say(debt)
 
     def acknowledged_again(self, copy: Copy) -> None:
         """And again: the batch with the first time may be lost, and this one be written."""
-        if (debt := self._debts.get(copy.id)) is not None:
+        if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
             self.write(debt)
 
     def undone(self, copy: Copy) -> None:
         """It was not, after all."""
-        if (debt := self._debts.get(copy.id)) is not None:
+        if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
             self.clear(debt)
 
     def restore(self, stored: Stored, now: int) -> None:

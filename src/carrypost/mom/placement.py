@@ -134,7 +134,7 @@ class Placements:
         self.due_us = min(self.due_us, until_us)
         self._post.add(node, Said(place), until_us=until_us)
 
-    def _answered(self, item: control.Placed, node: NodeId, _: int) -> None:
+    def _answered(self, item: control.Placed, node: NodeId, *_: int) -> None:
         """Report an answer of the node that was asked; any other answer does nothing."""
         question = self._open.get(item.number)
         if question is None or question.node != node:
@@ -153,7 +153,7 @@ class Placements:
 
     # --- being asked ---------------------------------------------------------------------------------------
 
-    def _asked(self, item: control.Place, node: NodeId, now: int) -> None:
+    def _asked(self, item: control.Place, node: NodeId, _: int, now: int) -> None:
         """Manage a queue because another node asks for it, or decline."""
         if item.until_us <= now:
             return  # Nobody waits for the answer.

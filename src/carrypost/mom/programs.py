@@ -143,6 +143,16 @@ class MessagingCommands:
         with self._step(now, number=number):
             self._awake.end_queue(destination, now)
 
+    def declare_topic(self, number: int, name: str, now: int) -> str:
+        """Hold a topic on this node from now on, if it does not already; returns its destination."""
+        with self._step(now, number=number):
+            return self._awake.queues.holder.declare(name).destination
+
+    def end_topic(self, number: int, destination: str, now: int) -> None:
+        """Hold a topic of this node no more, and let go its names here."""
+        with self._step(now, number=number):
+            self._awake.end_topic(destination, now)
+
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
         """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
         with self._step(now):

@@ -8,7 +8,8 @@ program is told by a `Receipt`, once the row that says so is durable; so a state
 
 A message that lists its recipients is delivered when all of them have it, as their acknowledgements say
 (`gossip.acked`). Of a message to a queue only the manager may say anything. Of another one to a topic anybody may say
-that it was delivered, and the first who says so counts: who subscribes to a topic is known to nobody.
+that it was delivered, and the first who says so counts: who subscribes to a topic is known to nobody. Where a node
+holds the topic, each who says so is told of, and the holder may say that it has the message, or that it failed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 SENDS_MAX = 65_536
 """Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
 day has a week of them. Those that were delivered give way first, then the oldest."""
+SUBSCRIBERS_MAX = 1_000
+"""Subscribers of which a publisher hears, of one message to a topic that a node holds: whoever says so is believed."""
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
 """How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""
 
@@ -93,7 +96,7 @@ class Receipts:
 
     def sent(self, draft: Draft, descriptor: Descriptor) -> None:
         """A message was sent in this step: follow it, if that is asked for."""
-        manager = address.addressee(descriptor.destination)
+        manager = _manager(descriptor.destination)
         self._watch(descriptor.id)
         if not descriptor.persistent or (manager is None and not draft.receipt and not descriptor.listed):
             return
@@ -159,13 +162,27 @@ class Receipts:
         send, state = self._sends.get(message), _MEANS.get(item.kind)
         if send is None or state is None:
             return  # Its row has given way, or its life is over; or a later version says more.
-        manager = address.addressee(send.destination)
-        listed = bool(send.left or send.acknowledged)
+        manager, held = _manager(send.destination), address.is_held(send.destination)
+        listed = bool(send.left or send.acknowledged) and not held
         has_a_say = item.kind == DELIVERED and not listed if manager is None else node == manager
-        if has_a_say:
-            self._rise(message, state, item.reason, handed_over=manager is not None and item.kind != FAILED)
+        if held and item.kind == DELIVERED:
+            self._delivered_to(message, send, node)
+        elif has_a_say or (held and node == address.addressee(send.destination)):
+            self._rise(message, state, item.reason, handed_over=(manager is not None or held) and item.kind != FAILED)
         else:
             self._outputs.refuse("receipt", node, send.label or ids.shown(message))
+
+    def _delivered_to(self, message: MessageId, send: Send, node: NodeId) -> None:
+        """Note a subscriber of a topic that a node holds; with the first one the message is delivered."""
+        if node in send.acknowledged or len(send.acknowledged) >= SUBSCRIBERS_MAX:
+            return
+        send.acknowledged = (*send.acknowledged, node)
+        if send.state is not SendState.DELIVERED:
+            self._rise(message, SendState.DELIVERED, handed_over=True)
+        elif message in self._unborn:
+            self._unborn[message] = bool(self._unborn[message])
+        else:
+            self._tell(message, send, rose=False)
 
     def followed(self, message: MessageId) -> Followed | None:
         """What is known of a message, None if nothing is; how far it has come is told, once that is durable."""
@@ -174,7 +191,8 @@ class Receipts:
             return None
         if message not in self._unborn:
             self._journal.hold(_receipt(message, send, rose=False))
-        return Followed(message, send.destination, send.deadline_us, bool(send.left or send.acknowledged))
+        listed = bool(send.left or send.acknowledged) and not address.is_held(send.destination)
+        return Followed(message, send.destination, send.deadline_us, listed)
 
     def _rise(self, message: MessageId, state: SendState, reason: str = "", *, handed_over: bool = False) -> None:
         send = self._sends.get(message)
@@ -244,7 +262,7 @@ class Receipts:
     def _end(self, message: MessageId) -> None:
         """Nothing more will be heard of a message."""
         send = self._forget(message)
-        if send is not None and send.state is not SendState.DELIVERED:
+        if send is not None and not _receipt(message, send, rose=False).last:
             self._journal.hold(_receipt(message, send, rose=False, last=True))
 
     def _forget(self, message: MessageId) -> Send | None:
@@ -296,11 +314,16 @@ class Receipts:
 
 
 def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) -> Receipt:
-    last = last or send.state is SendState.DELIVERED
+    last = last or (send.state is SendState.DELIVERED and not address.is_held(send.destination))
     return Receipt(
         message, send.state, send.handed_over, send.reason, send.label, rose=rose, last=last,
         acknowledged=send.acknowledged,
     )  # fmt: skip
+
+
+def _manager(destination: str) -> NodeId | None:
+    """Return the node that manages the queue that messages with this destination are for; None if it is no queue."""
+    return None if address.is_held(destination) else address.addressee(destination)
 
 
 def _news(event: Receipt) -> tuple[SendState, bool, int, bool]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from carrypost.errors import StateError
+from carrypost.errors import InvalidDestinationException, StateError
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.address import address, is_held
 from carrypost.model.descriptor import Ordering
-from carrypost.model.pattern import DESTINATION, Entry
+from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
 from carrypost.mom.letters import DEAD_LETTERS
 
@@ -369,7 +370,7 @@ class Claimant:
 class Subscription(Claimant):
     """A subscription to topics."""
 
-    __slots__ = ("_narrower", "asked", "connection", "interest", "lease_us")
+    __slots__ = ("_narrower", "asked", "connection", "held", "interest", "lease_us")
 
     def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
         pattern = destination_of(asked.entry)
@@ -380,7 +381,10 @@ class Subscription(Claimant):
         """The connection that it belongs to; one with a client id belongs to that id."""
         self.interest: Interest | None = None
         self.lease_us = NEVER
-        self._narrower = Matcher((asked.entry,), limits, own=True) if asked.ordering else None
+        self.held = held_of(asked.entry)
+        """The destination of publications, if a node holds the topic; else empty."""
+        whole = asked.ordering or self.held
+        self._narrower = Matcher((asked.entry,), limits, own=True) if whole else None
 
     @property
     def key(self) -> Key:
@@ -407,6 +411,18 @@ class Interest(msgspec.Struct, eq=False):
     """Among the node's interests."""
     subscriptions: dict[Subscription, None] = {}
     ends_us: int = NEVER
+
+
+def held_of(entry: Entry) -> str:
+    """Return the destination of publications to a topic that a node holds, if an entry asks for one; else nothing."""
+    pattern = destination_of(entry)
+    if not is_held(pattern):
+        return ""
+    values, prefixes = plain_forms(pattern) or ((), ())
+    found = address(next(iter(values), ""))
+    if len(values) != 1 or prefixes or found is None:
+        raise InvalidDestinationException(f"a subscription at a holder is to one topic, NAME@NODE, not to {pattern!r}")
+    return next(iter(values))
 
 
 def destination_of(entry: Entry) -> str:

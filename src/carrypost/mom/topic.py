@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.model.address import exactly
+from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.model.address import addressee, exactly, notice_of
 from carrypost.model.pattern import check_entry, encode_entries, profile_digest, whole_destination
+from carrypost.model.pattern import entry as make_entry
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.rows import Table
-from carrypost.mom.state import Here, Interest, Subscription, destination_of
+from carrypost.mom.state import Here, Interest, Subscription, destination_of, held_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
@@ -63,6 +64,8 @@ class Topics:
         self._open: dict[str, dict[Subscription, None]] = {}
         """By the pattern of their destinations."""
         self._number = 0
+        self._changed: dict[str, None] = {}
+        """Topics that nodes hold, and whose subscriptions here came, went or were renewed."""
         self.due_us = NEVER
 
     def __len__(self) -> int:
@@ -92,6 +95,8 @@ class Topics:
         `adapted`: the node made it durable; then it needs no client id.
         """
         check_entry(asked.entry, self._limits)
+        if held_of(asked.entry):
+            _check_held(asked)
         self._check_ordering(asked)
         if not (asked.durable or asked.shared):
             if asked.name:
@@ -152,11 +157,15 @@ class Topics:
         return subscription
 
     def _enter(self, subscription: Subscription) -> None:
-        asked = subscription.asked
+        asked, held = subscription.asked, subscription.held
         entry = whole_destination(asked.entry) if asked.ordering else asked.entry
+        if held:
+            self._changed[held] = None
+            local = addressee(held) == self.here.node
+            entry = make_entry(exactly(held if local else notice_of(held)))
         interest = self._interests.get(entry)
         if interest is None:
-            interest = Interest(entry, self._deliveries.want(entry))
+            interest = Interest(entry, self._deliveries.want(entry, told=not held))
             self._interests[entry] = self._by_number[interest.number] = interest
         else:
             self._deliveries.find(entry)  # What its last subscription left; and what others were given is here for all.
@@ -194,8 +203,21 @@ class Topics:
             for number in self._own.which(descriptor)
             if (interest := by_number.get(number)) is not None
             for subscription in interest.subscriptions
-            if subscription.takes(descriptor, self.here)
+            if subscription.takes(descriptor.original, self.here)
         ]
+
+    def take_changed(self) -> list[tuple[str, list[Subscription]]]:
+        """Return the topics that nodes hold of which subscriptions came, went or were renewed, with all there are."""
+        changed, self._changed = self._changed, {}
+        return [(held, list(self._open.get(exactly(held), ()))) for held in changed]
+
+    def renew_consumed(self, held: Iterable[str], now: int) -> None:
+        """Renew the subscriptions in use to these topics, which nodes hold; all of them are to be said again."""
+        for each in held:
+            self._changed[each] = None
+            for subscription in self._open.get(exactly(each), ()):
+                if subscription.consumers:
+                    self.renew(subscription, now)
 
     def is_consumed(self, destination: str) -> bool:
         """Whether somebody has a consumer of this very topic."""
@@ -214,6 +236,8 @@ class Topics:
             self._lease(subscription, lease_us)
             row = SubscriptionRow(subscription.client, subscription.asked, lease_us)
             self._table.put(_row_name(subscription), row)
+            if subscription.held:
+                self._changed[subscription.held] = None
 
     def _lease(self, subscription: Subscription, lease_us: int | None) -> None:
         subscription.lease_us = NEVER if lease_us is None else lease_us
@@ -241,6 +265,8 @@ class Topics:
     def remove(self, subscription: Subscription, now: int) -> None:
         """A subscription ended; its claims are ended already."""
         subscription.ended = True
+        if subscription.held:
+            self._changed[subscription.held] = None
         del self._all[subscription.number]
         destination = destination_of(subscription.asked.entry)
         del self._open[destination][subscription]
@@ -270,6 +296,18 @@ class Topics:
 
 def _row_name(subscription: Subscription) -> bytes:
     return subscription.number.to_bytes(8, "big")
+
+
+def _check_held(asked: Subscribe) -> None:
+    if asked.ordering:
+        raise IllegalArgumentException(
+            f"a topic that a node holds has no order, and this one is opened as {asked.ordering.text!r}: leave it out"
+        )
+    if not asked.durable:
+        raise JMSException(
+            "a subscription to a topic that a node holds is durable, so that it is served while its node is away: "
+            "use create_durable_consumer"
+        )
 
 
 def _check_name(name: str) -> None:

@@ -248,6 +248,8 @@ class Context(Blocking[context.Context]):
 
     declare_queue = blocking(context.Context.declare_queue)
     end_queue = blocking(context.Context.end_queue)
+    declare_topic = blocking(context.Context.declare_topic)
+    end_topic = blocking(context.Context.end_topic)
     create_temporary_queue = blocking(context.Context.create_temporary_queue, as_queue)
     create_temporary_topic = blocking(context.Context.create_temporary_topic, as_topic)
     create_browser = hopping(context.Context.create_browser, QueueBrowser)

@@ -460,7 +460,8 @@ def _advert(own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Advert:
 
 def _can_be_named(destination: str) -> bool:
     found = address.address(destination)
-    return found is not None and found.kind in (Kind.TOPIC, Kind.QUEUE) and len(destination) <= DESTINATION_MAX
+    kinds = (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER)
+    return found is not None and found.kind in kinds and len(destination) <= DESTINATION_MAX
 
 
 def _said(descriptor: Descriptor) -> Advert | None:

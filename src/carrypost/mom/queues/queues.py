@@ -1,6 +1,7 @@
 """Queues on one node, both sides of them: what comes is passed to whom it concerns, and what is due is done.
 
 The manager has the queues of this node, the receiver its consumers; the post says to other nodes what is to be said.
+Beside them stand the holder of topics and its counterpart, the enrolments at other nodes' topics.
 Control messages are read here: who may say what is seen by their author. Whatever follows from what came, a message
 that now goes to a consumer, say, is done by `follow_up`, before the step ends.
 """
@@ -22,6 +23,8 @@ from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
+from carrypost.mom.enrolling import Enrolling
+from carrypost.mom.holder import Holder
 from carrypost.mom.letters import is_of_topic, name_here, source_of
 from carrypost.mom.queues.browsing import Browsings
 from carrypost.mom.queues.calls import Calls
@@ -45,8 +48,8 @@ if TYPE_CHECKING:
     from carrypost.mom.receipts import Receipts
     from carrypost.mom.rows import Stored
 
-_QUEUE, _CONTROL = "queue/", "control/"
-ADDRESSED = (_QUEUE, _CONTROL)
+_QUEUE, _CONTROL, _HOLDER, _NOTICE = address.BETWEEN_NODES
+ADDRESSED = address.BETWEEN_NODES
 """How the destinations begin that this is about."""
 
 
@@ -57,14 +60,28 @@ class Queues:
         self._ground, self._node, self._limits = context.ground, context.node, context.limits
         self._holdings, self._outputs, self._own = context.holdings, context.outputs, context.own
         self._deliveries, self._claims = context.deliveries, claims
-        self.post, self._receipts = context.post, receipts
+        self.post = context.post
         self.manager = Manager(context)
         self.receiver = Receiver(context, claims, self.manager)
         self._browsings = Browsings(context, self.receiver)
         self._showing = Showing(context, self.manager.demands)
         self.calls = Calls(context)
-        self.handlers: dict[type[Item], Callable[[Any, NodeId, int], object]] = {}
-        """Kinds of control items that other parts of messaging act upon: item, author, now."""
+        self.holder, self.enrolling = Holder(context), Enrolling(context)
+        demands, enrolled = self.manager.demands, self.holder.enrolled
+        self.handlers: dict[type[Item], Callable[[Any, NodeId, int, int], object]] = {
+            control.Ask: lambda item, node, _, now: demands.ask(item, node, now),
+            control.Withdraw: lambda item, node, until_us, now: demands.withdraw(item, node, now, until_us),
+            control.Acknowledge: lambda item, node, *_: self.manager.answered(item, node),
+            control.Release: lambda item, node, *_: self.manager.answered(item, node),
+            control.Assign: lambda item, node, _, now: self.receiver.assigned(item, node, now),
+            control.Gone: self._gone,
+            control.Outcome: lambda item, node, *_: receipts.heard(item, node),
+            control.Browse: lambda item, node, _, now: self._showing.ask(item, node, now),
+            control.Snapshot: lambda item, node, _, now: self._browsings.heard(item, node, now),
+            control.Enrol: lambda item, node, _, now: enrolled.enrol(item, node, now),
+            control.Leave: enrolled.leave,
+        }
+        """What acts upon each kind of item: item, author, end of its message, now. Other parts add some."""
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
 
@@ -73,7 +90,7 @@ class Queues:
         """When `expire` has something to do."""
         return min(
             self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
-            self.calls.due_us,
+            self.calls.due_us, self.holder.due_us, self.enrolling.due_us,
         )  # fmt: skip
 
     def overview(self) -> dict[str, int]:
@@ -87,8 +104,8 @@ class Queues:
         self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
         self._deliveries.want(entry(address.EVERYBODY), told=False)
         me = address.exactly(address.control(self._node))
-        mine = address.exactly(address.queue("x", self._node)[:-1]) + ".*"
-        for pattern in (me, mine):
+        mine = [address.exactly(made("x", self._node)[:-1]) + ".*" for made in (address.queue, address.holder)]
+        for pattern in (me, *mine):
             self._deliveries.want(entry(pattern), told=False)
 
     # --- a layer's part ------------------------------------------------------------------------------------
@@ -98,12 +115,18 @@ class Queues:
         self.receiver.keep(self.manager.restore(stored, now))
         self.receiver.restore(stored, now)
         self.calls.restore(stored)
+        self.holder.restore(stored)
+        self.enrolling.restore(stored, now)
 
-    def take(self, copy: Copy, now: int) -> None:
-        """A message for a queue, or about queues, is here."""
+    def take(self, copy: Copy, now: int) -> bool:
+        """Take a message between nodes. Returns True if subscriptions to topics may have it."""
         if not copy.here:
-            return  # A notice that came with it says that it is of no use.
+            return False  # A notice that came with it says that it is of no use.
         destination = copy.descriptor.destination
+        if destination.startswith(_NOTICE):
+            return self.enrolling.admits(copy)
+        if destination.startswith(_HOLDER):
+            return address.addressee(destination) == self._node and self.holder.arrived(copy)
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
         elif address.addressee(destination) == self._node:
@@ -113,6 +136,20 @@ class Queues:
             self._browsings.arrived(copy)
         if self._claims.of(copy.id):
             self._claims.note_again(copy)
+        return False
+
+    def decline(self, copy: Copy) -> None:
+        """Let a message go, of those that `take` lets subscriptions have, that none of them wants."""
+        if copy.descriptor.destination.startswith(_NOTICE):
+            self.enrolling.decline(copy)
+
+    def forsake(self, destination: str) -> None:
+        """Let notifications of a topic go that nobody on this node subscribes to any more."""
+        notice = address.notice_of(destination)
+        for copy in self._holdings.known_copies():
+            wanted = copy.here and copy.descriptor.destination == notice and self._node in copy.descriptor.listed
+            if wanted and not self._claims.of(copy.id):
+                self.enrolling.decline(copy)
 
     def _read_control(self, copy: Copy, now: int) -> None:
         descriptor = copy.descriptor
@@ -141,27 +178,14 @@ class Queues:
             self._holdings.acknowledge(copy.id, until_us)
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
-        if isinstance(item, control.Ask):
-            self.manager.demands.ask(item, node, now)
-        elif isinstance(item, control.Withdraw):
-            self.manager.demands.withdraw(item, node, now, until_us)
-        elif isinstance(item, control.Acknowledge | control.Release):
-            self.manager.answered(item, node)
-        elif isinstance(item, control.Assign):
-            self.receiver.assigned(item, node, now)
-        elif isinstance(item, control.Gone):
-            if item.known:
-                self.manager.demands.heard(item, node)
-            else:
-                self.receiver.gone(item, node, now)
-        elif isinstance(item, control.Outcome):
-            self._receipts.heard(item, node)
-        elif isinstance(item, control.Browse):
-            self._showing.ask(item, node, now)
-        elif isinstance(item, control.Snapshot):
-            self._browsings.heard(item, node, now)
+        """Give an item to whom it concerns; `until_us`: the end of the message that has it."""
+        self.handlers[type(item)](item, node, until_us, now)
+
+    def _gone(self, item: control.Gone, node: NodeId, _: int, now: int) -> None:
+        if item.known:
+            self.manager.demands.heard(item, node)
         else:
-            self.handlers[type(item)](item, node, now)
+            self.receiver.gone(item, node, now)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
@@ -181,6 +205,7 @@ class Queues:
         if self._showing.due_us <= now:
             self._showing.answer(now)
         self.calls.expire(now)
+        self.holder.enrolled.expire(now)
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
@@ -191,13 +216,29 @@ class Queues:
         for copy in read:
             if copy.here:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
-        return self.post.drafts(now)
+        return [*self.post.drafts(now), *self.holder.drafts(now)]
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone."""
         self.manager.left(copies, reason)
         self.receiver.left(copies, reason)
         self.post.left(copies, reason)
+        self.holder.left(copies, reason)
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Note messages of this node that were admitted."""
+        self.post.published(copies)
+        self.holder.published(copies)
+
+    def durable(self, serial: int) -> None:
+        """Note that a batch is on disk."""
+        self.post.durable(serial)
+        self.holder.durable(serial)
+
+    def lost(self, serial: int) -> None:
+        """Note that a batch could not be written."""
+        self.post.lost(serial)
+        self.holder.lost(serial)
 
     # --- commands ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,51 @@
+"""Topics that a program lets its node hold (`mom.holder`)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from carrypost.errors import InvalidDestinationException, NameAlreadyBoundException
+from carrypost.jms.creating import Creating
+from carrypost.jms.destinations import RESERVED, HeldTopic, Topic, as_destination, check_one, named
+from carrypost.model import address
+from carrypost.model.headers import DESTINATION_MAX
+from carrypost.mom.names.namespace import Bind
+
+
+class Holding(Creating):
+    """The part of a context that makes its node the holder of topics."""
+
+    async def declare_topic(self, name: str, *, advertise: bool = True) -> Topic:
+        """Make this node the holder of a topic, ``NAME@NODE``; again, and it finds who subscribed.
+
+        Whoever subscribes enrols with this node, and publications go to it: it passes each on to the subscribers, in
+        one message that names them. The topic outlives context and program, until `end_topic`. It is bound to its name
+        in the directory, which other nodes hear of unless `advertise` is false.
+        """
+        found = named(name, "the name of a topic")
+        if "@" in found or found.startswith(RESERVED):
+            raise InvalidDestinationException(
+                f"a topic is held where it is declared, and has its node added: {found!r} may neither have '@' in it "
+                f"nor begin with {RESERVED!r}"
+            )
+        check_one(Topic(found))
+        self._sessions.opened()
+        provider = (await self._sessions.ready()).works.provider
+        destination = address.holder(found, provider.place.node)
+        if len(destination.encode()) > min(DESTINATION_MAX, provider.place.limits.destination_bytes_max):
+            raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
+        await provider.declare_topic(found)
+        with suppress(NameAlreadyBoundException):  # It was declared before, or the program knows.
+            await provider.bind(Bind(found, destination, advertise=advertise))
+        return HeldTopic(address.queue_name(found, provider.place.node))
+
+    async def end_topic(self, topic: Topic | str) -> None:
+        """Hold a topic of this node no more, with all names that it has here: its subscribers get nothing further.
+
+        Raises `InvalidDestinationException` if this node does not hold it.
+        """
+        found = as_destination(topic)
+        if not isinstance(found, HeldTopic):
+            raise InvalidDestinationException(f"end_topic expects a topic, made by declare_topic, not {topic!r}"[:200])
+        self._sessions.opened()
+        await (await self._sessions.ready()).works.provider.end_topic(found.address)

@@ -1,0 +1,200 @@
+"""Subscribers of the topics that this node holds: who enrolled, for how long, and for which messages.
+
+A node has one enrolment at a topic, and of all that it said the one with the highest number counts: so repeats do no
+harm, and what overtakes an earlier word is not undone by it. A node that left is remembered until its earlier words
+have ended. Rows keep all of it over restarts. A topic has at most `limits.holder_subscribers_max`; who left gives way.
+
+Selectors are evaluated here, within bounds: beyond those a publication counts as matching, and the subscriber, who
+evaluates its own selectors once more, passes it over (EMMA §3.1.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import CarrypostError
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model import address
+from carrypost.model.pattern import DESTINATION, Entry
+from carrypost.model.selector import Selector
+from carrypost.model.times import NEVER
+from carrypost.mom import admission
+from carrypost.mom.rows import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.context import Context
+    from carrypost.mom.control import Enrol, Leave
+    from carrypost.mom.rows import Stored
+
+
+class EnrolledRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a node said last of its subscription; fields may be appended with a default."""
+
+    number: int
+    deadline_us: int
+    """When it ends; of a node that left, when that need not be remembered any more."""
+    durable: bool = True
+    selector: str = ""
+    left: bool = False
+
+
+class HeldTopic:
+    """One topic that this node holds, and its subscribers."""
+
+    __slots__ = ("_matcher", "_selectors", "destination", "name", "subscribers")
+
+    def __init__(self, name: str, destination: str) -> None:
+        self.name, self.destination = name, destination
+        self.subscribers: dict[NodeId, EnrolledRow] = {}
+        """Those that left included."""
+        self._selectors: dict[str, int] = {}
+        """Place of each selector in the matcher."""
+        self._matcher: Matcher | None = None
+
+    def changed(self) -> None:
+        """Note that selectors came or went."""
+        self._matcher = None
+
+    def matching(self, descriptor: Descriptor, context: Context) -> list[NodeId]:
+        """Return the subscribers that are to have a publication, in the order of their ids."""
+        if self._matcher is None:
+            texts = sorted({each.selector for each in self.subscribers.values() if not each.left})
+            self._selectors = {text: place for place, text in enumerate(texts)}
+            pattern = ((DESTINATION, address.exactly(self.destination)),)
+            self._matcher = Matcher([Entry(pattern, text or None) for text in texts], context.limits)
+        found = set(self._matcher.which_of(descriptor))
+        return sorted([
+            node for node, each in self.subscribers.items() if not each.left and self._selectors[each.selector] in found
+        ])  # fmt: skip
+
+
+class Enrolled:
+    """The topics that one node holds, and who subscribed to them."""
+
+    def __init__(self, context: Context) -> None:
+        self._node, self._outputs, self._context = context.node, context.outputs, context
+        self._most = context.limits.holder_subscribers_max
+        self._table = Table(context.ledger, b"H", EnrolledRow)
+        self._accounts = admission.Accounts()
+        self._topics: dict[str, HeldTopic] = {}
+        self.due_us = NEVER
+
+    def __iter__(self) -> Iterator[HeldTopic]:
+        return iter(self._topics.values())
+
+    def get(self, destination: str) -> HeldTopic | None:
+        """Return the topic that publications with this destination are for."""
+        return self._topics.get(destination)
+
+    def add(self, name: str) -> HeldTopic:
+        """Hold a topic."""
+        destination = address.holder(name, self._node)
+        made = self._topics[destination] = HeldTopic(name, destination)
+        return made
+
+    def remove(self, topic: HeldTopic) -> None:
+        """Hold a topic no more."""
+        del self._topics[topic.destination]
+        for node in topic.subscribers:
+            self._table.delete(_row_name(topic, node))
+
+    def matching(self, topic: HeldTopic, descriptor: Descriptor) -> list[NodeId]:
+        """Return the subscribers that are to have a publication, in the order of their ids."""
+        return topic.matching(descriptor, self._context)
+
+    # --- what nodes say ------------------------------------------------------------------------------------
+
+    def enrol(self, item: Enrol, node: NodeId, now: int) -> None:
+        """Let a node subscribe, or go on; what it may not is refused, and counted."""
+        topic, units = self._newer(item, node), admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
+        if topic is None or item.deadline_us <= now:
+            return
+        selector = _selector(item.selector)
+        if selector is None:
+            self._outputs.refuse("selector", node)
+        elif not self._accounts.pay(node, units, now) or not self._has_room(topic, node):
+            self._outputs.refuse("enrolments", node)
+        else:
+            self._put(topic, node, EnrolledRow(item.number, item.deadline_us, item.durable, selector))
+
+    def leave(self, item: Leave, node: NodeId, until_us: int, now: int) -> None:
+        """Let a node go; until then its earlier words may come, and count no more."""
+        topic = self._newer(item, node)
+        if topic is None or until_us <= now:
+            return
+        known = node in topic.subscribers
+        if not known and not (self._accounts.pay(node, admission.ITEM_UNITS, now) and self._has_room(topic, node)):
+            self._outputs.refuse("enrolments", node)
+        else:
+            self._put(topic, node, EnrolledRow(item.number, until_us, left=True))
+
+    def _newer(self, item: Enrol | Leave, node: NodeId) -> HeldTopic | None:
+        """Return the topic that a node speaks of, unless it said something later, or there is none."""
+        topic = self._topics.get(address.holder(item.topic, self._node))
+        if topic is None or node == self._node:
+            self._outputs.refuse("topic", node)
+            return None
+        known = topic.subscribers.get(node)
+        return None if known is not None and known.number >= item.number else topic
+
+    def _has_room(self, topic: HeldTopic, node: NodeId) -> bool:
+        """Return True if one more may enrol; of those that left the one goes that would be forgotten first."""
+        if node in topic.subscribers or len(topic.subscribers) < self._most:
+            return True
+        gone = [each for each, row in topic.subscribers.items() if row.left]
+        if not gone:
+            return False
+        self._forget(topic, min(gone, key=lambda each: topic.subscribers[each].deadline_us))
+        return True
+
+    def _put(self, topic: HeldTopic, node: NodeId, row: EnrolledRow) -> None:
+        topic.subscribers[node] = row
+        topic.changed()
+        self._table.put(_row_name(topic, node), row)
+        self.due_us = min(self.due_us, row.deadline_us)
+
+    def _forget(self, topic: HeldTopic, node: NodeId) -> None:
+        del topic.subscribers[node]
+        topic.changed()
+        self._table.delete(_row_name(topic, node))
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> None:
+        """Let enrolments go whose leases are over."""
+        if self.due_us > now:
+            return
+        for topic in self:
+            for node in [each for each, row in topic.subscribers.items() if row.deadline_us <= now]:
+                self._forget(topic, node)
+        rows = [row.deadline_us for topic in self for row in topic.subscribers.values()]
+        self.due_us = min(rows, default=NEVER)
+
+    def restore(self, stored: Stored) -> None:
+        """Take in the enrolments of an earlier life; the topics are here already."""
+        for name, row in self._table.read(stored):
+            found = address.address(name.decode())
+            topic = None if found is None else self._topics.get(address.holder(found.name, self._node))
+            if found is None or found.node is None or topic is None:
+                self._table.delete(name)
+                continue
+            topic.subscribers[found.node] = row
+            self.due_us = min(self.due_us, row.deadline_us)
+
+
+def _row_name(topic: HeldTopic, node: NodeId) -> bytes:
+    return address.holder(topic.name, node).encode()
+
+
+def _selector(text: str) -> str | None:
+    """Return a selector as it is kept, empty if it selects everything; None for a text that is no selector."""
+    try:
+        return text if Selector(text).weight else ""
+    except CarrypostError:
+        return None

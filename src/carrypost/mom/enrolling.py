@@ -1,0 +1,216 @@
+"""Enrolments of this node at the holders of topics that its programs subscribe to, and what comes of them.
+
+All subscriptions of a node to one topic are one enrolment: it lasts as long as the last of them, and its selector takes
+what any of them does; each chooses for itself once a notification is here. An enrolment is said again before it ends,
+and before a message that says it does, and taken back when the last subscription ends. Its row remembers which number
+was given, and that it has still to be taken back.
+
+A notification counts if the holder sent it, and if what it passes on is the publisher's (`security.origins`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import ForgeryError
+from carrypost.events import Reason
+from carrypost.model import address
+from carrypost.model.descriptor import TIME_US_MAX
+from carrypost.model.times import NEVER
+from carrypost.mom.control import Enrol, Leave
+from carrypost.mom.post import Subject
+from carrypost.mom.rows import Table
+from carrypost.security.origins import check_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.context import Context
+    from carrypost.mom.control import Item
+    from carrypost.mom.rows import Stored
+    from carrypost.mom.state import Subscription
+
+_SELECTOR_MAX = 4_096
+_LIFE_BITS = 32
+"""A number is the life of the node, and so many bits of its place in it."""
+
+
+class EnrolmentRow(msgspec.Struct, frozen=True, array_like=True):
+    """What this node said last to a holder, or has to say; fields may be appended with a default."""
+
+    number: int
+    deadline_us: int
+    durable: bool = True
+    selector: str = ""
+    left: bool = False
+    """It has still to be said that this node left."""
+
+
+class _Word(Subject):
+    """What is to be said to the holder of one topic."""
+
+    __slots__ = ("_destination", "_enrolling", "_row")
+
+    def __init__(self, enrolling: Enrolling, destination: str, row: EnrolmentRow) -> None:
+        self._enrolling, self._destination, self._row = enrolling, destination, row
+
+    def item(self) -> Item | None:
+        """Return the enrolment, or that it ended, unless something else was said since."""
+        return self._enrolling.item(self._destination, self._row)
+
+    def said(self) -> None:
+        """Forget an enrolment of which it was said that it ended."""
+        self._enrolling.said(self._destination, self._row)
+
+    def unsaid(self) -> None:
+        """Remember it again."""
+        self._enrolling.unsaid(self._destination, self._row)
+
+
+class Enrolling:
+    """The enrolments of one node."""
+
+    def __init__(self, context: Context) -> None:
+        self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        self._ledger, self._post = context.ledger, context.post
+        self._table = Table(context.ledger, b"L", EnrolmentRow)
+        life_s = context.settings.lifetime_s_max
+        self._life_us = NEVER if life_s is None else round(life_s * 1e6)
+        """How long a control message may live."""
+        self._number = context.incarnation << _LIFE_BITS
+        self._rows: dict[str, EnrolmentRow] = {}
+        """By the destination of publications."""
+        self._again_us: dict[str, int] = {}
+        """When each is said again."""
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `due` has something."""
+        return min(self._again_us.values(), default=NEVER)
+
+    def due(self, now: int) -> list[str]:
+        """Return the topics whose enrolments are to be said again."""
+        return [destination for destination, again_us in self._again_us.items() if again_us <= now]
+
+    def restore(self, stored: Stored, now: int) -> None:
+        """Take in the enrolments of an earlier life, and say what it had still to say."""
+        for name, row in self._table.read(stored):
+            self._rows[name.decode()] = row
+            if row.left:
+                self._say(name.decode(), row)
+            else:
+                self._schedule(name.decode(), row, now)
+
+    # --- saying --------------------------------------------------------------------------------------------
+
+    def follow(self, destination: str, subscriptions: Collection[Subscription], now: int) -> None:
+        """Say what the subscriptions of this node to a topic come down to, if that is something else than before."""
+        if address.addressee(destination) == self._node:
+            return  # Programs of the holder's own node need no enrolment.
+        before = self._rows.get(destination)
+        if not subscriptions:
+            if before is not None and not before.left:
+                self._put(destination, msgspec.structs.replace(before, number=self._next(), left=True), now)
+            return
+        deadline_us = min(max(each.lease_us for each in subscriptions), TIME_US_MAX)
+        durable, selector = any(each.durable for each in subscriptions), _selector(subscriptions)
+        stands = before is not None and not before.left and (before.durable, before.selector) == (durable, selector)
+        if before is None or not stands or self._again_us.get(destination, 0) <= now or (
+            # The holder should know of at least half of the time that is left.
+            before.deadline_us - now < (deadline_us - now) // 2
+        ):  # fmt: skip
+            self._put(destination, EnrolmentRow(self._next(), deadline_us, durable, selector), now)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _put(self, destination: str, row: EnrolmentRow, now: int) -> None:
+        self._rows[destination] = row
+        self._table.put(destination.encode(), row)
+        self._schedule(destination, row, now)
+        self._say(destination, row)
+
+    def _schedule(self, destination: str, row: EnrolmentRow, now: int) -> None:
+        self._again_us.pop(destination, None)
+        half_us = min(row.deadline_us - now, self._life_us) // 2
+        if not row.left and half_us > 0 and row.deadline_us < TIME_US_MAX:
+            self._again_us[destination] = now + half_us
+
+    def _say(self, destination: str, row: EnrolmentRow) -> None:
+        holder = address.addressee(destination)
+        assert holder is not None  # `follow` has destinations of topics that a node holds.
+        self._post.add(holder, _Word(self, destination, row), until_us=row.deadline_us)
+
+    # --- for its words -------------------------------------------------------------------------------------
+
+    def item(self, destination: str, row: EnrolmentRow) -> Item | None:
+        """Return what is to be said of an enrolment; None if it no longer holds, or has ended by now."""
+        found = address.address(destination)
+        if found is None or self._rows.get(destination) is not row:
+            return None
+        if row.deadline_us <= self._holdings.now_us:
+            self.said(destination, row)
+            return None
+        if row.left:
+            return Leave(found.name, row.number)
+        return Enrol(found.name, row.number, row.durable, row.deadline_us, row.selector)
+
+    def said(self, destination: str, row: EnrolmentRow) -> None:
+        """Forget an enrolment if that it ended is on its way."""
+        if row.left and self._rows.get(destination) is row:
+            del self._rows[destination]
+            self._table.delete(destination.encode())
+
+    def unsaid(self, destination: str, row: EnrolmentRow) -> None:
+        """Remember that it is to be said that an enrolment ended, unless there is a new one."""
+        if row.left and destination not in self._rows:
+            self._rows[destination] = row
+            self._table.put(destination.encode(), row)
+
+    # --- notifications -------------------------------------------------------------------------------------
+
+    def admits(self, copy: Copy) -> bool:
+        """Return True if a notification may be given to subscriptions; else it is refused, and leaves."""
+        descriptor = copy.descriptor
+        if copy.own or self._holdings.is_confirmed(copy) or self._node not in descriptor.listed:
+            return False
+        if self._is_the_holders(descriptor, copy.giver or ""):
+            return True
+        self._holdings.discard(copy, Reason.PURGED, done=True)
+        return False
+
+    def _is_the_holders(self, descriptor: Descriptor, giver: str) -> bool:
+        """Return True if the holder of a topic passes on what a publisher sent to it; else that is counted."""
+        found = address.address(descriptor.destination)
+        try:
+            check_origin(descriptor)
+        except ForgeryError:
+            self._outputs.refuse("origin", giver, descriptor.shown)
+            return False
+        published_to = address.notice_of(descriptor.original.destination)
+        if found is None or found.node != descriptor.node or published_to != descriptor.destination:
+            self._outputs.refuse("notification", giver, descriptor.shown)
+            return False
+        return True
+
+    def decline(self, copy: Copy) -> None:
+        """Have done with a notification that no subscription of this node takes; it is carried for others, if any."""
+        if not self._holdings.is_confirmed(copy):
+            self._holdings.mark_claimed(copy)
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
+            self._holdings.cache.set_interesting(copy, False)
+
+
+def _selector(subscriptions: Collection[Subscription]) -> str:
+    """Return a selector of all that any of these takes; an empty one takes everything."""
+    texts = sorted({each.asked.entry.selector or "" for each in subscriptions})
+    if len(texts) == 1:
+        return texts[0]
+    joined = " OR ".join(f"({text})" for text in texts)
+    return joined if all(texts) and len(joined) <= _SELECTOR_MAX else ""

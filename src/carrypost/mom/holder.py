@@ -1,0 +1,253 @@
+"""The holder: topics of this node that others subscribe to here, and publish to by it (EMMA §3.1.2).
+
+For each publication the holder makes one message to its subscribers, or several where they are many: a notification
+with the list of recipients, the publisher's descriptor as its origin, and its payload, which the store copies. The
+holder keeps nothing else: whoever carries notifications serves those who are away.
+
+A publication is acknowledged, and leaves, once its notifications are on disk; they leave this node no sooner. So a
+crash leaves the publication, the notifications, or both, and `restore` sees which: nothing is lost or sent twice.
+Programs of this node that subscribe have claims to the publication itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import InvalidDestinationException, JMSException
+from carrypost.events import Reason
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.model.address import Kind
+from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
+from carrypost.model.ids import MessageId
+from carrypost.mom.control import FAILED, HANDED_OVER, Outcome
+from carrypost.mom.enrolled import Enrolled, HeldTopic
+from carrypost.mom.post import Said
+from carrypost.mom.rows import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.context import Context
+    from carrypost.mom.rows import Stored
+
+_NODES_BYTES_MAX = 4 * 1024
+"""Of the ids that one notification lists: with security off they are names, which may be long."""
+_NODE_BYTES = 3
+"""What an id takes beside its characters, at most."""
+_AGAIN_US = 5_000_000
+"""Notifications that found no room, in the cache or on the disk, are published again after this."""
+NOTIFIED = b"N"
+"""Family of the rows of publications that subscribers of this node have still to consume, and others were told of."""
+_TOPICS_MAX = 1_024
+
+
+class TopicRow(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that this node holds; fields may be appended with a default."""
+
+    name: str
+
+
+class Publication(msgspec.Struct, eq=False):
+    """A publication until all its notifications are on disk."""
+
+    copy: Copy
+    destination: str
+    """Of the notifications."""
+    pages: list[tuple[NodeId, ...]]
+    """Recipients of the notifications that have still to be published."""
+    after_us: int = 0
+    """Not before this time."""
+    unwritten: set[MessageId] = set()
+    """Notifications that were, and are not on disk yet."""
+
+
+class Holder:
+    """The topics that one node holds, and what is published to them."""
+
+    def __init__(self, context: Context) -> None:
+        self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
+        self._holdings, self._journal, self._ledger = context.holdings, context.journal, context.ledger
+        self._post, self._undo = context.post, context.undo
+        self._table = Table(context.ledger, b"T", TopicRow)
+        self.enrolled = Enrolled(context)
+        self._open: dict[MessageId, Publication] = {}
+        """Bounded by the cache, which has their copies."""
+        self._serials: dict[int, list[tuple[MessageId, MessageId]]] = {}
+        """Notifications that are being written, with their publications, by the number of their batch."""
+        self._notified: set[MessageId] = set()
+        """Publications that stay for subscribers of this node; each has a row."""
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` or `drafts` has something to do."""
+        waiting = [each.after_us for each in self._open.values() if each.pages]
+        return min([self.enrolled.due_us, *waiting])
+
+    # --- topics --------------------------------------------------------------------------------------------
+
+    def declare(self, name: str) -> HeldTopic:
+        """Hold a topic, which may be held already."""
+        known = self.enrolled.get(address.holder(name, self._node))
+        if known is not None:
+            return known
+        if len(list(self.enrolled)) >= _TOPICS_MAX:
+            raise JMSException(f"this node holds {_TOPICS_MAX} topics already: end some of them first")
+        topic = self.enrolled.add(name)
+        self._table.put(name.encode(), TopicRow(name))
+        self._undo.note(partial(self._end, topic))
+        return topic
+
+    def end(self, destination: str) -> None:
+        """Hold a topic no more: its subscribers get nothing further of it."""
+        topic = self.enrolled.get(destination)
+        if topic is None:
+            raise InvalidDestinationException(
+                f"this node holds no topic {address.name_of(destination) or destination!r}: declare it first"
+            )
+        self._end(topic)
+
+    def _end(self, topic: HeldTopic) -> None:
+        if self.enrolled.get(topic.destination) is topic:
+            self.enrolled.remove(topic)
+            self._table.delete(topic.name.encode())
+
+    def restore(self, stored: Stored) -> None:
+        """Take in the topics of an earlier life; go on with publications whose subscribers were not all notified."""
+        for _, row in self._table.read(stored):
+            self.enrolled.add(row.name)
+        self.enrolled.restore(stored)
+        for name, _ in stored.get(NOTIFIED, ()):
+            copy = self._holdings.cache.get(MessageId(name))
+            if copy is not None and copy.here:
+                self._notified.add(copy.id)
+                self._holdings.linger(copy)
+            else:
+                self._ledger.delete(NOTIFIED + name)
+        here = [copy for copy in self._holdings.known_copies() if copy.here]
+        told: dict[MessageId, set[NodeId]] = {}
+        for copy in here:
+            if copy.own and copy.descriptor.destination.startswith(f"{Kind.NOTICE}/"):
+                told.setdefault(copy.descriptor.original.id, set()).update(copy.descriptor.listed)
+        for copy in here:
+            if copy.whole and copy.id not in self._notified and self.enrolled.get(copy.descriptor.destination):
+                self._begin(copy, told.get(copy.id, set()))
+
+    # --- publications --------------------------------------------------------------------------------------
+
+    def arrived(self, copy: Copy) -> bool:
+        """Take a publication. Returns True if subscriptions of this node may have it."""
+        if self._holdings.is_confirmed(copy):
+            return False
+        if copy.id not in self._open and copy.id not in self._notified:
+            self._begin(copy, ())
+        return self.enrolled.get(copy.descriptor.destination) is not None
+
+    def _begin(self, copy: Copy, told: Iterable[NodeId]) -> None:
+        """See who is to be notified of a publication, beside those who were."""
+        descriptor = copy.descriptor
+        topic = self.enrolled.get(descriptor.destination)
+        pages: list[tuple[NodeId, ...]] = []
+        if topic is None:
+            self._say(copy, FAILED, "there is no such topic")
+        elif descriptor.wire_bytes > ORIGIN_BYTES_MAX:
+            self._say(copy, FAILED, f"it has more than {ORIGIN_BYTES_MAX} bytes beside its body")
+        else:
+            nodes = [each for each in self.enrolled.matching(topic, descriptor) if each not in told]
+            pages = _pages(nodes, self._limits.recipients_max)
+            self._say(copy, HANDED_OVER)
+        self._open[copy.id] = Publication(copy, address.notice_of(descriptor.destination), pages)
+
+    def _say(self, copy: Copy, kind: int, reason: str = "") -> None:
+        """Let the author know what became of a publication, if it asked for that."""
+        descriptor, headers = copy.descriptor, copy.descriptor.headers
+        if headers is not None and headers.receipt:
+            self._post.add(descriptor.node, Said(Outcome(copy.id, kind, reason)), until_us=descriptor.ends_us)
+
+    def drafts(self, now: int) -> list[Draft]:
+        """Return the notifications that are to be published; let go the publications that are done with."""
+        made: list[Draft] = []
+        for publication in list(self._open.values()):
+            if not publication.copy.here:
+                del self._open[publication.copy.id]  # It expired, or gave way; then it comes again.
+            elif publication.pages and publication.after_us <= now:
+                publication.after_us = now + _AGAIN_US  # `published` says which of them found room.
+                made += [self._draft(publication, page, now) for page in publication.pages]
+            elif not publication.pages and not publication.unwritten:
+                self._settle(publication)
+        return made
+
+    def _draft(self, publication: Publication, recipients: tuple[NodeId, ...], now: int) -> Draft:
+        descriptor = publication.copy.descriptor
+        lifetime_us = None if descriptor.deadline_us is None else max(1, descriptor.deadline_us - now)
+        return Draft(
+            publication.destination, b"", lifetime_us=lifetime_us, persistent=descriptor.persistent,
+            priority=descriptor.priority, recipients=recipients, withheld=True, payload_of=descriptor.id,
+            headers=Headers(origin=descriptor.wire, delivery_time_us=descriptor.due_us or None),
+        )  # fmt: skip
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Note the notifications among messages of this node that were admitted."""
+        for copy in copies if self._open else ():
+            descriptor = copy.descriptor
+            publication = self._open.get(descriptor.original.id)
+            if publication is not None and publication.destination == descriptor.destination:
+                publication.pages = [page for page in publication.pages if page[0] not in descriptor.listed]
+                publication.unwritten.add(copy.id)
+                self._serials.setdefault(self._journal.serial, []).append((copy.id, publication.copy.id))
+
+    def durable(self, serial: int) -> None:
+        """Note the notifications that are on disk."""
+        for notification, message in self._serials.pop(serial, ()):
+            if (publication := self._open.get(message)) is not None:
+                publication.unwritten.discard(notification)
+
+    def lost(self, serial: int) -> None:
+        """Note that a batch was lost; `left` tells of the notifications in it."""
+        self._serials.pop(serial, None)
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Publish notifications again that could not be written; forget publications that are gone."""
+        for copy in copies:
+            if copy.id in self._notified:
+                self._notified.discard(copy.id)
+                self._ledger.delete(NOTIFIED + copy.id)
+            publication = self._open.get(copy.descriptor.original.id) if copy.own else None
+            if publication is not None and copy.id in publication.unwritten and reason is Reason.STORE:
+                publication.unwritten.discard(copy.id)
+                publication.pages.append(copy.descriptor.listed)
+                publication.after_us = self._holdings.now_us + _AGAIN_US
+
+    def _settle(self, publication: Publication) -> None:
+        """Acknowledge a publication: whoever carries it may forget it, and this node never takes it again."""
+        copy, holdings = publication.copy, self._holdings
+        del self._open[copy.id]
+        holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+        if holdings.is_given(copy) and not holdings.is_confirmed(copy):  # A subscription of this node waits for it.
+            self._notified.add(copy.id)
+            self._ledger.put(NOTIFIED + copy.id, b"")
+            holdings.linger(copy)
+            return
+        holdings.mark_claimed(copy)
+        holdings.confirm((copy,))
+        self._ledger.confirmed(copy)
+        holdings.discard(copy, Reason.PURGED, done=True)
+
+
+def _pages(nodes: Sequence[NodeId], most: int) -> list[tuple[NodeId, ...]]:
+    """Cut a list of recipients into those of several messages."""
+    pages: list[list[NodeId]] = []
+    nbytes = _NODES_BYTES_MAX
+    for node in nodes:
+        size = len(node.encode()) + _NODE_BYTES
+        if nbytes + size > _NODES_BYTES_MAX or len(pages[-1]) >= most:
+            pages.append([])
+            nbytes = 0
+        pages[-1].append(node)
+        nbytes += size
+    return [tuple(page) for page in pages]
