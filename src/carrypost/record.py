@@ -199,7 +199,8 @@ class Record:
         descriptors = [each.descriptor for each in event.receptions]
         hops = [each.hops for each in event.receptions]
         detail = None if again is None else [AGAIN if each.id in again else None for each in descriptors]
-        self._burst(_RECEIVE, t_us, node, descriptors, peer=event.peer, hops=hops, detail=detail)
+        attrs = {"path": " ".join(event.path)} if event.path else None
+        self._burst(_RECEIVE, t_us, node, descriptors, peer=event.peer, hops=hops, detail=detail, attrs=attrs)
 
     def delivered(
         self, t_us: int, node: str, event: events.Delivered, *, attrs: Mapping[str, str] | None = None

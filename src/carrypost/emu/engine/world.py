@@ -17,6 +17,7 @@ from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, No
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
+from carrypost.emu.engine.told import Told
 from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
@@ -93,6 +94,8 @@ class Emulation:
         """What the scenario calls each node."""
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
+        self._told = Told() if scenario.radio.routes == "told" else None
+        """All links, where hosts are told them."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
@@ -158,6 +161,7 @@ class Emulation:
             driver.boot()
         else:
             driver.resume()
+        self._tell_links(driver, Phase.JOIN)
         if stay.end:
             self._scheduler.post(stay.end_us, Phase.LEAVE, stay.node, self._leave, stay)
         for index, workload in enumerate(self.scenario.workloads):
@@ -240,6 +244,16 @@ class Emulation:
             driver = self._drivers[here]
             driver.host.link(there, up, driver.now)
             self._answer(driver, Phase.UP if up else Phase.DOWN)
+        if self._told is not None:
+            self._told.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
+            for _, driver in sorted(self._drivers.items()):
+                self._tell_links(driver, Phase.UP if up else Phase.DOWN)
+
+    def _tell_links(self, driver: EmulatedDriver, phase: Phase) -> None:
+        """Tell a host all links between hosts, if it is there."""
+        if self._told is not None and driver.state is NodeState.RUNNING:
+            driver.host.tell_links(self._told, driver.now)
+            self._answer(driver, phase)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
         """The directions in which a contact works, as (who is heard, who hears)."""

@@ -19,6 +19,8 @@ from carrypost.record import Kind, Record
 
 _UNTOLD = frozenset({Stored, Failed, Confirmed})
 """Between a host and its application."""
+_NODES = ("recipients", "path")
+"""Attributes that name nodes."""
 _NO_PLACE = "neighbours"
 """Why an announcement is refused where there is no place for who sent it."""
 
@@ -64,10 +66,11 @@ class Recorder:
             record.attrs[start:] = [self._renamed(attrs) for attrs in record.attrs[start:]]
 
     def _renamed(self, attrs: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Call recipients by their names, too."""
-        if attrs is None or "recipients" not in attrs:
-            return attrs
-        return {**attrs, "recipients": " ".join([self._name(NodeId(each)) for each in attrs["recipients"].split()])}
+        """Call recipients and relays by their names, too."""
+        for key in _NODES if attrs is not None else ():
+            if attrs is not None and key in attrs:
+                attrs = {**attrs, key: " ".join([self._name(NodeId(each)) for each in attrs[key].split()])}
+        return attrs
 
 
 def _shown(driver: EmulatedDriver) -> dict[str, str]:

@@ -49,6 +49,7 @@ _IDEAL = {
     "beacons": False,
     "coalesce_s": 0.0,
     "acked_s": 0.0,
+    "island_s_min": 0.0,
     "shares": False,
     "cache_messages_max": UNBOUNDED,
     "cache_bytes_max": UNBOUNDED,
@@ -200,6 +201,9 @@ class _ScenarioReader:
             self._check_presence(made)
         if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
             raise error("radio.airtime", 'radio.airtime = "shared" means nothing without radio.rate_bytes_per_s')
+        if made.radio.routes == "told" and not (made.ideal and made.settings.island):
+            told = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
+            raise error("radio.routes", f"{told}: elsewhere hosts find out by themselves")
         self._check_workloads(made)
         self._check_links(made)
 

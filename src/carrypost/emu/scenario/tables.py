@@ -87,6 +87,8 @@ class RadioTable:
     """By how much, at most."""
     asymmetric: float = number(0.0, 0.0, 1.0)
     """Probability that a contact works in one direction only."""
+    routes: Literal["found", "told"] = choice("found", ("found", "told"))
+    """With `settings.island`: hosts find out who is connected with whom, or, in ideal mode, are told."""
 
 
 @table("radio.link")

@@ -18,6 +18,8 @@ from carrypost.emu.verify.draws import draw
 
 _LISTED = 0.8
 """Share of messages that list their recipients; the others are for whoever subscribes."""
+_ISLANDS = 0.5
+"""Share of scenarios with islands. Not where everybody has to get everything: they keep messages from others."""
 _SETTINGS = {"altruistic": of(True), "shares": of(False), "acked_s": of(0.0, 1.0, 30.0)}
 _STRATEGY = {"strategy": of("anti-entropy")}
 _SCARCE = {"cache_messages_max": of(2, 3, 5, 10)}
@@ -35,6 +37,10 @@ def draw_addressed(seed: int) -> Drawn:
     if _there_throughout(files["nodes.csv"]):
         content["workload"].append(_workload(stream(seed, drawing.ADDRESSED, "workload"), content["duration_s"]))
     settings = content.setdefault("settings", {})
+    if not drawn.exact and stream(seed, drawing.ADDRESSED, "island").random() < _ISLANDS:
+        settings |= {"island": True}
+        if content.get("mode") == "ideal":
+            content.setdefault("radio", {})["routes"] = "told"
     settings |= some(seed, "settings", _SETTINGS, 0.5, drawing.ADDRESSED)
     if not settings.get("paper_mode"):
         settings |= some(seed, "strategy", _STRATEGY, 0.5, drawing.ADDRESSED)

@@ -15,6 +15,7 @@ judged by that clock, if the row tells what it showed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
+_UNDER_WAY_US = 60 * MICROSECONDS
+"""What comes over several links may have passed the first of them so long ago."""
 SHOWN_MAX = 20
 """Violations of one rule that are told one by one."""
 
@@ -161,17 +164,44 @@ def before_the_deadline(facts: Facts) -> Found:
 
 
 def over_an_open_contact(facts: Facts) -> Found:
-    """Whatever is received comes from a neighbour whose contact is open at that time."""
+    """Whatever is received comes from a neighbour whose contact is open at that time, or over relays."""
     log = facts.log
     rows = log.rows(Kind.RECEIVE)
     if not facts.emulated:
         return
     contacts = log.rows(Kind.CONTACT)
+    relayed = log.attr("path")
+    rows = rows[~np.isin(rows, list(relayed))]
     last = Before(_pair(log, contacts), contacts, len(log)).find(_pair(log, rows), rows)
     contact, t_us = np.maximum(last, 0), log.t_us[rows]
     open_ = (last >= 0) & (log.t_us[contact] <= t_us) & (t_us < log.attr_us("end")[contact])
     for row in rows[~open_].tolist():
         yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with whom there is no contact"
+
+
+def along_open_contacts(facts: Facts) -> Found:
+    """What comes over relays passes no host twice, and each link between them is there when it does.
+
+    The last one is open at that time. The others may have ended while the message was on its way.
+    """
+    log = facts.log
+    relayed = log.attr("path")
+    if not relayed or not facts.emulated:
+        return
+    ends = log.attr_us("end")
+    stays: dict[frozenset[str], list[tuple[int, int]]] = {}
+    for row in log.rows(Kind.CONTACT).tolist():
+        pair = frozenset((log.nodes[log.node[row]], log.nodes[log.peer[row]]))
+        stays.setdefault(pair, []).append((int(log.t_us[row]), int(ends[row])))
+    for row, path in relayed.items():
+        hosts = [log.nodes[log.peer[row]], *path.split(" "), log.nodes[log.node[row]]]
+        if len(set(hosts)) < len(hosts):
+            yield row, f"{facts.shown(row)}: its path {' '.join(hosts)} leads through a host twice"
+        for at, link in enumerate(pairwise(hosts), 2):
+            t_us = int(log.t_us[row])
+            since_us = t_us if at == len(hosts) else t_us - _UNDER_WAY_US
+            if not any(start <= t_us and since_us < end for start, end in stays.get(frozenset(link), ())):
+                yield row, f"{facts.shown(row)}: over {' '.join(link)}, between which there is no contact"
 
 
 def hop_by_hop(facts: Facts) -> Found:
@@ -288,6 +318,7 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     displaced_by_a_higher_rank,
     before_the_deadline,
     over_an_open_contact,
+    along_open_contacts,
     hop_by_hop,
     within_the_bound,
     caches_within_limits,
