@@ -13,6 +13,7 @@ from carrypost.emu.verify.addressed import displaced_by_a_higher_rank, purged_on
 from carrypost.emu.verify.drawing import ADDRESSED
 from carrypost.emu.verify.draws_addressed import draw_addressed
 from carrypost.emu.verify.facts import Facts
+from carrypost.emu.verify.invariants import along_open_contacts, over_an_open_contact
 from carrypost.emu.verify.soak import attempt, soak
 from carrypost.record import Kind, Record
 
@@ -128,3 +129,67 @@ def test_a_seed_draws_the_same_scenario_and_can_be_repeated() -> None:
     assert draw_addressed(5) == draw_addressed(5)
     assert search.replay(5, ADDRESSED) == "carrypost emu soak --first 5 --seeds 1 --addressed"
     assert attempt(5, ADDRESSED) == attempt(5, ADDRESSED)
+
+
+def relayed(path: str, *, t: float = 8, contacts: tuple[tuple[str, str, float, str], ...]) -> list[str]:
+    """Return what is said of a message that comes from a to d over relays."""
+    record = begun()
+    publish(record, 1, "m", "d")
+    for a, b, start, end in contacts:
+        record.add(Kind.CONTACT, round(start * S), a, peer=b, attrs={"end": end})
+    attrs = {"path": path}
+    record.add(Kind.RECEIVE, round(t * S), "d", peer="a", message="m", source="a", hops=1, size=1, attrs=attrs)
+    facts = Facts(log_of(record))
+    assert list(over_an_open_contact(facts)) == []
+    return [text for _, text in along_open_contacts(facts)]
+
+
+def test_every_link_of_a_path_has_to_be_there() -> None:
+    line = (("b", "c", 2, "9.0"), ("c", "d", 3, "30.0"))
+    assert relayed("b c", contacts=line) == []
+    assert relayed("b c", t=29, contacts=line) == []  # The first links may have ended meanwhile, the last one not.
+    nothing = "between which there is no contact"
+    assert relayed("b c", t=30, contacts=line) == [f"d: m at 30.000000 s: over c d, {nothing}"]
+    assert relayed("b c", contacts=line[:1]) == [f"d: m at 8.000000 s: over c d, {nothing}"]
+    assert relayed("c", contacts=line) == [f"d: m at 8.000000 s: over a c, {nothing}"]
+    assert relayed("b c b", contacts=(*line, ("b", "d", 2, "30.0"))) == [
+        "d: m at 8.000000 s: its path a b c b d leads through a host twice"
+    ]
+
+
+_LINE = """
+duration_s = 60
+mode = "ideal"
+[radio]
+routes = "told"
+[nodes]
+file = "nodes.csv"
+[contacts]
+file = "contacts.csv"
+[[workload]]
+kind = "script"
+file = "publish.csv"
+[settings]
+island = true
+altruistic = true
+"""
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_hosts_that_are_told_all_links_send_straight_and_the_record_tells_the_path(
+    tmp_path: Path, security: str
+) -> None:
+    (tmp_path / "nodes.csv").write_text("node,join,leave\n" + "".join(f"{name},0,\n" for name in "abcde"))
+    (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,0,60\nb,c,0,60\nc,d,0,60\nb,e,0,60\n")
+    (tmp_path / "publish.csv").write_text(
+        "t,node,message,size,lifetime_s,recipients\n5,a,x,100,,d\n6,a,y,50000,,c d\n7,d,z,10,,e\n"
+    )
+    lifetimes = "lifetime_s_default = 600\nlifetime_s_max = 3600\n" if security == "signed" else ""
+    (tmp_path / "scenario.toml").write_text(f'{_LINE}security = "{security}"\n{lifetimes}')
+    rows = run(tmp_path / "scenario.toml", 1).table.to_pylist()
+    received = {(row["message"], row["node"]): row for row in rows if row["kind"] == "receive"}
+    paths = {(row["peer"], node): dict(row["attrs"] or ()).get("path") for (_, node), row in received.items()}
+    assert paths == {("a", "d"): "b c", ("a", "c"): "b", ("d", "e"): "c b"}
+    assert len(received) == 4
+    assert {row["hops"] for row in received.values()} == {1}
+    assert [row["detail"] for row in rows if row["kind"] == "drop"].count("purged") == 7

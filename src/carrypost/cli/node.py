@@ -93,6 +93,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("strategy", found["strategy"]),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])})"),
         ("recipients", _recipients(found["recipients"])),
+        ("island", _island(found["island"])),
         ("messaging", _messaging(found["messaging"])),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
@@ -167,6 +168,16 @@ def _recipients(found: Mapping[str, int]) -> str:
     return (
         f"{found['left']:,} left of {found['messages']:,} own messages that list them; "
         f"{found['acknowledgements']:,} records of acknowledgements known"
+    )
+
+
+def _island(found: Mapping[str, int] | None) -> str:
+    """Tell who can be reached over several hops, and what goes that way."""
+    if found is None:
+        return "off (island)"
+    return (
+        f"{found['hosts']:,} hosts can be reached, {found['routes']:,} routes in use; {found['withheld']:,} messages "
+        f"withheld from others, {size(found['relayed_bytes'])} passed on"
     )
 
 

@@ -107,8 +107,8 @@ class Host:
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
-        """Return how things stand: neighbours, cache, acknowledgements, counters."""
-        return overview(self._ground, self._neighbours, self._acked, self.incarnation)
+        """Return how things stand: neighbours, cache, acknowledgements, the island, counters."""
+        return overview(self._ground, self._neighbours, self._acked, self._island, self.incarnation)
 
     def awaited(self) -> dict[MessageId, list[NodeId]]:
         """Return the recipients that are left of each own message here that lists any. Looks at all copies."""

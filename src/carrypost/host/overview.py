@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.island.overview import IslandOverview
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
     from carrypost.gossip.acked.acked import Acked
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.island.island import Island
 
 ONE_WAY = "one-way"
 
@@ -51,13 +53,15 @@ class Overview(msgspec.Struct, frozen=True):
     """Their payload."""
     acknowledgements: int
     """Records of acknowledgements that it knows and passes on."""
+    island: IslandOverview | None
+    """None where that is off."""
     dropped: Mapping[str, int]
     """Copies that left or were not let in, by reason."""
     refused: Mapping[str, int]
     """What peers sent and was not taken, by reason."""
 
 
-def overview(ground: Ground, neighbours: Neighbours, acked: Acked, incarnation: int) -> Overview:
+def overview(ground: Ground, neighbours: Neighbours, acked: Acked, island: Island | None, incarnation: int) -> Overview:
     """How things stand."""
     places, holdings = neighbours.places, ground.holdings
     views = tuple(
@@ -82,6 +86,7 @@ def overview(ground: Ground, neighbours: Neighbours, acked: Acked, incarnation: 
         messages=holdings.cache.messages,
         bytes=holdings.cache.bytes,
         acknowledgements=len(acked.known),
+        island=None if island is None else island.overview(),
         dropped=dict(ground.outputs.dropped),
         refused=dict(ground.outputs.refused),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.gossip.layer import Draft, Layer
+from carrypost.island.overview import IslandOverview
 from carrypost.island.records import Table
 from carrypost.island.relaying import Relaying
 from carrypost.island.routes import Routes, distances
@@ -77,6 +78,11 @@ class Island(Layer):
             self.ways.unreachable(node, now)
         for node in sorted(self._reach.keys() - before.keys()):
             self.ways.reachable(node)
+
+    def overview(self) -> IslandOverview:
+        """Return how things stand."""
+        relaying = self.relaying
+        return IslandOverview(len(self.reach()), len(relaying), relaying.relayed_bytes, self.ways.withheld)
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Choose the way of own messages."""

@@ -266,6 +266,7 @@ class Program(Line):
                 "messages": len(awaited),
                 "left": sum(map(len, awaited.values())),
             },
+            "island": None if seen.island is None else seen.island._asdict(),
             "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),

@@ -1,0 +1,18 @@
+"""Figures of an island for people who ask."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class IslandOverview(NamedTuple):
+    """The island of one host at one moment."""
+
+    hosts: int
+    """Hosts that can be reached."""
+    routes: int
+    """Those that messages are exchanged with over relays."""
+    relayed_bytes: int
+    """Bytes that were passed on for others."""
+    withheld: int
+    """Messages that go straight to their recipients, and to nobody else."""
