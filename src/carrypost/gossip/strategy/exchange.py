@@ -62,8 +62,7 @@ class Exchange(Strategy[ExchangeContact]):
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Offer what was pushed and did not come."""
         changed = self.transfers.pushes.announced(link, receipts, now)
-        contact = self.contacts.of(link) if changed else None
-        if contact is not None:
+        if changed and (contact := self.contacts.of(link)) is not None:
             self.fresh.offer_lost(contact, now)
         return changed
 

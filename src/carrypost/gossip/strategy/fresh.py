@@ -51,26 +51,19 @@ class Fresh:
             if contact.agreement.state not in SYNCED or now > contact.overdue_us:
                 others.append(contact)
             elif mask := self._offers.new_for(contact, slots):
-                if copies := self._own_share(contact.link, fresh, mask, now):
-                    chosen[contact.link] = copies
-                if mask & ~contact.link.unconfirmed.slots:
+                link = contact.link
+                for copy, giver, serial in fresh:
+                    if not mask >> copy.slot & 1:
+                        continue
+                    if giver is None or link.prefix not in giver.heard:
+                        chosen.setdefault(link, []).append(copy)
+                    elif serial is not None:
+                        link.unconfirmed.add(giver.prefix, serial, copy.slot, now)
+                if mask & ~link.unconfirmed.slots:
                     lacking.append((contact, mask))
         if chosen:
             self._pushes.push(chosen, now, broadcast=len(chosen) > 1 and self._welcome(chosen))
         return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
-
-    @staticmethod
-    def _own_share(link: Link, fresh: Sequence[Arrival], mask: int, now: int) -> list[Copy]:
-        """Return the messages that the neighbour gets from nobody else that this host knows of."""
-        copies: list[Copy] = []
-        for copy, giver, serial in fresh:
-            if not mask >> copy.slot & 1:
-                continue
-            if giver is None or link.prefix not in giver.heard:
-                copies.append(copy)
-            elif serial is not None:
-                link.unconfirmed.add(giver.prefix, serial, copy.slot, now)
-        return copies
 
     def _welcome(self, chosen: Mapping[Link, Sequence[Copy]]) -> bool:
         """Return True if these may be broadcast: they are the same for all, and nobody in reach would refuse them."""

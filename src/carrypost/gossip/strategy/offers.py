@@ -128,9 +128,7 @@ class Offers:
         if mask and contact.agreement.state not in SYNCED:
             mask &= contact.agreement.peer_lacks
         if mask:
-            mask ^= mask & link.unconfirmed.slots
-            mask ^= mask & contact.offering.offered
-            mask ^= mask & self._holdings.withheld
+            mask ^= mask & (link.unconfirmed.slots | contact.offering.offered | self._holdings.withheld)
         return mask
 
     def _naming(self, contact: ExchangeContact, mask: int) -> int:

@@ -55,7 +55,7 @@ class Pushes:
                 if parcel is None:
                     self._holdings.handle_of(copy)
                     parcel = parcels[copy.slot] = self._transfer.parcel(copy, now)
-                link.unconfirmed.add(self._prefix, parcel.serial, copy.slot, now, nbytes=nbytes)
+                link.unconfirmed.add(self._prefix, parcel.serial, copy.slot, now, nbytes)
                 frames.append(parcel)
             if frames:
                 sent[link] = frames
@@ -83,10 +83,9 @@ class Pushes:
         unconfirmed = link.unconfirmed
         if not unconfirmed.slots:
             return False
-        wait_us = max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us)
-        found = unconfirmed.announced(receipts, now - wait_us)
-        told = bool(found & self._holdings.watched)
-        self._arrived(link, found)
+        told = self._arrived(link, unconfirmed.announced(receipts))
+        if unconfirmed.slots:
+            unconfirmed.lose(now - max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us))
         return told or unconfirmed.lost
 
     def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
@@ -95,10 +94,13 @@ class Pushes:
         self._arrived(link, found)
         return bool(found)
 
-    def _arrived(self, link: Link, slots: int) -> None:
-        """The neighbour has these."""
-        if slots:
-            link.learn(slots)
-            link.took()
-            if slots & self._holdings.watched:
-                self._holdings.mark_carried(slots)
+    def _arrived(self, link: Link, slots: int) -> bool:
+        """Note that the neighbour has these. Returns True if a program waits for somebody to carry one of them."""
+        if not slots:
+            return False
+        link.learn(slots)
+        link.took()
+        watched = bool(slots & self._holdings.watched)
+        if watched:
+            self._holdings.mark_carried(slots)
+        return watched

@@ -10,6 +10,7 @@ that were sent later are confirmed. Whoever chose it looks at `take_lost`, and d
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,8 +40,8 @@ class Unconfirmed:
     __slots__ = ("_by_giver", "_lost", "_lost_elsewhere", "nbytes", "slots")
 
     def __init__(self) -> None:
-        self._by_giver: dict[bytes, dict[int, Push]] = {}
-        """Serials rise."""
+        self._by_giver: defaultdict[bytes, dict[int, Push]] = defaultdict(dict)
+        """Serials rise. No giver is in here without a push."""
         self._lost = self._lost_elsewhere = 0
         """Slots of what was lost since the last `take_lost`: of own pushes, and of others'."""
         self.nbytes = 0
@@ -48,12 +49,9 @@ class Unconfirmed:
         self.slots = 0
         """Of all: what is in here is neither offered nor pushed."""
 
-    def add(self, giver: bytes, serial: int, slot: int, now: int, *, nbytes: int = 0) -> None:
+    def add(self, giver: bytes, serial: int, slot: int, now: int, nbytes: int = 0) -> None:
         """Note a message that was sent to the neighbour; `nbytes`: by this host."""
-        pushes = self._by_giver.get(giver)
-        if pushes is None:
-            pushes = self._by_giver[giver] = {}
-        pushes[serial] = Push(slot, nbytes, now)
+        self._by_giver[giver][serial] = Push(slot, nbytes, now)
         self.slots |= 1 << slot
         self.nbytes += nbytes
 
@@ -70,15 +68,18 @@ class Unconfirmed:
             self._lose(giver, [serial for serial, push in pushes.items() if push.overtaken >= PACKET_THRESHOLD])
         return slots
 
-    def announced(self, receipts: tuple[Receipt, ...], before_us: int) -> int:
-        """Take the receipts of an announcement. Returns the slots that it names; others up to `before_us` are lost."""
+    def announced(self, receipts: tuple[Receipt, ...]) -> int:
+        """Take the receipts of an announcement. Returns the slots that it names."""
         confirmed = 0
         for receipt in receipts:
             if receipt.node in self._by_giver:
                 confirmed |= self.confirm(receipt.node, receipt.base, from_bitmap(receipt.bitmap))
+        return confirmed
+
+    def lose(self, before_us: int) -> None:
+        """Give up what was sent up to `before_us`: an announcement does not name it."""
         for giver, pushes in list(self._by_giver.items()):
             self._lose(giver, [serial for serial, push in pushes.items() if push.since_us <= before_us])
-        return confirmed
 
     @property
     def lost(self) -> bool:
@@ -109,11 +110,12 @@ class Unconfirmed:
 
     def _take(self, giver: bytes, serials: list[int]) -> int:
         """Forget pushes of a giver. Returns their slots."""
-        pushes, slots = self._by_giver[giver], 0
+        pushes, slots, nbytes = self._by_giver[giver], 0, 0
         for serial in serials:
             push = pushes.pop(serial)
             slots |= 1 << push.slot
-            self.nbytes -= push.nbytes
+            nbytes += push.nbytes
+        self.nbytes -= nbytes
         if not pushes:
             del self._by_giver[giver]
         self.slots &= ~slots
