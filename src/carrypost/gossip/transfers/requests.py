@@ -7,6 +7,7 @@ it was asked for is asked again, then given up in favour of others who offered t
 
 from __future__ import annotations
 
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -276,19 +277,21 @@ class Requests:
         again: list[int] = []
         hopeless: list[Want] = []
         given_up: list[int] = []
+        # Thousands may be waited for, asked for at many times: at each of these all are looked at.
+        patience_us, next_us = cache(partial(_patience_us, link)), NEVER
         for handle, want in inbox.wants.items():
-            if _given_up(want):
-                given_up.append(handle)
-            elif not want.requested:
-                again.append(handle)  # If those who were asked for it kept it to themselves.
-            elif (due_us := want.asked_us + _patience_us(link, want.tries)) > now:
-                link.timers.hasten(REQUEST_AGAIN, due_us)
+            if not want.requested:  # It was given up, or those who were asked for it kept it to themselves.
+                (given_up if _given_up(want) else again).append(handle)
+            elif (due_us := want.asked_us + patience_us(want.tries)) > now:
+                if due_us < next_us:
+                    next_us = due_us
             elif (silent and want.tries >= _REQUEST_TRIES) or (want.unsure and self._forgotten(link, want, now)):
                 hopeless.append(want)
             else:
                 want.tries += 1
                 want.requested = 0
                 again.append(handle)
+        link.timers.hasten(REQUEST_AGAIN, next_us)
         if again and inbox.asked_us:
             inbox.asked_us = now
         self._request(link, again, (), now)
