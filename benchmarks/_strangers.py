@@ -18,6 +18,7 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.gossip.acked import records
 from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
+from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.cloud_frames import packed
@@ -368,6 +369,50 @@ def _false_break(stranger: Stranger) -> f.Frame:
     return f.Relay(own + stranger.to, 1, own + stranger.chance.randbytes(4))
 
 
+def _other_state(stranger: Stranger) -> f.Frame:
+    """A digest that never agrees."""
+    return f.LinkState(stranger.chance.randbytes(8))
+
+
+def _flapping_state(stranger: Stranger) -> f.Frame:
+    """The victim is its relay, and is not."""
+    return f.LinkState(stranger.chance.randbytes(8), stranger.to if stranger.chance.random() < 0.5 else b"")
+
+
+def _empty_heads(stranger: Stranger) -> f.Frame:
+    """A list without any record: all are missing in it."""
+    return f.LinkState(stranger.chance.randbytes(8), b"", bytes(8) + bytes([255] * 4 + [0] * 4))
+
+
+def _long_heads(stranger: Stranger) -> f.Frame:
+    """Hosts that do not exist, all of whose records the victim would want."""
+    count = min(2_000, stranger.mtu_bytes // 9)
+    heads = sorted({stranger.chance.randbytes(4) for _ in range(count)})
+    return f.LinkState(stranger.chance.randbytes(8), b"", b"".join([each + b"\1\1\1\1" for each in heads]))
+
+
+def _own_links(stranger: Stranger) -> f.Frame:
+    """Other links of its own each time."""
+    stranger.counter += 1
+    plain = f.LinkRecord(
+        signed.author(stranger.identity),
+        1,
+        stranger.counter,
+        b"".join(sorted({stranger.to, stranger.chance.randbytes(4)})),
+    )
+    return signed.sign(stranger.identity, plain)
+
+
+def _forged_links(stranger: Stranger) -> f.Frame:
+    """Links of a key; everything but the signature is right."""
+    return f.LinkRecord(stranger.chance.randbytes(32), 1, 1, stranger.to, b"", bytes(64))
+
+
+def _old_links(stranger: Stranger) -> f.Frame:
+    """Links that it told before."""
+    return signed.sign(stranger.identity, f.LinkRecord(signed.author(stranger.identity), 0, 0))
+
+
 def _no_kind(stranger: Stranger) -> bytes:
     """Frames of a kind that there is not."""
     count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
@@ -419,6 +464,13 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),
+    "LinkState: another digest each time": _endless(_other_state),
+    "LinkState: a relay, no relay": _endless(_flapping_state),
+    "LinkState: a list of nothing": _endless(_empty_heads),
+    "LinkState: hosts that do not exist": _endless(_long_heads),
+    "LinkRecord: other links each time": _endless(_own_links),
+    "LinkRecord: forged": _endless(_forged_links),
+    "LinkRecord: old": _endless(_old_links),
     "Relay: from strangers": _endless(_relay_of_strangers),
     "Relay: to nowhere": _endless(_relay_nowhere),
     "Relay: of links that are not used": _endless(_false_break),

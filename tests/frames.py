@@ -14,6 +14,8 @@ from carrypost.gossip.wire.frames import (
     Digest,
     Frame,
     HashList,
+    LinkRecord,
+    LinkState,
     Missing,
     Offer,
     OfferEntry,
@@ -80,6 +82,11 @@ EXACT: list[tuple[Frame, str]] = [
     (Summary(3, 0, 1, 2**54, EIGHT), "96 0e 03 00 01 cf0040000000000000 c4083132333435363738"),
     (Missing(3, 0, EIGHT, 0), "95 0f 03 00 c4083132333435363738 00"),
     (Relay(EIGHT, 1, EIGHT, b"x"), "95 12 c4083132333435363738 01 c4083132333435363738 c40178"),
+    (
+        LinkState(EIGHT, FOUR, EIGHT, b"", FOUR),
+        "96 10 c4083132333435363738 c40431323334 c4083132333435363738 c400 c40431323334",
+    ),
+    (LinkRecord(b"alan", 1, 2, FOUR, b"", b"s"), "97 11 c404616c616e 01 02 c40431323334 c400 c40173"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

@@ -17,6 +17,7 @@ from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
 from carrypost.gossip.acked.known import ALL_PARTS, Known, part_of
 from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
 from carrypost.model.address import queue
 from carrypost.model.ids import MessageId
@@ -60,7 +61,7 @@ def give(net: testing.Network, node: str, identity: Identity, *messages: Message
     identity = identity if host._ground.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
     made = records.made(identity, now + round(seconds * 1e6), messages)
     with host.step(now):
-        acked(net, node)._keep(records.fingerprint(made), made)  # noqa: SLF001 - as if a neighbour had brought it
+        acked(net, node)._keep(signed.fingerprint(made), made)  # noqa: SLF001 - as if a neighbour had brought it
 
 
 def listed(net: testing.Network, node: str) -> int:

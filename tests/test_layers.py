@@ -56,12 +56,12 @@ class Quorum(Layer):
     def handlers(self) -> Mapping[type, Handler]:
         return {Vouch: self._take_vouch}
 
-    def companions(self, now: int) -> Sequence[Frame]:
+    def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
         return (Vouch(tuple(self.vouched_for)),) if self.vouched_for else ()  # type: ignore[return-value]
 
     def met(self, link: Link, now: int) -> None:
         self.told.append(("met", link.node))
-        link.send(self.companions(now))
+        link.send(self.companions(now, link))
 
     def parted(self, link: Link, now: int) -> None:
         self.told.append(("parted", link.node, link.usable))

@@ -304,6 +304,19 @@ class OneWay(msgspec.Struct, frozen=True):
     node: NodeId
 
 
+class Reachable(msgspec.Struct, frozen=True):
+    """A host can be reached over so many hops, and could for a second."""
+
+    node: NodeId
+    hops: int
+
+
+class Unreachable(msgspec.Struct, frozen=True):
+    """A host that could be reached cannot be any more, for a second."""
+
+    node: NodeId
+
+
 class LayerEvent(msgspec.Struct, frozen=True):
     """Base of the events that layers bring: one that a host has by `Host(layers=)` may emit events of its own."""
 
@@ -311,5 +324,5 @@ class LayerEvent(msgspec.Struct, frozen=True):
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
     | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp
-    | NeighbourDown | OneWay | LayerEvent
+    | NeighbourDown | OneWay | Reachable | Unreachable | LayerEvent
 )  # fmt: skip

@@ -36,6 +36,9 @@ class Kind(enum.StrEnum):
     """The host's view, as are `down` and `oneway`: one row per side."""
     DOWN = "down"
     ONEWAY = "oneway"
+    REACH = "reach"
+    """A host (peer) can be reached over so many hops."""
+    UNREACH = "unreach"
     PUBLISH = "publish"
     """By the application: source = node, size = payload bytes, detail = barrier entries, where there is an order."""
     RECEIVE = "receive"
@@ -124,6 +127,7 @@ _PLAIN: dict[str, str] = {kind: kind.value for kind in Kind}
 _REASONS = {reason: reason.value for reason in events.Reason}
 _SEEN: Mapping[type[events.Event], Kind] = {
     events.NeighbourUp: Kind.UP, events.NeighbourDown: Kind.DOWN, events.OneWay: Kind.ONEWAY,
+    events.Unreachable: Kind.UNREACH,
 }  # fmt: skip
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
 
@@ -242,9 +246,18 @@ class Record:
         attrs = {"count": str(event.count)} if event.count != 1 else None
         self.add(Kind.REFUSE, t_us, node, peer=event.peer, message=event.message, detail=event.reason, attrs=attrs)
 
-    def seen(self, t_us: int, node: str, event: events.NeighbourUp | events.NeighbourDown | events.OneWay) -> None:
-        """Append a change of the host's view of a link."""
+    def seen(
+        self,
+        t_us: int,
+        node: str,
+        event: events.NeighbourUp | events.NeighbourDown | events.OneWay | events.Unreachable,
+    ) -> None:
+        """Append a change of the host's view of a link, or that a host cannot be reached any more."""
         self.add(_SEEN[type(event)], t_us, node, peer=event.node)
+
+    def reachable(self, t_us: int, node: str, event: events.Reachable) -> None:
+        """Append that a host can be reached."""
+        self.add(Kind.REACH, t_us, node, peer=event.node, hops=event.hops)
 
     def acknowledged(self, t_us: int, node: str, event: events.Acknowledged) -> None:
         """Append that a recipient has a message that this node sent."""
@@ -320,7 +333,8 @@ _ROWS: dict[type[events.Event], Append] = {
     events.Published: lambda record, t_us, node, event: record.published(t_us, node, event.descriptor),
     events.Delivered: Record.delivered, events.Dropped: Record.dropped, events.Expired: Record.expired,
     events.Refused: Record.refused, events.NeighbourUp: Record.seen, events.NeighbourDown: Record.seen,
-    events.OneWay: Record.seen, events.Acknowledged: Record.acknowledged,
+    events.OneWay: Record.seen, events.Acknowledged: Record.acknowledged, events.Reachable: Record.reachable,
+    events.Unreachable: Record.seen,
 }  # fmt: skip
 """Other events are between a host and its programs."""
 

@@ -106,9 +106,15 @@ class Layer:
         """Return what programs may ask of it (`Host.commands`), each command a step. Asked for once."""
         return None
 
-    def companions(self, now: int) -> Sequence[Frame]:
-        """Frames that go beside an announcement."""
+    def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
+        """Frames that go beside an announcement, to one neighbour or (None) to everybody."""
         return ()
+
+    def started(self, incarnation: int, now: int) -> None:
+        """Begin to speak: the number of this life is durable."""
+
+    def heard(self, link: Link, now: int) -> None:
+        """Heed that a neighbour hears others than before (`Link.heard`), whether or not the link is usable."""
 
     def met(self, link: Link, now: int) -> None:
         """Begin a contact: what is sent now arrives before sets of messages are compared.
@@ -188,7 +194,9 @@ def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
 class Layers:
     """The layers of one host, lowest first."""
 
-    __slots__ = ("_all", "_handlers", "_of", "_stored", "acknowledging", "announcing", "finishing", "timed")
+    __slots__ = (
+        "_all", "_handlers", "_of", "_stored", "acknowledging", "announcing", "finishing", "listening", "timed",
+    )  # fmt: skip
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
@@ -207,6 +215,8 @@ class Layers:
         self.timed[:] = [layers[at] for at in places["expire"]]
         self.announcing = bool(self._of["companions"])
         """Whether any layer has frames that go beside announcements."""
+        self.listening = bool(self._of["heard"])
+        """Whether any layer wants to know whom neighbours hear."""
         self.finishing = bool(self._of["finish"])
         """Whether any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])
@@ -283,9 +293,20 @@ class Layers:
             drafts += finish(now)
         return drafts
 
-    def companions(self, now: int) -> list[Frame]:
-        """Frames that go beside an announcement."""
-        return [frame for companions in self._of["companions"] for frame in companions(now)]
+    def companions(self, now: int, link: Link | None) -> list[Frame]:
+        """Frames that go beside an announcement, to one neighbour or (None) to everybody."""
+        return [frame for companions in self._of["companions"] for frame in companions(now, link)]
+
+    def started(self, incarnation: int, now: int) -> None:
+        """Tell that this host may speak."""
+        for started in self._of["started"]:
+            started(incarnation, now)
+
+    def heard(self, link: Link, now: int) -> bool:
+        """Tell that a neighbour hears others than before. Returns True if any layer wants to know."""
+        for heard in self._of["heard"]:
+            heard(link, now)
+        return self.listening
 
     def met(self, link: Link, now: int) -> None:
         """Tell of a contact that begins."""

@@ -118,6 +118,10 @@ class Host:
             if copy is not None and copy.own and copy.here and copy.descriptor.listed
         }
 
+    def reach(self) -> dict[NodeId, int]:
+        """Return the hosts that can be reached now, and over how many hops; without `island` nobody is known."""
+        return {} if self._island is None else self._island.reach()
+
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
         return self._order.registries(now)
@@ -276,7 +280,8 @@ class Host:
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
-            if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
+            listening = self._layers.listening
+            if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):
                 link = neighbour.link
                 new = bool(link.unconfirmed.slots) and self._announced_receipts(link, first.receipts, now)
             else:

@@ -63,7 +63,7 @@ class Parts:
         receptions = Receptions(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)
         self.strategy = strategy = kind(ground, transfers, departures)
-        self.island = Island(ground, strategy, self.acked) if settings.island else None
+        self.island = Island(ground, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:
             self.layers.insert(self.island)
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)

@@ -207,6 +207,7 @@ class Steps:
         if serial in self._first_batches and not self.ready:
             self.ready = True
             self._publisher.start()
+            self._layers.started(self.incarnation, now)
             self._neighbours.start(self.incarnation, now)
 
     def permit(self, now: int) -> bool:

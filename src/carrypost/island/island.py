@@ -1,22 +1,27 @@
 """The island: the layer that knows which hosts can be reached over several hops now, and sends straight to them.
 
-It joins the parts: what is known of links (`records`), paths (`routes`), datagrams along them (`relaying`), and which
-messages go that way (`ways`).
+It joins the parts: what hosts tell each other of links (`survey`), paths (`routes`), datagrams along them (`relaying`),
+and which messages go that way (`ways`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost.events import Reachable, Unreachable
 from carrypost.gossip.layer import Draft, Layer
+from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
 from carrypost.island.overview import IslandOverview
 from carrypost.island.records import Table
 from carrypost.island.relaying import Relaying
 from carrypost.island.routes import Routes, distances
+from carrypost.island.survey import Survey
 from carrypost.island.ways import Ways
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from random import Random
 
     from carrypost.events import Reason
     from carrypost.gossip.acked.acked import Acked
@@ -25,32 +30,43 @@ if TYPE_CHECKING:
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.wire.frames import Frame
     from carrypost.island.routes import Graph
     from carrypost.model.ids import NodeId
+
+
+_SURE_US = 1_000_000
+"""A host counts as in reach, or not, once that has been so for this long. What a driver tells counts at once."""
 
 
 class Island(Layer):
     """The part of the network that one host can reach."""
 
-    def __init__(self, ground: Ground, strategy: Strategy[Any], acked: Acked) -> None:
+    def __init__(self, ground: Ground, strategy: Strategy[Any], acked: Acked, rng: Random) -> None:
         self._acked, self._holdings = acked, ground.holdings
-        self._node, self._links = ground.node, ground.links
+        self._node, self._outputs = ground.node, ground.outputs
         self.table = Table(ground.node)
+        self.survey = Survey(ground, self.table, rng)
         self._graph: Graph = self.table
         """The table, or what the driver tells instead."""
         self.routes = Routes(ground.node, self.table, ground.settings.island_hops_max)
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
-        self._reach: dict[NodeId, int] = {}
+        self._in_reach: set[NodeId] = set()
+        """Hosts that are told to be in reach."""
+        self._unsure: dict[NodeId, int] = {}
+        """Hosts of which the contrary is true, and since when."""
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Take what is relayed."""
-        return self.relaying.handlers
+        """Take what is told of links, and what is relayed."""
+        return {LinkState: self._take_state, LinkRecord: self._take_record, **self.relaying.handlers}
 
     def reach(self) -> dict[NodeId, int]:
         """Return the hosts that can be reached, and over how many hops."""
-        return dict(self._reach)
+        if self._graph is not self.table:
+            return distances(self._graph, self._node)
+        return {node: hops for node, hops in self.table.distances(self._node).items() if hops}
 
     def tell(self, graph: Graph, now: int) -> None:
         """Take the links between hosts from a driver that knows them, from now on or again: they changed."""
@@ -59,25 +75,77 @@ class Island(Layer):
             self.routes.tell(graph)
         self._changed(now)
 
-    def met(self, link: Link, now: int) -> None:  # noqa: ARG002 - as layers have it
+    @property
+    def _told(self) -> bool:
+        """True if the driver tells of links: then hosts do not."""
+        return self._graph is not self.table
+
+    # --- links ---------------------------------------------------------------------------------------------
+
+    def started(self, incarnation: int, now: int) -> None:
+        """Tell of links from now on."""
+        self.survey.started(incarnation, now)
+        self._look_ahead()
+
+    def met(self, link: Link, now: int) -> None:
         """Begin a contact."""
-        self._look(now)
+        if not self._told:
+            self.survey.met(link, now)
+            self._look_ahead()
 
-    def parted(self, link: Link, now: int) -> None:  # noqa: ARG002
+    def parted(self, link: Link, now: int) -> None:
         """End a contact."""
-        self._look(now)
+        if not self._told:
+            self.survey.parted(link, now)
+            self._look_ahead()
 
-    def _look(self, now: int) -> None:
-        if self.table.meet({link.node: frozenset() for link in self._links.usable if not link.route}):
-            self._changed(now)
+    def heard(self, link: Link, now: int) -> None:
+        """Heed whom a neighbour hears."""
+        if not self._told:
+            self.survey.heard(link, now)
+            self._look_ahead()
+
+    def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
+        """Tell of links beside announcements."""
+        found = () if self._told else self.survey.companions(now, link)
+        self._look_ahead()
+        return found
+
+    def _take_state(self, link: Link, frame: LinkState, now: int) -> bool:
+        due_us = self.due_us
+        self.survey.take_state(link, frame, now)
+        self._look_ahead()
+        return self.due_us < due_us
+
+    def _take_record(self, link: Link, record: LinkRecord, now: int) -> bool:
+        due_us = self.due_us
+        entry = self.survey.take_record(link, record, now)
+        if entry is not None and entry.rebooted:
+            self.ways.rebooted(entry.node, now)
+        self._look_ahead()
+        return entry is not None or self.due_us < due_us
 
     def _changed(self, now: int) -> None:
         """Compare the island with what it was."""
-        before, self._reach = self._reach, distances(self._graph, self._node)
-        for node in sorted(before.keys() - self._reach.keys()):
-            self.ways.unreachable(node, now)
-        for node in sorted(self._reach.keys() - before.keys()):
-            self.ways.reachable(node)
+        contrary = self.reach().keys() ^ self._in_reach
+        self._unsure = {node: self._unsure.get(node, now) for node in sorted(contrary)}
+        self._tell_reach(now)
+
+    def _tell_reach(self, now: int) -> None:
+        """Tell of hosts that are in reach, or not, once that is sure."""
+        sure_us = now if self._told else now - _SURE_US
+        for node in [node for node, since_us in self._unsure.items() if since_us <= sure_us]:
+            del self._unsure[node]
+            if node in self._in_reach:
+                self._in_reach.discard(node)
+                self._outputs.tell(Unreachable(node))
+                self.ways.unreachable(node, now)
+            else:
+                self._in_reach.add(node)
+                self._outputs.tell(Reachable(node, self.reach()[node]))
+                self.ways.reachable(node)
+
+    # --- messages ------------------------------------------------------------------------------------------
 
     def overview(self) -> IslandOverview:
         """Return how things stand."""
@@ -100,6 +168,9 @@ class Island(Layer):
 
     def expire(self, now: int) -> None:
         """Do what is due."""
+        if not self._told and self.survey.due_us <= now and self.survey.expire(now):
+            self._changed(now)
+        self._tell_reach(now)
         if self.ways.due_us <= now:
             self.ways.expire(now)
         if self.relaying.due_us <= now:
@@ -115,4 +186,6 @@ class Island(Layer):
         return ()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self.ways.due_us, self.relaying.due_us)
+        unsure_us = min(self._unsure.values(), default=NEVER) + _SURE_US
+        survey_us = NEVER if self._told else self.survey.due_us
+        self.due_us = min(survey_us, unsure_us, self.ways.due_us, self.relaying.due_us)

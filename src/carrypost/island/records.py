@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.model.ids import NodeId, node_prefix
+from carrypost.gossip.transfers.signed import fingerprint
+from carrypost.gossip.wire.cloud_frames import HEAD_BYTES, LinkRecord, cut
+from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+_SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
+_FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
 FORGET_US = 60_000_000
 """A record of a host that cannot be reached is kept for so long."""
 
@@ -37,13 +41,57 @@ class Entry(msgspec.Struct, eq=False):
     """Prefixes of the neighbours that it says it has."""
     denied: frozenset[bytes]
     """Prefixes of those that claim to be its neighbours, and are not."""
+    record: LinkRecord
+    """As it is passed on."""
+    since_us: int
+    """Time at which it came."""
+    senders: set[str]
+    """Link addresses of the neighbours that sent it."""
+    rebooted: bool = False
+    """True if its author was restarted after it told the record before."""
+    passed: bool = False
+    """True if this host has passed it on, or need not."""
     lost_us: int = NEVER
     """Time at which it could not be reached any more."""
+
+    @classmethod
+    def of(cls, node: NodeId, record: LinkRecord, now: int, sender: str = "") -> Entry:
+        """Return the entry of a record."""
+        claimed, denied = prefixes(record.chosen_by), prefixes(record.denied)
+        return cls(
+            node, record.boot, record.sequence, fingerprint(record), claimed, denied, record, now, {sender},
+            passed=not sender,
+        )  # fmt: skip
+
+    @property
+    def prefix(self) -> bytes:
+        """Four bytes that stand for its author."""
+        return node_prefix(self.node)
+
+    @property
+    def stamp(self) -> int:
+        """32 bits that tell older from newer: of the life 12, of the number in it 20."""
+        return (self.boot << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Place among the records of its author: the highest counts."""
         return self.boot, self.sequence, self.fingerprint
+
+
+def prefixes(data: bytes) -> frozenset[bytes]:
+    """Return the prefixes that are packed in these bytes."""
+    return frozenset(cut(data, PREFIX_BYTES))
+
+
+def packed_prefixes(found: Iterable[bytes]) -> bytes:
+    """Return prefixes as bytes."""
+    return b"".join(sorted(found))
+
+
+def is_newer(stamp: int, other: int) -> bool:
+    """Return True if a stamp was given after another one; they begin anew after 32 bits."""
+    return 0 < (stamp - other & _STAMP_MASK) < 1 << 31
 
 
 class Table:
@@ -58,10 +106,11 @@ class Table:
         """By neighbour: prefixes of the nodes that it says are its neighbours."""
         self.version = 0
         """Grows with each change of an edge that counts."""
-        self._edges: dict[NodeId, set[NodeId]] = {}
+        self._edges: dict[bytes, set[bytes]] = {}
         self._distances: dict[NodeId, int] = {}
+        self._digest = 0
         self._made = -1
-        """The version of which edges and distances are kept."""
+        """The version of which edges, distances and digest are kept."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -134,20 +183,20 @@ class Table:
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the other ends of the edges of a node that count."""
         self._make()
-        return self._edges.get(node, ())
+        return [self._by_prefix[each] for each in sorted(self._edges.get(node_prefix(node), ()))]
 
     def distances(self, origin: NodeId) -> dict[NodeId, int]:
         """Return the hops to every node that can be reached from one, itself included."""
         self._make()
-        return self._distances if origin == self._own else self._search(origin)
+        if origin == self._own or node_prefix(origin) not in self._edges:
+            return self._distances if origin == self._own else {origin: 0}
+        return self._search(node_prefix(origin))
 
     @property
     def digest(self) -> int:
         """The XOR over the fingerprints of all records of what can be reached."""
-        found = 0
-        for entry in self.reached():
-            found ^= entry.fingerprint
-        return found
+        self._make()
+        return self._digest
 
     def reached(self) -> list[Entry]:
         """Return the records of what can be reached, this host included."""
@@ -155,40 +204,66 @@ class Table:
         distances = self._distances
         return [entry for entry in self._entries.values() if entry.node in distances]
 
+    def heads(self, room: int) -> list[bytes]:
+        """Return prefixes and stamps of what can be reached, packed, in lists of so many; each begins where one ended.
+
+        The lists together are about all prefixes there can be.
+        """
+        marks = {_FIRST: 0, _LAST: 0} | {entry.prefix: entry.stamp for entry in self.reached()}
+        heads = [prefix + stamp.to_bytes(4, "big") for prefix, stamp in sorted(marks.items())]
+        return [b"".join(heads[at : at + room]) for at in range(0, len(heads) - 1, room - 1)]
+
+    def compare(self, heads: bytes) -> tuple[list[bytes], list[Entry]]:
+        """Return the prefixes of newer records that somebody lists, and the records that it lacks."""
+        listed = {each[:PREFIX_BYTES]: int.from_bytes(each[PREFIX_BYTES:], "big") for each in cut(heads, HEAD_BYTES)}
+        wanted = [
+            prefix for prefix, stamp in listed.items()
+            if stamp and ((entry := self.at(prefix)) is None or is_newer(stamp, entry.stamp))
+        ]  # fmt: skip
+        first, last = heads[:PREFIX_BYTES], heads[-HEAD_BYTES:][:PREFIX_BYTES]
+        lacking = [
+            entry for entry in self.reached()
+            if first <= entry.prefix <= last
+            and (not listed.get(entry.prefix) or is_newer(entry.stamp, listed[entry.prefix]))
+        ]  # fmt: skip
+        return wanted, lacking
+
     def _make(self) -> None:
         if self._made != self.version:
             self._made = self.version
             self._edges = self._graph()
-            self._distances = self._search(self._own)
+            self._distances = self._search(self._prefix)
+            self._digest = 0
+            for entry in self.reached():
+                self._digest ^= entry.fingerprint
 
-    def _graph(self) -> dict[NodeId, set[NodeId]]:
-        edges: dict[NodeId, set[NodeId]] = {self._own: set(self._heard)}
-        for node in self._heard:
-            edges[node] = {self._own}
-        claims: list[tuple[NodeId, frozenset[bytes]]] = [(entry.node, entry.claimed) for entry in self]
-        for one, claimed in (*claims, *self._heard.items()):
-            prefix = node_prefix(one)
-            for each in claimed:
-                other = self._by_prefix.get(each)
-                if other is None or self._own in (one, other):
-                    continue
-                denier = self._entries.get(other)
-                if denier is None or prefix not in denier.denied:
-                    edges.setdefault(one, set()).add(other)
-                    edges.setdefault(other, set()).add(one)
+    def _graph(self) -> dict[bytes, set[bytes]]:
+        """Return the edges that count, by prefix: sets are compared as a whole, as there are thousands of claims."""
+        known, linked = self._by_prefix.keys(), {node_prefix(node) for node in self._heard}
+        edges: dict[bytes, set[bytes]] = {prefix: set() for prefix in known}
+        claims = [(node_prefix(node), heard) for node, heard in self._heard.items()]
+        for one, claimed in (*[(entry.prefix, entry.claimed) for entry in self], *claims):
+            ends = claimed & known
+            edges[one] |= ends
+            for other in ends:
+                edges[other].add(one)
+        for entry in self:
+            for other in entry.denied & known:
+                edges[entry.prefix].discard(other)
+                edges[other].discard(entry.prefix)
+        for other in edges[self._prefix] - linked:
+            edges[other].discard(self._prefix)
+        for other in linked:
+            edges[other].add(self._prefix)
+        edges[self._prefix] = linked
         return edges
 
-    def _search(self, origin: NodeId) -> dict[NodeId, int]:
-        found = {origin: 0}
-        border = [origin]
-        hops = 0
+    def _search(self, origin: bytes) -> dict[NodeId, int]:
+        found, border, hops = {origin}, {origin}, 0
+        distances: dict[NodeId, int] = {}
         while border:
+            distances |= {self._by_prefix[each]: hops for each in border}
+            border = set().union(*[self._edges[each] for each in border]) - found
+            found |= border
             hops += 1
-            beyond: list[NodeId] = []
-            for node in border:
-                for each in self._edges.get(node, ()):
-                    if each not in found:
-                        found[each] = hops
-                        beyond.append(each)
-            border = beyond
-        return found
+        return distances

@@ -59,6 +59,7 @@ def is_node_id(text: str) -> bool:
     return len(found) == DIGEST_BYTES and base32(found) == text
 
 
+@functools.lru_cache(maxsize=1024)
 def node_prefix(node: NodeId) -> bytes:
     """Four bytes that stand for a node in heard-lists and requests."""
     return hashlib.sha256(node.encode()).digest()[:PREFIX_BYTES]

@@ -223,6 +223,11 @@ class Network:
         self._find(node)
         return self._driver(node).host
 
+    def reach(self, node: str) -> dict[str, int]:
+        """Return the nodes that a node finds in reach now, by name, and over how many hops; needs `island`."""
+        self._find(node)
+        return {self.name(each): hops for each, hops in self._driver(node).host.reach().items()}
+
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
         return self._environment.name(node)

@@ -19,6 +19,7 @@ from carrypost.gossip.acked.comparison import Comparison
 from carrypost.gossip.acked.known import ALL_PARTS, Known
 from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
 from carrypost.gossip.layer import Layer
+from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckList, AckRecord
@@ -190,7 +191,7 @@ class Acked(Layer):
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
         """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
         own = [record for each in self.known.in_parts(ALL_PARTS) if (record := self.known.get(each)) is not None]
-        own = [each for each in own if records.author_of(each, signed=self._identity.signed) == self._node]
+        own = [each for each in own if signed.author_of(each, signed=self._identity.signed) == self._node]
         for record in own:
             for peer in sorted({messages[message] for message in record.messages if message in messages}):
                 link = self._links.get(peer)
@@ -206,7 +207,7 @@ class Acked(Layer):
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
-            fingerprint = records.fingerprint(record)
+            fingerprint = signed.fingerprint(record)
             if fingerprint not in self.known:
                 self._keep(fingerprint, record)
                 self._fresh[fingerprint] = set()
@@ -263,12 +264,12 @@ class Acked(Layer):
 
     def _take_record(self, link: Link, record: AckRecord, now: int) -> bool:
         """Take a record that is not known; raises `RemoteError`. Cheap checks come first, the signature last."""
-        fingerprint = records.fingerprint(record)
+        fingerprint = signed.fingerprint(record)
         if fingerprint in self.known:
             if fingerprint in self._fresh:
                 self._fresh[fingerprint] |= self._reached_by(link)
             return False
-        node = records.author_of(record, signed=self._identity.signed)
+        node = signed.author_of(record, signed=self._identity.signed)
         if node == self._node:
             return False  # Its own life says what this host has.
         if record.until_us <= now:
@@ -279,7 +280,7 @@ class Acked(Layer):
         if not concerns and all(self._cache.get(message) is not None for message in record.messages):
             raise RemoteError("purge-authority")
         if self._identity.signed:
-            _verify(record, link, now)
+            signed.check(record, link, now)
         self._keep(fingerprint, record)
         self._fresh[fingerprint] = self._reached_by(link)
         if concerns:
@@ -294,7 +295,7 @@ class Acked(Layer):
     def _concerns(self, record: AckRecord) -> bool:
         """Return True if the record is of a message that is known here, by one of its recipients."""
         try:
-            node = records.author_of(record, signed=self._identity.signed)
+            node = signed.author_of(record, signed=self._identity.signed)
         except ForgeryError:
             return False
         return any(
@@ -314,7 +315,7 @@ class Acked(Layer):
 
     def _count(self, record: AckRecord) -> None:
         """Strike its author off the messages of a record; tell of those that this host sent."""
-        node = records.author_of(record, signed=self._identity.signed)
+        node = signed.author_of(record, signed=self._identity.signed)
         known = {message: copy for message in record.messages if (copy := self._cache.get(message)) is not None}
         messages: Sequence[MessageId] = record.messages
         if node == self._node:  # Of what is addressed to it by its destination, it drops copies itself.
@@ -334,7 +335,7 @@ class Acked(Layer):
         self._linger_us = now + _CLAIMED_US
         restored, self._restored = self._restored, []
         for record in restored:
-            fingerprint = records.fingerprint(record)
+            fingerprint = signed.fingerprint(record)
             if record.until_us > now and fingerprint not in self.known:
                 self._forget(self.known.add(fingerprint, record))
                 self._count(record)
@@ -352,16 +353,3 @@ class Acked(Layer):
 
 def _row_key(fingerprint: int) -> Key:
     return ACKED, _RECORD + fingerprint.to_bytes(FINGERPRINT_BYTES, "big"), 0
-
-
-def _verify(record: AckRecord, link: Link, now: int) -> None:
-    """Check the signature, within what a neighbour may ask for; raises `RemoteError`."""
-    budgets = link.budgets
-    if not budgets.forgeries.take(0, now) or not budgets.records.take(1, now):
-        raise LimitError("rate")
-    budgets.charge(SIGNATURE)
-    try:
-        records.verify(record)
-    except ForgeryError:
-        budgets.forgeries.spend(1, now)
-        raise

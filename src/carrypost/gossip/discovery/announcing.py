@@ -77,7 +77,7 @@ class Announcing:
             frames.extend(self._profile_frames(None if to is None else to.link))
         self._tell_profile = False
         if self._layers.announcing:
-            frames.extend(self._layers.companions(now))
+            frames.extend(self._layers.companions(now, None if to is None else to.link))
         if to is None:
             self._outputs.broadcast(frames)
             self.beacon.sent(now)

@@ -112,10 +112,11 @@ class Neighbour:
         if self.contact is not None:
             self.contact.heard(now, overdue_us)
 
-    def announced(self, frame: Announce, now: int) -> None:
-        """It announced itself, and says how often it does."""
+    def announced(self, frame: Announce, now: int) -> bool:
+        """It announced itself, and says how often it does. Returns True if it hears others than before."""
         self.counter = frame.counter
         self.announced_us = now
+        others = frame.heard != self.link.heard
         self.link.hears(frame.heard)
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
@@ -124,12 +125,13 @@ class Neighbour:
             self.counted_us = now
             if self.contact is not None:
                 self.contact.count_period()
+        return others
 
-    def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
+    def repeats(self, frame: Announce, prefix: bytes, now: int, *, listening: bool = False) -> bool:
         """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
 
         The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
-        host's). Anything that is not just like the last one goes the long way.
+        host's). Anything that is not just like the last one goes the long way; another heard-list only if `listening`.
         """
         contact, period_us, asserted = self.contact, frame.period_ms * 1000, self.driver_asserted
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
@@ -144,6 +146,7 @@ class Neighbour:
             or frame.datagram_bytes != self.link.takes_bytes
             or frame.node != self.link.node
             or prefix not in frame.heard
+            or (listening and frame.heard != self.link.heard)
             or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False

@@ -161,7 +161,7 @@ class Neighbours:
         if frame.node == self._node or not self._fresh(neighbour, frame, now):
             return False
         due_us = self._links.schedule.next_due_us()
-        neighbour.announced(frame, now)
+        others = neighbour.announced(frame, now) and self._layers.heard(neighbour.link, now)
         followed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
@@ -174,7 +174,7 @@ class Neighbours:
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
             # A shorter period may end before anything else is due; then the driver has to look at its timer.
-            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or followed
+            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or followed or others
         if neighbour.profile != frame.profile:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile

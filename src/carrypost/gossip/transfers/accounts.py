@@ -70,6 +70,8 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.AckList: lambda frame: FRAME + (len(frame.xors) + len(frame.fingerprints)) // 8,
     f.Summary: lambda frame: FRAME + len(frame.fingerprints) // 8,
     f.Missing: lambda frame: FRAME + len(frame.fingerprints) // 8,
+    f.LinkState: lambda frame: FRAME + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // 8,
+    f.LinkRecord: lambda frame: FRAME + (len(frame.chosen_by) + len(frame.denied)) // 16,
 }
 
 

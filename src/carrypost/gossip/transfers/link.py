@@ -26,7 +26,16 @@ from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
-from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, Profile, ProfileRequest, Request
+from carrypost.gossip.wire.frames import (
+    Announce,
+    Frame,
+    LinkRecord,
+    LinkState,
+    OpenParcel,
+    Profile,
+    ProfileRequest,
+    Request,
+)
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -38,8 +47,9 @@ if TYPE_CHECKING:
 
 _INTRODUCTIONS = (Announce, Profile, ProfileRequest)
 """Kinds that are sent to whoever is heard; all others only where a contact has begun."""
-_BEFORE_USABLE = (Profile, ProfileRequest, Request)
-"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
+_BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
+"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list. What is
+said of links is said to everybody in reach; it does not count before (`island`)."""
 
 
 class Standing(enum.IntEnum):

@@ -14,7 +14,7 @@ from typing import Any
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
-from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, hops, unpacked
+from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, HEAD_BYTES, cut, hops, unpacked
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
@@ -161,6 +161,25 @@ def _check_relay(frame: f.Relay, _limits: Limits) -> None:
     require(sound=len(frame.broken) in (0, 2 * PREFIX_BYTES) and bool(frame.broken or frame.body))
 
 
+def _check_prefixes(data: bytes, most: int, size: int = PREFIX_BYTES) -> None:
+    """Check packed prefixes, each with what belongs to it: distinct, ascending, not too many."""
+    allow(len(data), most * size)
+    prefixes = [each[:PREFIX_BYTES] for each in cut(data, size)]
+    require(sound=len(data) % size == 0 and all(map(lt, prefixes, prefixes[1:])))
+
+
+def _check_link_state(frame: f.LinkState, limits: Limits) -> None:
+    for prefixes in (frame.relays, frame.one_way):
+        _check_prefixes(prefixes, limits.heard_max)
+    _check_prefixes(frame.heads, limits.digest_members_max, HEAD_BYTES)
+    _check_prefixes(frame.wanted, limits.digest_members_max)
+
+
+def _check_link_record(frame: f.LinkRecord, limits: Limits) -> None:
+    for prefixes in (frame.chosen_by, frame.denied):
+        _check_prefixes(prefixes, limits.heard_max)
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -178,5 +197,7 @@ CHECKS: dict[type, Check] = {
     f.Summary: _check_summary,
     f.Missing: _check_list,
     f.Relay: _check_relay,
+    f.LinkState: _check_link_state,
+    f.LinkRecord: _check_link_record,
 }
 """By kind; a kind without a check is sound as soon as it is decoded."""

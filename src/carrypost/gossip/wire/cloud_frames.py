@@ -1,4 +1,4 @@
-"""Frames of acknowledgements, which everybody passes on, and of sessions of the strategy `anti-entropy`.
+"""Frames of acknowledgements and links, which everybody passes on, and of sessions of the strategy `anti-entropy`.
 
 A recipient signs which messages it has (`AckRecord`); `gossip.acked` keeps such records and exchanges them. Lists of
 them are compared by `AckList`, a little at a time, in four rounds.
@@ -7,7 +7,8 @@ In a session (`gossip.strategy.sessions`) one host lists all that it has, in par
 each part with what it lacks of it (`Missing`).
 
 In an island (`carrypost.island`) a `Relay` carries a datagram to a host that is no neighbour, along a path that its
-sender chose.
+sender chose. Each host tells neighbours which of them are its relays, and a digest of what it knows (`LinkState`), and
+tells everybody of its links (`LinkRecord`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ ACK_PARTS = 64
 """A list is compared by so many parts, by the leading bits of fingerprints."""
 PATH_BYTES_MAX = 65 * PREFIX_BYTES
 """Of the longest path that any setting allows."""
+HEAD_BYTES = 8
+"""Of the prefix of a host and the stamp of what it says."""
 FINGERPRINT_BYTES = 8
 """Of the fingerprint of a record or a message, and of an XOR over several."""
 
@@ -100,7 +103,45 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 def hops(path: bytes) -> list[bytes]:
     """Return the prefixes of the hosts on the path of a `Relay`."""
-    return [path[at : at + PREFIX_BYTES] for at in range(0, len(path), PREFIX_BYTES)]
+    return cut(path, PREFIX_BYTES)
+
+
+class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Relays of its sender, and a digest of what it knows of links. Prefixes are packed, 4 bytes each, ascending."""
+
+    digest: Annotated[bytes, msgspec.Meta(min_length=FINGERPRINT_BYTES, max_length=FINGERPRINT_BYTES)]
+    """The XOR over the fingerprints of the records of all hosts that it can reach, its own included."""
+    relays: bytes = b""
+    """Prefixes of the neighbours that are its relays."""
+    heads: bytes = b""
+    """Prefix and stamp, 4 bytes each, of the records that it has, by prefix. A list is about all hosts from its first
+    prefix to its last; where one has the stamp 0, there is no record. Empty: nothing is listed."""
+    wanted: bytes = b""
+    """Prefixes of hosts whose records it wants."""
+    one_way: bytes = b""
+    """Prefixes in its heard-list of those that do not hear it."""
+
+
+class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """What one host says of its links to everybody. The highest boot counts, and in it the highest sequence."""
+
+    author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
+    """Its public key; where security is off, its name in UTF-8."""
+    boot: Count
+    """Number of its life."""
+    sequence: Count
+    """Number of the record in that life."""
+    chosen_by: bytes = b""
+    """Prefixes of the neighbours whose relay it is, 4 bytes each, ascending."""
+    denied: bytes = b""
+    """Prefixes of hosts that claim to be its neighbours, and are not, in the same form."""
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    """Of all that stands before it; empty where security is off."""
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    """Return packed parts of so many bytes."""
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def packed(numbers: Iterable[int]) -> bytes:

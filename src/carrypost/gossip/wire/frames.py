@@ -23,6 +23,8 @@ import msgspec
 
 from carrypost.gossip.wire.cloud_frames import AckList as AckList  # noqa: PLC0414 - part of this interface
 from carrypost.gossip.wire.cloud_frames import AckRecord as AckRecord  # noqa: PLC0414
+from carrypost.gossip.wire.cloud_frames import LinkRecord as LinkRecord  # noqa: PLC0414
+from carrypost.gossip.wire.cloud_frames import LinkState as LinkState  # noqa: PLC0414
 from carrypost.gossip.wire.cloud_frames import Missing as Missing  # noqa: PLC0414
 from carrypost.gossip.wire.cloud_frames import Relay as Relay  # noqa: PLC0414
 from carrypost.gossip.wire.cloud_frames import Summary as Summary  # noqa: PLC0414
@@ -323,7 +325,7 @@ class OpenRelay(Envelope, frozen=True):
 
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
-    | AckRecord | AckList | Summary | Missing | Relay
+    | AckRecord | AckList | Summary | Missing | LinkState | LinkRecord | Relay
 )  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
 

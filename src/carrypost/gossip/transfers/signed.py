@@ -1,0 +1,74 @@
+"""Records that hosts sign, and that everybody passes on: acknowledgements, and what hosts say of their links.
+
+Such a record is a frame that begins with its author (a public key or, where security is off, a name) and ends with its
+signature. All that stands between is signed with the author, under a domain of its own for each kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import ForgeryError, LimitError
+from carrypost.gossip.transfers.accounts import SIGNATURE
+from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckRecord, LinkRecord
+from carrypost.model.ids import NodeId, node_id
+from carrypost.security.identity import Domain, verify_bytes
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.security.identity import Identity
+
+    Record = TypeVar("Record", AckRecord, LinkRecord)
+
+_KEY_BYTES = 32
+_DOMAINS: dict[type, Domain] = {AckRecord: Domain.ACK_RECORD, LinkRecord: Domain.LINK_RECORD}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _said(record: AckRecord | LinkRecord) -> bytes:
+    return _encode(msgspec.structs.astuple(record)[:-1])
+
+
+def fingerprint(record: AckRecord | LinkRecord) -> int:
+    """Return the number by which a record is known. The signature does not count: who signs twice says it once."""
+    return int.from_bytes(hashlib.sha256(_said(record)).digest()[:FINGERPRINT_BYTES], "big")
+
+
+def author(identity: Identity) -> bytes:
+    """Return the author that records of this identity name."""
+    return identity.author.encode() if isinstance(identity.author, str) else identity.author
+
+
+def sign(identity: Identity, record: Record) -> Record:
+    """Return a record of this identity with its signature; as it is where security is off."""
+    return msgspec.structs.replace(record, signature=identity.sign_bytes(_DOMAINS[type(record)], _said(record)))
+
+
+def author_of(record: AckRecord | LinkRecord, *, signed: bool) -> NodeId:
+    """Return the node that a record says it is of; raises `ForgeryError` for what is no author at this security."""
+    if bool(record.signature) is not signed or (signed and len(record.author) != _KEY_BYTES):
+        raise ForgeryError("security-level")
+    if signed:
+        return node_id(record.author)
+    try:
+        return NodeId(record.author.decode())
+    except UnicodeDecodeError:
+        raise ForgeryError("security-level") from None
+
+
+def check(record: AckRecord | LinkRecord, link: Link, now: int) -> None:
+    """Check the signature of a record, within what a neighbour may ask for; raises `RemoteError`."""
+    budgets = link.budgets
+    if not budgets.forgeries.take(0, now) or not budgets.records.take(1, now):
+        raise LimitError("rate")
+    budgets.charge(SIGNATURE)
+    try:
+        verify_bytes(record.author, _DOMAINS[type(record)], _said(record), record.signature)
+    except ForgeryError:
+        budgets.forgeries.spend(1, now)
+        raise

@@ -1,0 +1,292 @@
+"""The flood: records of links pass from host to host, once each, and what was missed is repaired.
+
+A host passes a record on if one of those that sent it made this host its relay, or if it came by a repair, unless all
+neighbours have it from them. That happens at a moment chosen by chance, so that neighbours do not all speak at once.
+
+Neighbours tell each other a digest of what they know. Where two differ for longer than a record is on its way, one
+lists what it has (heads), and the other sends what is missing there and asks for what it lacks itself. Whoever never
+agrees is asked ever less often, and of lists only so many are sent in a second, whoever differs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import LimitError, RemoteError
+from carrypost.gossip.transfers import signed
+from carrypost.gossip.transfers.accounts import SIGNATURE
+from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
+from carrypost.island.records import Entry, Table, packed_prefixes, prefixes
+from carrypost.model.ids import PREFIX_BYTES, NodeId
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+
+JITTER_US = 50_000
+"""A record is passed on within so much."""
+_PATIENCE_US = 300_000
+"""Digests may differ for so long while a record is on its way. The host with the larger id waits twice as long."""
+_REPAIR_US = 2_000_000
+"""Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
+_DOUBLINGS = 5
+"""A comparison that led to nothing is repeated after 1 s, then after twice as long, so many times."""
+_SECOND_US = 1_000_000
+_HEADS_PER_S = 20.0
+"""Heads that are sent in a second, to whomever."""
+_HEADS_BURST_S = 60.0
+_PACE_US = 100_000
+"""What has to wait for neighbours to check signatures waits for so long at a time."""
+_FRAME_BYTES = 64
+"""Bytes that a datagram and a frame have around heads, beside relays."""
+
+
+class Peer(msgspec.Struct, eq=False):
+    """One neighbour, as the island knows it."""
+
+    link: Link
+    digest: int | None = None
+    """What it said last; None: nothing yet, so it may have no island."""
+    chose: bool = False
+    """True if it made this host its relay."""
+    one_way: frozenset[bytes] = frozenset()
+    """Prefixes of those that it hears, and that do not hear it."""
+    compare_us: int = NEVER
+    """Time at which it is told what this host has, if the digests still differ."""
+    tries: int = 0
+    """Comparisons in a row that led to nothing."""
+    quiet_us: int = 0
+    """Nothing is compared before this time."""
+    repaired_us: int = -NEVER
+    """Time of the last comparison."""
+    owed: dict[NodeId, None] = {}
+    """Hosts whose records it is to get."""
+
+
+class Flood:
+    """Passes records on, and repairs."""
+
+    def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
+        self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
+        self._signed, self._table, self._rng = ground.identity.signed, table, rng
+        self._nodes_max = ground.limits.island_nodes_max
+        self.lossless = not ground.settings.beacons
+        """True if a driver tells of contacts: nothing gets lost, nobody waits, and every neighbour is a relay."""
+        self.peers: dict[str, Peer] = {}
+        """By link address: those with whom a contact lasts."""
+        self._relays = self._one_way = b""
+        """What goes into link states, packed."""
+        self.outrun = 0, 0
+        """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
+        self._pace = Budget(ground.limits.link_records_per_s)
+        self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
+        self._passing: dict[NodeId, int] = {}
+        """When to pass on records; at most one of each author."""
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        times = [NEVER, *self._passing.values(), *[each.compare_us for each in self.peers.values()]]
+        if any(each.owed for each in self.peers.values()):
+            times.append(self._pace.above_us(0.5, 0) if self._signed else 0)
+        return min(times)
+
+    def soon(self, now: int, within_us: int) -> int:
+        """Return a moment in the near future, by chance; now where nobody waits."""
+        return now if self.lossless else now + round(within_us * self._rng.random())
+
+    def meet(self, link: Link) -> None:
+        """Begin a contact."""
+        self.peers[link.peer] = Peer(link)
+
+    def part(self, link: Link) -> None:
+        """End a contact."""
+        self.peers.pop(link.peer, None)
+
+    def neighbours_of(self, peer: Peer) -> frozenset[bytes]:
+        """Return the prefixes of a neighbour's neighbours. Where a driver tells of contacts, lists are out of date."""
+        return frozenset() if self.lossless else frozenset(peer.link.heard) - peer.one_way
+
+    def tell(self, relays: Iterable[bytes], one_way: Iterable[bytes]) -> None:
+        """Set what link states say: relays, and who is heard and does not hear this host."""
+        self._relays, self._one_way = packed_prefixes(relays), packed_prefixes(one_way)
+
+    @property
+    def content(self) -> tuple[int, bytes, bytes]:
+        """What link states say: digest, relays, and who does not hear this host."""
+        return self._table.digest, self._relays, self._one_way
+
+    def state(self, *, heads: bytes = b"", wanted: bytes = b"") -> LinkState:
+        """Return what this host tells its neighbours."""
+        digest, relays, one_way = self.content
+        return LinkState(digest.to_bytes(FINGERPRINT_BYTES, "big"), relays, heads, wanted, one_way)
+
+    # --- records -------------------------------------------------------------------------------------------
+
+    def take_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
+        """Take a record; returns it if it is new. Raises `RemoteError`. Cheap checks come first, the signature last."""
+        peer = self.peers.get(link.peer)
+        if peer is None:
+            return None
+        node = signed.author_of(record, signed=self._signed)
+        entry, known = Entry.of(node, record, now, link.peer), self._table.get(node)
+        if known is not None and entry.rank <= known.rank:
+            if entry.rank < known.rank and node != self._node:
+                raise RemoteError("record-old")
+            known.senders.add(link.peer)
+            self._plan(known, peer, now)
+            return None
+        if known is None:
+            self._find_room(entry, link)
+        if self._signed:
+            signed.check(record, link, now)
+            link.budgets.credit(SIGNATURE)
+        peer.tries = 0
+        if node == self._node:  # An earlier life said it, and its store was lost: this one has to be heard, too.
+            self.outrun = record.boot, record.sequence
+            return entry
+        self._passing.pop(node, None)
+        entry.rebooted = known is not None and known.boot != entry.boot
+        self._table.enter(entry)
+        self._plan(entry, peer, now)
+        return entry
+
+    def _find_room(self, entry: Entry, link: Link) -> None:
+        """Make room for a new author: by what cannot be reached, and for a neighbour by whoever is farthest away."""
+        if self._table.holder(entry.prefix) not in (None, entry.node):
+            raise RemoteError("prefix")
+        if len(self._table) < self._nodes_max:
+            return
+        distances = self._table.distances(self._node)
+        going = max(self._table, key=lambda each: (distances.get(each.node, self._nodes_max), each.since_us))
+        if going.node in distances and (entry.node != link.node or distances[going.node] <= 1):
+            raise LimitError("island")
+        self._table.remove(going.node)
+
+    def _plan(self, entry: Entry, peer: Peer, now: int) -> None:
+        """Pass a record on soon, if that is up to this host."""
+        due = peer.chose or self.lossless or now < peer.repaired_us + _REPAIR_US
+        if due and not entry.passed and entry.node not in self._passing:
+            self._passing[entry.node] = self.soon(now, JITTER_US)
+
+    def _is_covered(self, entry: Entry) -> bool:
+        """Return True if every neighbour that has an island got a record from those who sent it to this host."""
+        left = {each.link.prefix for each in self.peers.values() if each.digest is not None} - {entry.prefix}
+        for address in entry.senders:
+            if (peer := self.peers.get(address)) is not None:
+                left -= self.neighbours_of(peer) | {peer.link.prefix}
+        return not left
+
+    def publish(self, entry: Entry) -> None:
+        """Tell everybody what this host says of its links."""
+        self._table.enter(entry)
+        if self.peers:
+            self._outputs.broadcast((entry.record,))
+
+    # --- link states ---------------------------------------------------------------------------------------
+
+    def take_state(self, link: Link, frame: LinkState, now: int) -> bool:
+        """Take what a neighbour tells; raises `RemoteError`. Returns True if it has other relays or links by that."""
+        peer = self.peers.get(link.peer)
+        if peer is None:
+            return False
+        if (frame.heads or frame.wanted) and not link.budgets.lists.take(1, now):
+            raise LimitError("rate")
+        before = peer.digest is None, peer.chose, peer.one_way
+        peer.digest = int.from_bytes(frame.digest, "big")
+        peer.chose = self.lossless or self._prefix in cut(frame.relays, PREFIX_BYTES)
+        peer.one_way = prefixes(frame.one_way)
+        if frame.heads:
+            self._answer(peer, frame.heads, now)
+        found = [entry.node for each in cut(frame.wanted, PREFIX_BYTES) if (entry := self._table.at(each)) is not None]
+        self._owe(peer, found, now)
+        if peer.digest == self._table.digest:
+            peer.compare_us, peer.tries = NEVER, 0
+        elif peer.compare_us == NEVER and not frame.heads:
+            self._compare_later(peer, now, first=before[0])
+        return (False, peer.chose, peer.one_way) != before
+
+    def _compare_later(self, peer: Peer, now: int, *, first: bool) -> None:
+        """Compare with a neighbour soon: at the beginning of a contact before anything else can have changed."""
+        larger = self._node > peer.link.node
+        if self.lossless:
+            peer.compare_us = NEVER if larger else now
+        else:
+            wait_us = (JITTER_US if first else _PATIENCE_US) + _PATIENCE_US * larger
+            peer.compare_us = max(now + wait_us, peer.quiet_us)
+
+    def _compare(self, peer: Peer, now: int) -> None:
+        """Tell a neighbour what this host has, unless they agree by now."""
+        peer.compare_us = NEVER
+        if peer.digest == self._table.digest:
+            return
+        room = (peer.link.datagram_bytes_max - _FRAME_BYTES - len(self._relays) - len(self._one_way)) // HEAD_BYTES
+        lists = self._table.heads(max(2, room))
+        if not self.lossless:
+            if not self._heads.take(len(self._table), now):
+                peer.compare_us = now + _SECOND_US
+                return
+            peer.quiet_us = now + (_SECOND_US << peer.tries)
+            peer.tries = min(peer.tries + 1, _DOUBLINGS)
+            peer.compare_us = peer.quiet_us if peer.tries < _DOUBLINGS else NEVER
+        peer.repaired_us = now
+        for heads in lists:
+            peer.link.send((self.state(heads=heads),))
+
+    def _answer(self, peer: Peer, heads: bytes, now: int) -> None:
+        """Send a neighbour what is missing in its list, and ask for what is missing here."""
+        wanted, lacking = self._table.compare(heads)
+        peer.link.budgets.charge(len(self._table) // 4)
+        peer.repaired_us = now
+        if wanted:
+            peer.link.send((self.state(wanted=b"".join(wanted)),))
+        # What came a moment ago is on its way to the neighbour, too.
+        settled_us = now if self.lossless else now - _PATIENCE_US
+        self._owe(peer, [entry.node for entry in lacking if entry.since_us <= settled_us], now)
+
+    def _owe(self, peer: Peer, nodes: Iterable[NodeId], now: int) -> None:
+        peer.owed.update(dict.fromkeys(nodes))
+        self._serve(peer, now)
+
+    def _serve(self, peer: Peer, now: int) -> None:
+        """Send a neighbour records, no faster than it checks signatures."""
+        found: list[LinkRecord] = []
+        while peer.owed and self._may_send(now):
+            node = next(iter(peer.owed))
+            del peer.owed[node]
+            if (entry := self._table.get(node)) is not None:
+                found.append(entry.record)
+        if found:
+            peer.link.send(found)
+
+    def _may_send(self, now: int) -> bool:
+        return not self._signed or self._pace.take(1, now)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> None:
+        """Pass on, compare and send what is due."""
+        leaving: list[LinkRecord] = []
+        for node in [node for node, due_us in self._passing.items() if due_us <= now]:
+            del self._passing[node]
+            entry = self._table.get(node)
+            if entry is None or self._is_covered(entry):
+                continue
+            if not self._may_send(now):
+                self._passing[node] = now + _PACE_US
+                continue
+            entry.passed = True
+            leaving.append(entry.record)
+        if leaving:
+            self._outputs.broadcast(leaving)
+        for peer in self.peers.values():
+            if peer.compare_us <= now:
+                self._compare(peer, now)
+            self._serve(peer, now)

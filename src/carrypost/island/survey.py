@@ -1,0 +1,194 @@
+"""The survey: what a host tells of its links, and finds out about those of others.
+
+Hosts choose relays among their neighbours (`island.relays`), and tell them so by link states beside announcements. Each
+host tells everybody of whom it is a relay, and who only claims to be its neighbour, by a record that is passed on
+(`island.flood`). From these, and from what is heard in reach, follow the distances (`island.records`): over relays
+alone all of them are as short as over all links.
+
+Everything that changes is looked at together, a moment later (`review`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.transfers import signed
+from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
+from carrypost.island.flood import JITTER_US, Flood
+from carrypost.island.records import Entry, Table, packed_prefixes
+from carrypost.island.relays import choose
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.wire.frames import Frame
+
+_GATHER_US = 200_000
+"""What others say of their links is looked at after so long, together."""
+_STATE_US = 300_000
+"""Within so much neighbours hear of other relays, unless an announcement tells them sooner."""
+_STATE_EVERY = 4
+"""A link state goes with every so many announcements, even if nothing changed."""
+_STATE_REPEATS = 1
+"""One that changed goes with so many further ones: what is lost would be missing until then."""
+_AT_ONCE = 3
+"""So many changes of its own record a host tells at once."""
+_GAP_US = 700_000
+"""But no sooner than this one after another: where links begin, they begin together."""
+_DENIED_MAX = 32
+"""Claims that a host denies; further ones it cannot."""
+
+
+class Survey:
+    """What one host tells and knows of links."""
+
+    def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
+        self._node, self._prefix, self._links = ground.node, ground.prefix, ground.links
+        self._identity, self._outputs = ground.identity, ground.outputs
+        self.table = table
+        self.flood = Flood(ground, table, rng)
+        pace_s = ground.settings.island_s_min
+        self._pace = Budget(1 / pace_s, burst_s=_AT_ONCE * pace_s) if pace_s else None
+        self._boot = 0
+        """Number of this life; 0: nothing may be said yet."""
+        self._relays: frozenset[bytes] = frozenset()
+        self._told: tuple[int, bytes, bytes] = 0, b"", b""
+        """Digest, relays and one-way neighbours that everybody was told last."""
+        self._announced = 0
+        """Announcements since then."""
+        self._repeats = 0
+        """Announcements with which the same is told again."""
+        self._review_us = self._record_us = self._state_us = self._forget_us = NEVER
+        self._reviewed = False
+        """True if `expire` has not told yet that it was looked at what changed."""
+
+    def started(self, incarnation: int, now: int) -> None:
+        """Say something of links, from now on."""
+        self._boot = incarnation
+        self.review(now)
+
+    def met(self, link: Link, now: int) -> None:
+        """Begin a contact."""
+        self.flood.meet(link)
+        self._repeats = _STATE_REPEATS
+        self._look_soon(now, JITTER_US)
+
+    def parted(self, link: Link, now: int) -> None:
+        """End a contact."""
+        self.flood.part(link)
+        self._look_soon(now, JITTER_US)
+
+    def heard(self, link: Link, now: int) -> None:
+        """Heed whom a neighbour hears."""
+        if link.peer in self.flood.peers:
+            self._look_soon(now, JITTER_US)
+
+    def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
+        """Tell a newcomer the link state; everybody when it changed, and now and then."""
+        if self._review_us != NEVER:
+            self.review(now)
+        self._set_state()
+        if link is None:
+            self._announced += 1
+            changed = self.flood.content != self._told
+            if not changed and not self._repeats and self._announced < _STATE_EVERY:
+                return ()
+            self._repeats = _STATE_REPEATS if changed else max(0, self._repeats - 1)
+            self._note_told()
+        return (self.flood.state(),)
+
+    def expire(self, now: int) -> bool:
+        """Do what is due. Returns True if it was looked at what changed."""
+        if min(self._review_us, self._record_us, self._forget_us) <= now:
+            self.review(now)
+        if self._state_us <= now:
+            self._state_us = NEVER
+            self._set_state()
+            if self.flood.content[1:] != self._told[1:]:
+                self._repeats = _STATE_REPEATS
+                self._note_told()
+                self._outputs.broadcast((self.flood.state(),))
+        self.flood.expire(now)
+        reviewed, self._reviewed = self._reviewed, False
+        return reviewed
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        if self._reviewed:
+            return 0
+        return min(self._review_us, self._record_us, self._state_us, self._forget_us, self.flood.due_us)
+
+    def _set_state(self) -> None:
+        links = [link for link in self._links if link.broadcast and link.prefix and not link.usable]
+        self.flood.tell(self._relays, [link.prefix for link in links])
+
+    def _note_told(self) -> None:
+        self._told = self.flood.content
+        self._announced = 0
+
+    def _look_soon(self, now: int, within_us: int) -> None:
+        self._review_us = min(self._review_us, self.flood.soon(now, within_us))
+
+    # --- what comes ----------------------------------------------------------------------------------------
+
+    def take_state(self, link: Link, frame: LinkState, now: int) -> None:
+        """Take the link state of a neighbour; raises `RemoteError`."""
+        if self.flood.take_state(link, frame, now):
+            self._look_soon(now, JITTER_US)
+
+    def take_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
+        """Take a record; returns it if it is new. Raises `RemoteError`."""
+        entry = self.flood.take_record(link, record, now)
+        if entry is not None:
+            mine = entry.node == self._node or self._prefix in entry.claimed
+            self._look_soon(now, JITTER_US if mine else _GATHER_US)
+        return entry
+
+    # --- what follows --------------------------------------------------------------------------------------
+
+    def review(self, now: int) -> None:
+        """See to all that depends on neighbours and records: relays, and the own record."""
+        self._review_us, self._reviewed = NEVER, True
+        peers = self.flood.peers.values()
+        heard = {peer.link.prefix: self.flood.neighbours_of(peer) for peer in peers if peer.digest is not None}
+        self.table.meet({peer.link.node: heard.get(peer.link.prefix, frozenset()) for peer in peers})
+        if self.flood.lossless:
+            self._relays = frozenset(heard)
+        else:
+            self._relays = choose(self._prefix, heard, self._relays)
+            if packed_prefixes(self._relays) != self._told[1]:
+                self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
+        self._record_us = NEVER
+        if self._boot:
+            self._renew_record(now)
+        self._forget_us = self.table.expire(now)
+
+    def _renew_record(self, now: int) -> None:
+        """Say something else of the own links, if anything else is true, as soon as that may be."""
+        peers = self.flood.peers.values()
+        linked = {peer.link.prefix for peer in peers}
+        chosen_by = frozenset([peer.link.prefix for peer in peers if peer.chose])
+        false = [each.prefix for each in self.table if self._prefix in each.claimed and each.prefix not in linked]
+        denied = frozenset(sorted(false)[:_DENIED_MAX])
+        own = self.table.get(self._node)
+        if own is not None:
+            # What nobody claims any more need not be denied; that is said when there is something else to say.
+            same = chosen_by == own.claimed and denied <= own.denied and own.denied.isdisjoint(linked)
+            if same and self.flood.outrun < (own.boot, own.sequence):
+                return
+            if self._pace is not None and (now < own.since_us + _GAP_US or not self._pace.take(1, now)):
+                self._record_us = max(now + 1, own.since_us + _GAP_US, self._pace.above_us(1 / _AT_ONCE, now))
+                return
+        latest = max(self.flood.outrun, (0, 0) if own is None else (own.boot, own.sequence))
+        boot = max(self._boot, latest[0])
+        record = LinkRecord(
+            signed.author(self._identity), boot, latest[1] + 1 if latest[0] == boot else 0, packed_prefixes(chosen_by),
+            packed_prefixes(denied),
+        )  # fmt: skip
+        self.flood.publish(Entry.of(self._node, signed.sign(self._identity, record), now))
