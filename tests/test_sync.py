@@ -238,12 +238,14 @@ def test_queues_browsers_names_and_temporary_destinations(context: Make) -> None
         list(browser)
     names = sync.InitialContext(ctx)
     assert names.lookup(name) == queue
+    found = names.discover(WITHIN_S)
+    assert (found.names[f"{name}@{ctx.node_id}"], found.silent) == (queue, ())
     village = names.create_subcontext(f"{name}-village")
     village.bind("anna", queue)
-    found = names.lookup(f"{name}-village")
-    assert isinstance(found, sync.NamingContext)
-    assert found.list() == ["anna"]
-    assert (f"{name}-village", found.name) in [
+    inner = names.lookup(f"{name}-village")
+    assert isinstance(inner, sync.NamingContext)
+    assert inner.list() == ["anna"]
+    assert (f"{name}-village", inner.name) in [
         (each.name, each.bound.name) for each in names.list_bindings() if isinstance(each.bound, sync.NamingContext)
     ]
     mine = ctx.create_temporary_queue()

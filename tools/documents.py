@@ -109,6 +109,8 @@ def _type(kind: msgspec.inspect.Type) -> str:  # noqa: PLR0911 - one answer per 
             return _lengths(kind)
         case msgspec.inspect.VarTupleType():
             return f"array ({_type(kind.item_type)})"
+        case msgspec.inspect.TupleType():
+            return f"array [{'; '.join(map(_type, kind.item_types))}]"
         case msgspec.inspect.StructType():
             return f"[{kind.cls.__name__}](#{kind.cls.__name__.lower()})"
         case msgspec.inspect.EnumType():

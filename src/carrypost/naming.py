@@ -21,9 +21,10 @@ from carrypost.errors import (
 )
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import Destination, Topic, as_destination, destination_at
-from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.durations import Duration, microseconds, seconds
 from carrypost.jms.provider import Provider
 from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
 from carrypost.mom.names.namespace import SEPARATOR, Bind
 from carrypost.mom.names.namespace import Binding as Found
 
@@ -31,6 +32,7 @@ __all__ = [
     "AmbiguousNameException",
     "Binding",
     "ContextNotEmptyException",
+    "Discovery",
     "InitialContext",
     "InvalidNameException",
     "NameAlreadyBoundException",
@@ -46,6 +48,15 @@ class Binding(NamedTuple):
 
     name: str
     bound: Destination | NamingContext
+
+
+class Discovery(NamedTuple):
+    """Names that the nodes of the connected part of the network have for topics and queues."""
+
+    names: dict[str, Destination]
+    """In full, ``NAME@NODE``, and what each stands for; those of this node are among them."""
+    silent: tuple[NodeId, ...]
+    """Nodes that were in reach and did not answer in time."""
 
 
 Names = list[str]
@@ -156,3 +167,16 @@ class InitialContext(NamingContext):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+
+    async def discover(self, timeout: Duration) -> Discovery:
+        """Ask all nodes that this one is connected with, over any number of hops, for the names that they advertise.
+
+        Returns when all have answered, or after `timeout`. What was found is not entered in the directory, which only
+        advertisements change. Raises `IllegalStateException` where the setting `island` is off.
+        """
+        timeout_us = microseconds(timeout, "a timeout")
+        if not timeout_us:
+            raise IllegalArgumentException("a timeout is more than 0: nobody could answer in no time")
+        found = await (await self._provider()).discover(timeout_us)
+        names = {each.name: destination_at(each.destination, each.ordering) for each in found.names}
+        return Discovery(names, found.silent)

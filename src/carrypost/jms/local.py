@@ -30,6 +30,7 @@ from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
+from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.namespace import Bind, Binding
 from carrypost.mom.placement import PlaceAnswered
 from carrypost.mom.programs import MessagingCommands
@@ -101,6 +102,7 @@ class LocalProvider(Provider):
             Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
             GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Browsed: self._tell_browsed,
             Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
+            Discovered: self._tell_answered,
         }  # fmt: skip
 
     def _tell_done(self, done: Done) -> None:
@@ -108,7 +110,7 @@ class LocalProvider(Provider):
         if answer is not None and not answer.done():
             answer.set_result(None)
 
-    def _tell_answered(self, event: PlaceAnswered) -> None:
+    def _tell_answered(self, event: PlaceAnswered | Discovered) -> None:
         answer = self._unanswered.pop(event.number, None)
         if answer is not None and not answer.done():
             answer.set_result(event)
@@ -420,6 +422,15 @@ class LocalProvider(Provider):
             await asyncio.wait([waiting], timeout=timeout_s)
         finally:
             del self._awaited[waiting]
+
+    async def discover(self, timeout_us: int) -> Discovered:
+        """Ask all nodes in reach for their names."""
+        number = self._next()
+        with self._command():
+            host, now = self._host(), self.now_us()
+            host.messaging.discover(number, host.reach(), now + timeout_us, now)
+        found: Discovered = await asyncio.shield(self._answer(number))
+        return found
 
     async def entries(self, context: str) -> list[Binding]:
         """What stands in a context."""

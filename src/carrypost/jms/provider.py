@@ -21,6 +21,7 @@ from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.namespace import Bind, Binding
 from carrypost.mom.placement import PlaceAnswered
 
@@ -206,6 +207,9 @@ class Provider(Protocol):
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
         """What a name stands for; waits so long for an advertisement. `kind`: nothing else is meant."""
+
+    async def discover(self, timeout_us: int) -> Discovered:
+        """Ask all nodes that the node is connected with for their names; returns what they answered in time."""
 
     async def entries(self, context: str) -> list[Binding]:
         """What stands in a context, by name; the root is an empty text."""

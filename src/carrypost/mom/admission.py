@@ -7,8 +7,8 @@ them, what they may cost, and what happens beyond.
 Items differ in what makes them bounded. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this
 node gave or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
 message. The same goes for a `Ask` or `Withdraw` of a demand that stands. What a node says on its own account, a
-new `Ask`, the `Withdraw` of an unknown one or a `Place`, is paid for from the node's account. A `Browse` waits its turn
-(`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
+new `Ask`, the `Withdraw` of an unknown one, a `Place` or a `Discover`, is paid for from the node's account. A `Browse`
+waits its turn (`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
 from __future__ import annotations
@@ -79,6 +79,13 @@ PLACES_PER_S: Final = 10
 PLACED_NAMES_MAX: Final = 128
 """Names that a node may have bound and still manage one more queue for others: half of all that it may bind."""
 
+# --- discovery -------------------------------------------------------------------------------------------------------
+
+DISCOVERIES_MAX: Final = 16
+"""Discoveries that wait for answers, at the asking end."""
+DISCOVERIES_PER_S: Final = 10
+"""Questions of all nodes that are answered in a second."""
+
 # --- accounts --------------------------------------------------------------------------------------------------------
 
 UNITS_PER_S: Final = 10_000
@@ -91,6 +98,8 @@ ITEM_UNITS: Final = 100
 """For a demand that begins, or the withdrawal of one that is unknown: a row, and a look at what waits."""
 PLACE_UNITS: Final = 10_000
 """For a question whether this node will manage a queue: two rows, an advertisement, an answer. So one a second."""
+DISCOVERY_UNITS: Final = 10_000
+"""For a question for the names of this node, which may be 256. So one a second."""
 SELECTOR_UNITS: Final = 4
 """For each character of a selector, which has to be read."""
 STEPS_PER_UNIT: Final = 5

@@ -15,7 +15,7 @@ import msgspec
 
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
-from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import CONTROL_BYTES_MAX, DESTINATION_MAX, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
@@ -32,8 +32,11 @@ _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Destination = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
+NAMES_MAX = 256
+"""Names in one answer to a discovery: as many as a node may have."""
 STRETCHES_MAX = 256
 """Numbers are told as stretches of them, so many at most. With the longest name they fit into a control message."""
 
@@ -211,12 +214,39 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
     """Higher than that of its last `Enrol`."""
 
 
+class Discover(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+    """A node asks another one, with which it is connected, for its names of topics and queues."""
+
+    number: _Count
+    """By which the answer is known. Those of a node's later lives are higher."""
+    until_us: _Count
+    """Time until which the answer is awaited."""
+
+
+Told = tuple[_Name, _Destination, Ordering]
+"""A name, what it stands for, and how the topic is opened."""
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
+    """A part of the answer: names that the author advertises."""
+
+    number: _Count
+    """Of the question."""
+    first: _Count
+    """The place of the first of these."""
+    total: _Count
+    """How many there are in all parts."""
+    names: Annotated[tuple[Told, ...], msgspec.Meta(max_length=NAMES_MAX)] = ()
+    """Each an array: the name, the destination that it stands for, and the ordering of a topic."""
+
+
 KINDS = (
     Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot, Place, Placed, Enrol, Leave,
+    Discover, Found,
 )  # fmt: skip
 Item = (
     Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot | Place | Placed
-    | Enrol | Leave
+    | Enrol | Leave | Discover | Found
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -244,9 +274,14 @@ ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
 """For the items of one control message."""
 
 
-def control_draft(to: NodeId, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False) -> Draft:
-    """A control message to one node; one that is `withheld` leaves when it is durable."""
-    headers = Headers(control=_encode(items))
+def control_draft(
+    to: NodeId, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False, connected: bool = False
+) -> Draft:
+    """Return a control message to one node; one that is `withheld` leaves when it is durable.
+
+    `connected`: it reaches the node if that is connected with this one, and is never carried.
+    """
+    headers = Headers(control=_encode(items), connected=connected)
     priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
     return Draft(
         address.control(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld

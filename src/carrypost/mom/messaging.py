@@ -19,6 +19,7 @@ from carrypost.mom import logged
 from carrypost.mom.claims import Claims
 from carrypost.mom.consuming import Consuming
 from carrypost.mom.context import Context
+from carrypost.mom.discovery import Discoveries
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US
@@ -70,6 +71,7 @@ class Messaging(Layer):
         self.sessions = Sessions()
         self.directory = Directory(context)
         self.placements = Placements(context, self.queues, self.directory)
+        self.discoveries = Discoveries(context, self.queues, self.directory)
         self.consuming = Consuming(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
@@ -164,6 +166,7 @@ class Messaging(Layer):
         self._topics.expire(now)
         self.directory.expire(now, self._is_consumed)
         self.placements.expire(now)
+        self.discoveries.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
@@ -192,7 +195,7 @@ class Messaging(Layer):
             self.queues.enrolling.follow(destination, subscriptions, now)
             if not subscriptions:
                 self.queues.forsake(destination)
-        drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts)]
+        drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts), *self.discoveries.drafts()]
         self._look_ahead()
         return drafts
 
@@ -200,6 +203,7 @@ class Messaging(Layer):
         self.due_us = min(
             self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept.due_us,
             self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
+            self.discoveries.due_us,
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:

@@ -239,6 +239,16 @@ class MessagingCommands:
                 raise names.missing(name, "name" if kind is None else kind)
             return found
 
+    def discover(self, number: int, nodes: Collection[NodeId], until_us: int, now: int) -> None:
+        """Ask nodes that this one is connected with for their names; `discovery.Discovered` of that number follows."""
+        if not self._ground.settings.island:
+            raise IllegalStateException(
+                "a discovery asks the nodes that this one is connected with, and it does not look for them: set "
+                "island = true, or look names up, which asks nobody"
+            )
+        with self._step(now):
+            self._awake.discoveries.ask(number, nodes, until_us, now)
+
     def entries(self, context: str, now: int) -> list[Binding]:
         """What stands in a context, by name; the root is an empty text."""
         with self._step(now, links=False):

@@ -47,3 +47,5 @@ class InitialContext(NamingContext):
                 ]
             )
         super().__init__(naming.InitialContext(context._inner))  # noqa: SLF001 - a part of the same API
+
+    discover = blocking(naming.InitialContext.discover)

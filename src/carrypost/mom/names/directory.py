@@ -340,7 +340,7 @@ class Directory:
         self._exchange(self.names.bound.get(asked.name), self._made(asked), now)
 
     def _made(self, asked: Bind) -> Entry:
-        advertised = asked.advertise and self._is_ours(asked.destination)
+        advertised = asked.advertise and may_say(self._here, asked.destination)
         return Entry(
             self._here, asked.name, asked.destination, asked.ordering, advertised=advertised, receivers=asked.receivers
         )
@@ -355,11 +355,6 @@ class Directory:
             raise InvalidDestinationException(f"names stand for topics and queues, not for {asked.destination!r}"[:200])
         if asked.name not in self.names.bound and len(self.names.bound) >= OWNER_MAX:
             raise ResourceAllocationException(f"this node has {OWNER_MAX} names already: unbind some of them first")
-
-    def _is_ours(self, destination: str) -> bool:
-        """Whether this node may speak for it: topics are everybody's, a queue is its manager's."""
-        found = address.address(destination)
-        return found is not None and (found.kind is Kind.TOPIC or found.node == self._here)
 
     def unbind(self, name: str, now: int) -> None:
         """Let a name go. Of others', for this device only, and until it is advertised anew."""
@@ -473,6 +468,11 @@ def _said(descriptor: Descriptor) -> Advert | None:
         said = _decode_advert(headers.control)
     except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
         return None
-    found = address.address(said.destination)
-    theirs = found is not None and (found.kind is Kind.TOPIC or found.node == descriptor.node)
-    return said if theirs and _can_be_named(said.destination) else None
+    return said if may_say(descriptor.node, said.destination) else None
+
+
+def may_say(node: NodeId, destination: str) -> bool:
+    """Return True if a node may tell others of a name for this destination: any topic, or a queue of its own."""
+    found = address.address(destination)
+    theirs = found is not None and (found.kind is Kind.TOPIC or found.node == node)
+    return theirs and _can_be_named(destination)

@@ -1,0 +1,182 @@
+"""Discovery: a node asks all nodes that it is connected with for their names of topics and queues (EMMA §3.1.1).
+
+Questions and answers are messages for connected nodes alone, which nobody carries: what is found is what can be reached
+now. Nothing of it is entered in the directory, which advertisements alone change. A node tells what it advertises; what
+it keeps to itself it tells nobody.
+
+The one invariant: an answer counts from a node that was asked, for the names of that node, until the discovery ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import ResourceAllocationException
+from carrypost.events import LayerEvent
+from carrypost.gossip.transfers.budget import Budget
+from carrypost.model import address
+from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER, TIME_US_MAX
+from carrypost.mom import control
+from carrypost.mom.admission import (
+    ANSWER_US,
+    DISCOVERIES_MAX,
+    DISCOVERIES_PER_S,
+    DISCOVERY_UNITS,
+    SAVED_S,
+    Accounts,
+)
+from carrypost.mom.control import ROOM_BYTES, control_draft
+from carrypost.mom.names.directory import NAMES_MAX, OWNER_MAX, may_say
+from carrypost.mom.names.namespace import Binding, fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from carrypost.gossip.layer import Draft
+    from carrypost.mom.context import Context
+    from carrypost.mom.names.directory import Directory
+    from carrypost.mom.queues.queues import Queues
+
+_ENVELOPE_BYTES = 64
+"""Bytes of an answer beside its names, at most."""
+_NAME_BYTES = 16
+"""Bytes of a name in an answer beside its two texts, at most."""
+
+
+class Discovered(LayerEvent, frozen=True):
+    """The end of a discovery: all nodes answered, or its time is over."""
+
+    number: int
+    """Of the command that began it."""
+    names: tuple[Binding, ...] = ()
+    """Names of this node and of all that answered, in full: ``NAME@NODE``."""
+    silent: tuple[NodeId, ...] = ()
+    """The nodes that were asked and did not answer."""
+
+
+class _Asking:
+    """A discovery that waits for answers."""
+
+    def __init__(self, command: int, nodes: Collection[NodeId], until_us: int) -> None:
+        self.command, self.until_us = command, until_us
+        self.waiting: dict[NodeId, dict[int, Binding]] = {node: {} for node in nodes}
+        """Nodes that have not answered in full, with what came of their answers, by place."""
+        self.names: list[Binding] = []
+        """Names of those that have."""
+
+    def has_room(self, more: int) -> bool:
+        """Return True if so many more names are within `NAMES_MAX`, whoever they are from."""
+        return len(self.names) + sum(map(len, self.waiting.values())) + more <= NAMES_MAX
+
+
+class Discoveries:
+    """What this node asks others, and what others ask it."""
+
+    def __init__(self, context: Context, queues: Queues, directory: Directory) -> None:
+        self._node, self._outputs, self._directory = context.node, context.outputs, directory
+        self._island = context.settings.island
+        """False: this node knows of no connected nodes, and can answer none."""
+        self._accounts, self._budget = Accounts(), Budget(DISCOVERIES_PER_S, SAVED_S)
+        self._open: dict[int, _Asking] = {}
+        """By number; at most `DISCOVERIES_MAX`."""
+        self._number = 0
+        self._said: list[Draft] = []
+        """Questions and answers that leave with this step."""
+        self.due_us = NEVER
+        """Time at which `expire` has something to do."""
+        queues.handlers[control.Discover] = self._asked
+        queues.handlers[control.Found] = self._found
+
+    def drafts(self) -> list[Draft]:
+        """Take the questions and answers that are to be published."""
+        said, self._said = self._said, []
+        return said
+
+    def _say(self, node: NodeId, item: control.Discover | control.Found, until_us: int, now: int) -> None:
+        self._said.append(control_draft(node, [item], max(until_us - now, 1), connected=True))
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    def ask(self, command: int, nodes: Collection[NodeId], until_us: int, now: int) -> None:
+        """Ask these nodes for their names; `Discovered` of this command follows, by `until_us` at the latest."""
+        if len(self._open) >= DISCOVERIES_MAX:
+            raise ResourceAllocationException(f"{DISCOVERIES_MAX} discoveries wait for answers already: wait for them")
+        until_us = min(until_us, TIME_US_MAX)
+        # From the clock, so that a late answer to an earlier life is not taken for one to this.
+        self._number = max(self._number + 1, now)
+        asking = self._open[self._number] = _Asking(command, nodes, until_us)
+        asking.names += [_binding(self._node, *told) for told in self._own()]
+        for node in nodes:
+            self._say(node, control.Discover(self._number, until_us), until_us, now)
+        self.due_us = min(self.due_us, until_us)
+        self._end_if_all_answered(self._number)
+
+    def _found(self, item: control.Found, node: NodeId, *_: int) -> None:
+        """Take a part of an answer, if its node was asked and may say so."""
+        asking = self._open.get(item.number)
+        parts = None if asking is None else asking.waiting.get(node)
+        sound = item.first + len(item.names) <= item.total <= OWNER_MAX
+        if asking is None or parts is None or not sound or not asking.has_room(len(item.names)):
+            self._outputs.refuse("discovery", node)
+            return
+        for name, destination, _ordering in item.names:
+            if fault_of(name) is not None or not may_say(node, destination):
+                self._outputs.refuse("discovery", node)
+                return
+        parts |= {place: _binding(node, *told) for place, told in enumerate(item.names, item.first)}
+        if len(parts) >= item.total:
+            asking.names += asking.waiting.pop(node).values()
+            self._end_if_all_answered(item.number)
+
+    def _end_if_all_answered(self, number: int) -> None:
+        if not self._open[number].waiting:
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        asking = self._open.pop(number)
+        names = tuple(sorted(asking.names, key=lambda each: each.name))
+        self._outputs.tell(Discovered(asking.command, names, tuple(sorted(asking.waiting))))
+
+    def expire(self, now: int) -> None:
+        """End discoveries whose time is over."""
+        for number in [number for number, asking in self._open.items() if asking.until_us <= now]:
+            self._end(number)
+        self.due_us = min([each.until_us for each in self._open.values()], default=NEVER)
+
+    # --- being asked ---------------------------------------------------------------------------------------
+
+    def _asked(self, item: control.Discover, node: NodeId, _: int, now: int) -> None:
+        """Tell a node what this one advertises."""
+        paid = self._accounts.pay(node, DISCOVERY_UNITS, now) and self._budget.take(1, now)
+        if not paid or not self._island:
+            self._outputs.refuse("discovery", node)
+            return
+        names = self._own()
+        until_us, first = min(item.until_us, now + ANSWER_US), 0
+        for page in _pages(names):
+            self._say(node, control.Found(item.number, first, len(names), tuple(page)), until_us, now)
+            first += len(page)
+
+    def _own(self) -> list[control.Told]:
+        bound = self._directory.names.bound.values()
+        return [(each.name, each.destination, each.ordering) for each in bound if each.advertised and each.destination]
+
+
+def _binding(node: NodeId, name: str, destination: str, ordering: Ordering) -> Binding:
+    return Binding(address.queue_name(name, node), destination, ordering)
+
+
+def _pages(names: list[control.Told]) -> Iterator[list[control.Told]]:
+    """Yield the names in parts that fit into one control message each; one part if there are none."""
+    page: list[control.Told] = []
+    room = ROOM_BYTES - _ENVELOPE_BYTES
+    for told in names:
+        size = len(told[0].encode()) + len(told[1].encode()) + _NAME_BYTES
+        if size > room:
+            yield page
+            page, room = [], ROOM_BYTES - _ENVELOPE_BYTES
+        page.append(told)
+        room -= size
+    yield page
