@@ -192,6 +192,8 @@ class Scrambled:
                 queue, request, t_us, count, pick(["fair", "none"]), pick([None, (), (NodeId("a"),)])
             ),
             lambda: control.Placed(request, pick([True, False]), "because"),
+            lambda: control.Discover(request, t_us),
+            lambda: control.Found(request, count, count + 1, (("x", pick(["topic/x", "queue/a/x"]), Ordering.NONE),)),
             lambda: control.Snapshot(queue, request, t_us, count, count + 3, (self.message(), self.message())),
         ]
         return pick(makers)()
