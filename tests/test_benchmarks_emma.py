@@ -10,9 +10,10 @@ from tests.benches import Bench
 
 def test_lists_are_weighed_against_comparing_sets(tmp_path: Path) -> None:
     shown = Bench("emma").tables(tmp_path, "--quick", "--strict", "--json")
-    assert list(shown) == ["Control"]
+    assert list(shown) == ["Control", "Acknowledgements"]
     assert [(row["held"], row["new"]) for row in shown["Control"]] == [(100, 0), (100, 1), (100, 10), (100, 100)]
     for row in shown["Control"]:
         assert row["times"] == pytest.approx(row["anti-entropy bytes"] / row["exchange bytes"])
         assert 8 < row["list bytes a message"] <= 8.5
         assert row["met"]
+    assert all(20 < row["bytes"] <= 40 for row in shown["Acknowledgements"])
