@@ -1,10 +1,10 @@
-"""What queues say between nodes, in bytes on a hop: every frame, or part of one, that concerns a control message.
+"""What queues say between nodes, in bytes on a hop: every frame, or part of one, about control messages and purges.
 
 Two signed hosts in contact. One manages a queue; on the other a program sends PERSISTENT messages to it, and another
-program there consumes them. So every control message crosses the hop: assignment, acknowledgement, receipt and purge.
-Descriptors, offers, requests and Acks count; of an offer or a request that is about other messages as well, what it is
-longer for those of control. What is said while the consumer opens (its standing request) does not count, what its
-credit is renewed by does.
+program there consumes them. So every control message crosses the hop: assignment, acknowledgement and receipt; and so
+do the records that purge copies. Descriptors, offers, requests and Acks count; of an offer or a request that is about
+other messages as well, what it is longer for those of control. What is said while the consumer opens (its standing
+request) does not count, what its credit is renewed by does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from carrypost.config import Settings
 from carrypost.events import Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, Request, kind
+from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
+from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, OpenParcel, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -30,7 +31,7 @@ from carrypost.mom.commands import Ack, Declare, Receive, Work
 from carrypost.mom.control import items_of
 
 SIZE_BYTES: Final = 100
-APART_S: Final = 60.0
+APART_S: Final = 100.0
 """Between messages that go one at a time: everything was said by then."""
 _PLENTY: Final = 2**40
 _numbers = count(1)
@@ -100,7 +101,7 @@ class Account:
 
     @property
     def messages(self) -> int:
-        """Control messages that were offered."""
+        """Control messages that were offered or sent."""
         return len(self._known)
 
     def watch(self, sender: str, frames: tuple[Frame, ...]) -> None:
@@ -118,26 +119,35 @@ class Account:
             came = _acked(frame, peer)
             peer.serials -= came
             return codec.wire_size(frame) if came else 0
+        if isinstance(frame, AckRecord | AckList):
+            return codec.wire_size(frame)
         mine = self._senders[sender]
+        if isinstance(frame, OpenParcel):  # It may not have been offered.
+            self._know(frame.descriptor, frame.handle, mine)
         if getattr(frame, "handle", None) not in mine.handles:
             return 0
         mine.serials.add(frame.serial)  # type: ignore[union-attr]  # what has a handle has a serial
         return codec.wire_size(frame)
+
+    def _know(self, descriptor: Descriptor, handle: int, sender: _Sender) -> bool:
+        """Note what a message says, if it is one of control; returns False for others."""
+        if not descriptor.destination.startswith("control/"):
+            return False
+        sender.handles.add(handle)
+        if descriptor.id not in self._known:
+            self._known.add(descriptor.id)
+            self.items.update(type(item).__name__ for item in items_of(descriptor)[0])
+        return True
 
     def _offered(self, offer: Offer, sender: str) -> int:
         mine, side = self._senders[sender], self._sides[sender]
         assert isinstance(side, Member)
         others = []
         for entry in offer.entries:
-            descriptor = side.descriptor(entry.message)
-            if not descriptor.destination.startswith("control/"):
+            if self._know(side.descriptor(entry.message), entry.handle, mine):
+                mine.offers.add(offer.serial)
+            else:
                 others.append(entry)
-                continue
-            mine.handles.add(entry.handle)
-            mine.offers.add(offer.serial)
-            if entry.message not in self._known:
-                self._known.add(entry.message)
-                self.items.update(type(item).__name__ for item in items_of(descriptor)[0])
         if len(others) == len(offer.entries):
             return 0
         rest = msgspec.structs.replace(offer, entries=tuple(others))
@@ -174,6 +184,11 @@ class Spoken:
     def carrying_bytes(self) -> float:
         """Of frames that carry messages: of those of control, their descriptors."""
         return sum(self.frame_bytes.get(each.__name__, 0.0) for each in CARRYING)
+
+    @property
+    def acknowledging_bytes(self) -> float:
+        """Of the records that purge copies, and of comparing lists of them."""
+        return sum(self.frame_bytes.get(each.__name__, 0.0) for each in (AckRecord, AckList))
 
 
 def spoken(messages: int, together: int) -> Spoken:

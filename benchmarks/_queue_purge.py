@@ -18,6 +18,8 @@ from benchmarks._queue_control import SIZE_BYTES, Member
 
 from carrypost.config import Settings
 from carrypost.gossip.layer import Draft
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.cloud_frames import AckRecord
 from carrypost.journal import MOM
 
 COPIES: Final = 1_000
@@ -40,6 +42,7 @@ class Carrying:
         self._pair.meet(30)
         assert self._carried == copies
         self._spent_s = 0.0
+        self._record_bytes = 0
         gc.collect()
 
     @property
@@ -64,12 +67,18 @@ class Carrying:
             manager._outputs.journal.put((MOM, b"X", 0), b"")  # noqa: SLF001 - a row that this follows from
         while self._carried:
             for frames in self._manager.drain(pair.now):
+                self._record_bytes += sum(codec.wire_size(frame) for frame in frames if isinstance(frame, AckRecord))
                 self._timed(partial(host.receive, frames, "a", pair.now))
             pair.now += ROUND_US
             for each in (self._manager.host, host):
                 if (each.next_deadline() or 0) <= pair.now:
                     each.tick(pair.now)
         return self._spent_s
+
+    def purge_bytes(self) -> int:
+        """Bytes of the records that they take."""
+        self.purge()
+        return self._record_bytes
 
     def expire(self) -> float:
         """CPU seconds that their deadline takes it."""

@@ -101,7 +101,8 @@ class Bench(Rounds):
                 {
                     "together": together, "control messages": said.control_messages,
                     **{f"{name} bytes": said.frame_bytes.get(name, 0.0) for name in ("Offer", "Request", "Ack")},
-                    "descriptor bytes": said.carrying_bytes, "bytes": said.nbytes, "goal": goal,
+                    "descriptor bytes": said.carrying_bytes, "acknowledgement bytes": said.acknowledging_bytes,
+                    "bytes": said.nbytes, "goal": goal,
                     "met": said.nbytes <= goal,
                 }
             )  # fmt: skip
@@ -124,9 +125,10 @@ class Bench(Rounds):
         """Copies that acknowledgements take away, and their deadline."""
         rounds = [(Carrying(COPIES).purge(), Carrying(COPIES).expire()) for _ in range(self.repeats)]
         purge_s, expiry_s = (min(each) for each in zip(*rounds, strict=True))
+        nbytes = {f"bytes of {copies}": Carrying(copies).purge_bytes() for copies in (1, COPIES)}
         return [
             {
-                "copies": COPIES, "purge ms": purge_s * 1e3, "expiry ms": expiry_s * 1e3,
+                "copies": COPIES, **nbytes, "purge ms": purge_s * 1e3, "expiry ms": expiry_s * 1e3,
                 **at_most(purge_s / expiry_s, PURGE_GOAL),
             }
         ]  # fmt: skip
