@@ -304,7 +304,81 @@ async def test_misuse_says_what_to_do(net: testing.Network) -> None:
             await ctx.declare_topic("n" * 300)
         with pytest.raises(InvalidDestinationException, match="made by declare_topic"):
             await ctx.end_topic("topic/news")
-        with pytest.raises(JMSException, match="use create_durable_consumer"):
+    async with net.context("s") as ctx:
+        with pytest.raises(JMSException, match="set island = true, or use create_durable_consumer"):
             await ctx.create_consumer(topic)
         with pytest.raises(IllegalArgumentException, match="leave them out"):
             await ctx.send(topic, "x", recipients=["s"])
+
+
+ISLAND = {"island": True, "island_s_min": 0.5}
+
+
+@scene("p", "t", **ISLAND)
+async def test_a_subscriber_that_is_not_durable_is_served_while_there_is_a_path(net: testing.Network) -> None:
+    """The holder is behind a relay; the subscriber walks off, comes back, and subscribes again."""
+    for node, near in (("h", "p"), ("r", "h"), ("s", "r")):
+        net.add(node)
+        net.link(node, near)
+    await held(net)
+    await net.run(30)
+    async with net.context("s") as ctx:
+        inbox = await ctx.create_consumer(news(ctx), "urgency > 5")
+        await net.run(5)
+        await publish(net, "p", "one", properties={"urgency": 9})
+        await publish(net, "p", "calm", properties={"urgency": 1})
+        assert await texts(inbox) == ["one"]
+        net.unlink("s", "r")
+        await net.run(60)
+        await publish(net, "p", "missed", properties={"urgency": 9})
+        await net.run(30)
+        assert not any("notice/h/news" in kept(net, node) for node in "hrps")
+        net.link("s", "r")
+        await net.run(60)
+        await publish(net, "p", "missed as well", properties={"urgency": 9})
+        assert await texts(inbox) == []
+        await inbox.close()
+        inbox = await ctx.create_consumer(news(ctx))
+        await net.run(5)
+        await publish(net, "p", "two")
+        assert await texts(inbox) == ["two"]
+        assert not any("notice/h/news" in kept(net, node) for node in "rp")
+        await inbox.close()
+        await net.run(10)
+        net.unlink("s", "r")
+        await net.run(30)
+        with pytest.raises(JMSException, match="there is no path to 'h', which holds the topic"):
+            await ctx.create_consumer(news(ctx))
+
+
+@scene("h", "s", **ISLAND)
+async def test_a_holder_that_starts_again_goes_on_with_who_is_near(net: testing.Network) -> None:
+    await held(net)
+    await net.run(30)
+    async with net.context("s") as ctx:
+        inbox = await ctx.create_consumer(news(ctx))
+        await net.run(5)
+        net.kill("h")
+        net.restart("h")
+        await net.run(20)
+        await publish(net, "h", "hello")
+        found = await texts(inbox)
+    net.kill("s")
+    await net.run(60)
+    await publish(net, "h", "nobody")
+    await net.run(30)
+    assert "notice/h/news" not in kept(net, "h")
+    assert found in (["hello"], [])  # It may have been out of reach for a moment: then both dropped it.
+
+
+@scene("h", "s", messaging={"non_durable": "connected"}, **ISLAND)
+async def test_nodes_may_have_subscriptions_that_are_not_durable_at_holders_alone(net: testing.Network) -> None:
+    await held(net)
+    await net.run(30)
+    async with net.context("s") as ctx:
+        with pytest.raises(JMSException, match="and this topic has none: make it durable"):
+            await ctx.create_consumer(ctx.create_topic("news"))
+        inbox = await ctx.create_consumer(news(ctx))
+        await net.run(5)
+        await publish(net, "h", "hello")
+        assert await texts(inbox) == ["hello"]

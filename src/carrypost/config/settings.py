@@ -153,9 +153,12 @@ class Messaging:
     enabled: bool = flag(True)
     """Whether this node has them. One that has carries what is for queues of others, too; one that has not carries what
     `altruistic` says."""
-    non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
+    non_durable: Literal["live", "as_durable", "reject", "connected"] = choice(
+        "live", ("live", "as_durable", "reject", "connected")
+    )
     """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
-    durable ones, or are refused."""
+    durable ones, are refused, or are refused unless a node holds the topic. Those to such a topic are served as long as
+    there is a path to that node, unless they are kept or refused."""
     subscription_lease_s: float | None = lifetime(30 * DAY_S)
     """A durable subscription that nobody uses ends after so long."""
     prefetch: int = whole(100, 1, UNBOUNDED)

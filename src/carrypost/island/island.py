@@ -52,7 +52,7 @@ class Island(Layer):
         self.routes = Routes(ground.node, self.table, ground.settings.island_hops_max)
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
-        self._in_reach: set[NodeId] = set()
+        self._in_reach = ground.links.in_reach
         """Hosts that are told to be in reach."""
         self._unsure: dict[NodeId, int] = {}
         """Hosts of which the contrary is true, and since when."""

@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.mom.commands import Receive
-from carrypost.mom.state import destination_of
+from carrypost.mom.state import destination_of, held_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,6 +68,11 @@ class Consuming:
             raise JMSException(
                 'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
                 "give the subscription a name and make it durable"
+            )
+        elif self._non_durable == "connected" and not asked.durable and not held_of(asked.entry):
+            raise JMSException(
+                "on this node a subscription that is not durable lasts as long as there is a path to the holder of its "
+                'topic (messaging.non_durable = "connected"), and this topic has none: make it durable'
             )
         known = self._topics.check(asked, client, adapted=adapted)
         self._directory.opened(destination_of(asked.entry), now)

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 
+_MET_US = 30_000_000
+"""A subscriber that is served only while there is a path to it has so long to be in reach, after it enrolled or after
+this node started."""
+
+
 class EnrolledRow(msgspec.Struct, frozen=True, array_like=True):
     """What a node said last of its subscription; fields may be appended with a default."""
 
@@ -83,6 +88,10 @@ class Enrolled:
         self._table = Table(context.ledger, b"H", EnrolledRow)
         self._accounts = admission.Accounts()
         self._topics: dict[str, HeldTopic] = {}
+        self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
+        self._connected: dict[tuple[str, NodeId], int] = {}
+        """Topics and subscribers that are served only while there is a path: until when there has to be one; 0: there
+        was."""
         self.due_us = NEVER
 
     def __iter__(self) -> Iterator[HeldTopic]:
@@ -101,8 +110,8 @@ class Enrolled:
     def remove(self, topic: HeldTopic) -> None:
         """Hold a topic no more."""
         del self._topics[topic.destination]
-        for node in topic.subscribers:
-            self._table.delete(_row_name(topic, node))
+        for node in list(topic.subscribers):
+            self._forget(topic, node)
 
     def matching(self, topic: HeldTopic, descriptor: Descriptor) -> list[NodeId]:
         """Return the subscribers that are to have a publication, in the order of their ids."""
@@ -116,7 +125,9 @@ class Enrolled:
         if topic is None or item.deadline_us <= now:
             return
         selector = _selector(item.selector)
-        if selector is None:
+        if not item.durable and not self._island:
+            self._outputs.refuse("enrolments", node)
+        elif selector is None:
             self._outputs.refuse("selector", node)
         elif not self._accounts.pay(node, units, now) or not self._has_room(topic, node):
             self._outputs.refuse("enrolments", node)
@@ -157,10 +168,18 @@ class Enrolled:
         topic.subscribers[node] = row
         topic.changed()
         self._table.put(_row_name(topic, node), row)
+        self._watch(topic, node, row)
+
+    def _watch(self, topic: HeldTopic, node: NodeId, row: EnrolledRow) -> None:
+        self._connected.pop((topic.destination, node), None)
         self.due_us = min(self.due_us, row.deadline_us)
+        if not row.durable and not row.left:
+            until_us = self._connected[topic.destination, node] = self._context.holdings.now_us + _MET_US
+            self.due_us = min(self.due_us, until_us)
 
     def _forget(self, topic: HeldTopic, node: NodeId) -> None:
         del topic.subscribers[node]
+        self._connected.pop((topic.destination, node), None)
         topic.changed()
         self._table.delete(_row_name(topic, node))
 
@@ -174,7 +193,15 @@ class Enrolled:
             for node in [each for each, row in topic.subscribers.items() if row.deadline_us <= now]:
                 self._forget(topic, node)
         rows = [row.deadline_us for topic in self for row in topic.subscribers.values()]
-        self.due_us = min(rows, default=NEVER)
+        self.due_us = min(rows + [each for each in self._connected.values() if each > now], default=NEVER)
+
+    def drop_unreachable(self, now: int) -> None:
+        """Drop the subscribers that are served only while there is a path to them, and to whom there is none."""
+        for (destination, node), until_us in list(self._connected.items()):
+            if node in self._in_reach:
+                self._connected[destination, node] = 0
+            elif until_us <= now:
+                self._forget(self._topics[destination], node)
 
     def restore(self, stored: Stored) -> None:
         """Take in the enrolments of an earlier life; the topics are here already."""
@@ -185,7 +212,7 @@ class Enrolled:
                 self._table.delete(name)
                 continue
             topic.subscribers[found.node] = row
-            self.due_us = min(self.due_us, row.deadline_us)
+            self._watch(topic, found.node, row)
 
 
 def _row_name(topic: HeldTopic, node: NodeId) -> bytes:

@@ -25,7 +25,7 @@ from carrypost.mom.rows import Table
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Subscription
 
+_CONNECTED_US = 3_600_000_000
+"""Lease of an enrolment that lasts as long as there is a path, which is renewed until then."""
 _SELECTOR_MAX = 4_096
 _LIFE_BITS = 32
 """A number is the life of the node, and so many bits of its place in it."""
@@ -78,6 +80,7 @@ class Enrolling:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._ledger, self._post = context.ledger, context.post
         self._table = Table(context.ledger, b"L", EnrolmentRow)
+        self._in_reach = context.ground.links.in_reach
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
         """How long a control message may live."""
@@ -91,6 +94,10 @@ class Enrolling:
     def due_us(self) -> int:
         """Time at which `due` has something."""
         return min(self._again_us.values(), default=NEVER)
+
+    def __iter__(self) -> Iterator[str]:
+        """All topics that this node enrolled at."""
+        return iter(list(self._rows))
 
     def due(self, now: int) -> list[str]:
         """Return the topics whose enrolments are to be said again."""
@@ -116,14 +123,27 @@ class Enrolling:
             if before is not None and not before.left:
                 self._put(destination, msgspec.structs.replace(before, number=self._next(), left=True), now)
             return
-        deadline_us = min(max(each.lease_us for each in subscriptions), TIME_US_MAX)
         durable, selector = any(each.durable for each in subscriptions), _selector(subscriptions)
+        deadline_us = now + _CONNECTED_US
+        if durable:
+            deadline_us = min(max(each.lease_us for each in subscriptions if each.durable), TIME_US_MAX)
         stands = before is not None and not before.left and (before.durable, before.selector) == (durable, selector)
         if before is None or not stands or self._again_us.get(destination, 0) <= now or (
             # The holder should know of at least half of the time that is left.
             before.deadline_us - now < (deadline_us - now) // 2
         ):  # fmt: skip
             self._put(destination, EnrolmentRow(self._next(), deadline_us, durable, selector), now)
+
+    def drop_unreachable(self) -> None:
+        """Drop enrolments that last as long as there is a path to the holder, where there is none: so does the holder.
+
+        They are not made again before somebody subscribes.
+        """
+        for destination, row in list(self._rows.items()):
+            if not row.durable and not row.left and address.addressee(destination) not in self._in_reach:
+                del self._rows[destination]
+                self._again_us.pop(destination, None)
+                self._table.delete(destination.encode())
 
     def _next(self) -> int:
         self._number += 1

@@ -12,7 +12,7 @@ Programs of this node that subscribe have claims to the publication itself.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -53,14 +53,22 @@ class TopicRow(msgspec.Struct, frozen=True, array_like=True):
     name: str
 
 
+class Page(NamedTuple):
+    """The recipients of one notification."""
+
+    nodes: tuple[NodeId, ...]
+    connected: bool = False
+    """True if they are served only while there is a path to them."""
+
+
 class Publication(msgspec.Struct, eq=False):
     """A publication until all its notifications are on disk."""
 
     copy: Copy
     destination: str
     """Of the notifications."""
-    pages: list[tuple[NodeId, ...]]
-    """Recipients of the notifications that have still to be published."""
+    pages: list[Page]
+    """Notifications that have still to be published."""
     after_us: int = 0
     """Not before this time."""
     unwritten: set[MessageId] = set()
@@ -152,14 +160,16 @@ class Holder:
         """See who is to be notified of a publication, beside those who were."""
         descriptor = copy.descriptor
         topic = self.enrolled.get(descriptor.destination)
-        pages: list[tuple[NodeId, ...]] = []
+        pages: list[Page] = []
         if topic is None:
             self._say(copy, FAILED, "there is no such topic")
         elif descriptor.wire_bytes > ORIGIN_BYTES_MAX:
             self._say(copy, FAILED, f"it has more than {ORIGIN_BYTES_MAX} bytes beside its body")
         else:
             nodes = [each for each in self.enrolled.matching(topic, descriptor) if each not in told]
-            pages = _pages(nodes, self._limits.recipients_max)
+            for connected in (False, True):
+                some = [each for each in nodes if topic.subscribers[each].durable is not connected]
+                pages += [Page(page, connected) for page in _pages(some, self._limits.recipients_max)]
             self._say(copy, HANDED_OVER)
         self._open[copy.id] = Publication(copy, address.notice_of(descriptor.destination), pages)
 
@@ -182,13 +192,15 @@ class Holder:
                 self._settle(publication)
         return made
 
-    def _draft(self, publication: Publication, recipients: tuple[NodeId, ...], now: int) -> Draft:
+    def _draft(self, publication: Publication, page: Page, now: int) -> Draft:
         descriptor = publication.copy.descriptor
         lifetime_us = None if descriptor.deadline_us is None else max(1, descriptor.deadline_us - now)
         return Draft(
             publication.destination, b"", lifetime_us=lifetime_us, persistent=descriptor.persistent,
-            priority=descriptor.priority, recipients=recipients, withheld=True, payload_of=descriptor.id,
-            headers=Headers(origin=descriptor.wire, delivery_time_us=descriptor.due_us or None),
+            priority=descriptor.priority, recipients=page.nodes, withheld=True, payload_of=descriptor.id,
+            headers=Headers(
+                origin=descriptor.wire, delivery_time_us=descriptor.due_us or None, connected=page.connected
+            ),
         )  # fmt: skip
 
     def published(self, copies: Sequence[Copy]) -> None:
@@ -197,7 +209,7 @@ class Holder:
             descriptor = copy.descriptor
             publication = self._open.get(descriptor.original.id)
             if publication is not None and publication.destination == descriptor.destination:
-                publication.pages = [page for page in publication.pages if page[0] not in descriptor.listed]
+                publication.pages = [page for page in publication.pages if page.nodes[0] not in descriptor.listed]
                 publication.unwritten.add(copy.id)
                 self._serials.setdefault(self._journal.serial, []).append((copy.id, publication.copy.id))
 
@@ -220,7 +232,8 @@ class Holder:
             publication = self._open.get(copy.descriptor.original.id) if copy.own else None
             if publication is not None and copy.id in publication.unwritten and reason is Reason.STORE:
                 publication.unwritten.discard(copy.id)
-                publication.pages.append(copy.descriptor.listed)
+                headers = copy.descriptor.headers
+                publication.pages.append(Page(copy.descriptor.listed, headers is not None and headers.connected))
                 publication.after_us = self._holdings.now_us + _AGAIN_US
 
     def _settle(self, publication: Publication) -> None:

@@ -109,6 +109,7 @@ class Messaging(Layer):
         self.claims.restore(stored, self._topics.__getitem__, now)
         self.queues.wake()
         self.queues.restore(stored, now)
+        self._topics.renew_consumed(self.queues.enrolling, now)
         self.receipts.restore(stored)
         self._owed.restore(stored, now)
         self.directory.restore(stored, now)

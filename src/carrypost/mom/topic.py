@@ -64,6 +64,7 @@ class Topics:
         self._open: dict[str, dict[Subscription, None]] = {}
         """By the pattern of their destinations."""
         self._number = 0
+        self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
         self._changed: dict[str, None] = {}
         """Topics that nodes hold, and whose subscriptions here came, went or were renewed."""
         self.due_us = NEVER
@@ -95,8 +96,8 @@ class Topics:
         `adapted`: the node made it durable; then it needs no client id.
         """
         check_entry(asked.entry, self._limits)
-        if held_of(asked.entry):
-            _check_held(asked)
+        if held := held_of(asked.entry):
+            self._check_held(asked, held)
         self._check_ordering(asked)
         if not (asked.durable or asked.shared):
             if asked.name:
@@ -147,6 +148,27 @@ class Topics:
                     f"open it so here, too, or end the subscription {each.name!r} first"
                 )
             return  # All of them have the same.
+
+    def _check_held(self, asked: Subscribe, held: str) -> None:
+        """Raise unless a topic that a node holds may be subscribed to so."""
+        holder = addressee(held)
+        if asked.ordering:
+            raise IllegalArgumentException(
+                f"a topic that a node holds has no order, and this one is opened as {asked.ordering.text!r}: leave it "
+                "out"
+            )
+        if asked.durable or holder == self.here.node:
+            return
+        if not self._island:
+            raise JMSException(
+                "a subscription to a topic that a node holds lasts, unless it is durable, as long as a path leads to "
+                "that node, and this one looks for none: set island = true, or use create_durable_consumer"
+            )
+        if holder not in self._in_reach:
+            raise JMSException(
+                f"there is no path to {holder!r}, which holds the topic, and a subscription that is not durable lasts "
+                "as long as there is one: subscribe when it is near, or use create_durable_consumer"
+            )
 
     def add(self, asked: Subscribe, connection: int, client: str, now: int) -> Subscription:
         """A new subscription; what is here for it is found by the host and claimed with the same step."""
@@ -296,18 +318,6 @@ class Topics:
 
 def _row_name(subscription: Subscription) -> bytes:
     return subscription.number.to_bytes(8, "big")
-
-
-def _check_held(asked: Subscribe) -> None:
-    if asked.ordering:
-        raise IllegalArgumentException(
-            f"a topic that a node holds has no order, and this one is opened as {asked.ordering.text!r}: leave it out"
-        )
-    if not asked.durable:
-        raise JMSException(
-            "a subscription to a topic that a node holds is durable, so that it is served while its node is away: "
-            "use create_durable_consumer"
-        )
 
 
 def _check_name(name: str) -> None:

@@ -296,8 +296,8 @@ class Links:
     """The links of one host."""
 
     __slots__ = (
-        "_by_peer", "accounts", "carried_bytes", "datagram_bytes", "get", "handlers", "outputs", "schedule", "settings",
-        "stirred", "usable",
+        "_by_peer", "accounts", "carried_bytes", "datagram_bytes", "get", "handlers", "in_reach", "outputs", "schedule",
+        "settings", "stirred", "usable",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, outputs: Outputs) -> None:
@@ -318,6 +318,8 @@ class Links:
         """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
         taken together, as a list. One that returns False found nothing new."""
         self.stirred: list[Link] = []
+        self.in_reach: set[NodeId] = set()
+        """Hosts that a path leads to, as the island tells, which alone changes it; none without an island."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._by_peer.values())
