@@ -34,6 +34,8 @@ JITTER_US = 50_000
 """A record is passed on within so much."""
 _PATIENCE_US = 300_000
 """Digests may differ for so long while a record is on its way. The host with the larger id waits twice as long."""
+_BEHIND_US = 3_000_000
+"""Who has a digest that was this host's lately is behind, and hears that from this host."""
 _REPAIR_US = 2_000_000
 """Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
 _DOUBLINGS = 5
@@ -52,6 +54,8 @@ class Peer(msgspec.Struct, eq=False):
     """One neighbour, as the island knows it."""
 
     link: Link
+    met_us: int
+    """Time at which the contact began."""
     digest: int | None = None
     """What it said last; None: nothing yet, so it may have no island."""
     chose: bool = False
@@ -102,9 +106,9 @@ class Flood:
         """Return a moment in the near future, by chance; now where nobody waits."""
         return now if self.lossless else now + round(within_us * self._rng.random())
 
-    def meet(self, link: Link) -> None:
+    def meet(self, link: Link, now: int) -> None:
         """Begin a contact."""
-        self.peers[link.peer] = Peer(link)
+        self.peers[link.peer] = Peer(link, now)
 
     def part(self, link: Link) -> None:
         """End a contact."""
@@ -154,6 +158,7 @@ class Flood:
             return entry
         self._passing.pop(node, None)
         entry.rebooted = known is not None and known.boot != entry.boot
+        entry.concerns = self._prefix in entry.claimed or (known is not None and self._prefix in known.claimed)
         self._table.enter(entry)
         self._plan(entry, peer, now)
         return entry
@@ -207,9 +212,10 @@ class Flood:
             self._answer(peer, frame.heads, now)
         found = [entry.node for each in cut(frame.wanted, PREFIX_BYTES) if (entry := self._table.at(each)) is not None]
         self._owe(peer, found, now)
+        peer.compare_us = NEVER
         if peer.digest == self._table.digest:
-            peer.compare_us, peer.tries = NEVER, 0
-        elif peer.compare_us == NEVER and not frame.heads:
+            peer.tries = 0
+        elif not (frame.heads or frame.wanted):
             self._compare_later(peer, now, first=before[0])
         return (False, peer.chose, peer.one_way) != before
 
@@ -223,9 +229,9 @@ class Flood:
             peer.compare_us = max(now + wait_us, peer.quiet_us)
 
     def _compare(self, peer: Peer, now: int) -> None:
-        """Tell a neighbour what this host has, unless they agree by now."""
+        """Tell a neighbour what this host has, unless they agree by now, or it is only behind, and will find out."""
         peer.compare_us = NEVER
-        if peer.digest == self._table.digest:
+        if peer.digest is None or self._table.is_like(peer.digest, now - _BEHIND_US):
             return
         room = (peer.link.datagram_bytes_max - _FRAME_BYTES - len(self._relays) - len(self._one_way)) // HEAD_BYTES
         lists = self._table.heads(max(2, room))
@@ -245,10 +251,9 @@ class Flood:
         wanted, lacking = self._table.compare(heads)
         peer.link.budgets.charge(len(self._table) // 4)
         peer.repaired_us = now
-        if wanted:
-            peer.link.send((self.state(wanted=b"".join(wanted)),))
-        # What came a moment ago is on its way to the neighbour, too.
-        settled_us = now if self.lossless else now - _PATIENCE_US
+        peer.link.send((self.state(wanted=b"".join(wanted)),))
+        # What came a moment ago is on its way to the neighbour, too, unless they have just met.
+        settled_us = now if self.lossless or now < peer.met_us + _SECOND_US else now - _PATIENCE_US
         self._owe(peer, [entry.node for entry in lacking if entry.since_us <= settled_us], now)
 
     def _owe(self, peer: Peer, nodes: Iterable[NodeId], now: int) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
+_EARLIER_MAX = 256
 FORGET_US = 60_000_000
 """A record of a host that cannot be reached is kept for so long."""
 
@@ -49,6 +50,8 @@ class Entry(msgspec.Struct, eq=False):
     """Link addresses of the neighbours that sent it."""
     rebooted: bool = False
     """True if its author was restarted after it told the record before."""
+    concerns: bool = False
+    """True if it says, or its author said before, something of a link with this host."""
     passed: bool = False
     """True if this host has passed it on, or need not."""
     lost_us: int = NEVER
@@ -109,6 +112,8 @@ class Table:
         self._edges: dict[bytes, set[bytes]] = {}
         self._distances: dict[NodeId, int] = {}
         self._digest = 0
+        self._earlier: dict[int, int] = {}
+        """Earlier digests, and until when each was right."""
         self._made = -1
         """The version of which edges, distances and digest are kept."""
 
@@ -140,6 +145,13 @@ class Table:
 
     def enter(self, entry: Entry) -> None:
         """Keep a record, instead of the one that its author had."""
+        self._earlier.pop(self._digest, None)
+        self._earlier[self._digest] = entry.since_us
+        if len(self._earlier) > _EARLIER_MAX:
+            del self._earlier[next(iter(self._earlier))]
+        before = self._entries.get(entry.node)
+        if before is not None and entry.node in self._distances:  # As long as nobody asks for more than the digest.
+            self._digest ^= before.fingerprint ^ entry.fingerprint
         self._entries[entry.node] = entry
         self._by_prefix[node_prefix(entry.node)] = entry.node
         self.version += 1
@@ -197,6 +209,10 @@ class Table:
         """The XOR over the fingerprints of all records of what can be reached."""
         self._make()
         return self._digest
+
+    def is_like(self, digest: int, since_us: int) -> bool:
+        """Return True if somebody who has this digest knows what this host knows, or knew at that time or later."""
+        return digest == self.digest or self._earlier.get(digest, -NEVER) >= since_us
 
     def reached(self) -> list[Entry]:
         """Return the records of what can be reached, this host included."""

@@ -40,6 +40,8 @@ _AT_ONCE = 3
 """So many changes of its own record a host tells at once."""
 _GAP_US = 700_000
 """But no sooner than this one after another: where links begin, they begin together."""
+_DENY_US = 1_500_000
+"""A claim that is false for so long is denied."""
 _DENIED_MAX = 32
 """Claims that a host denies; further ones it cannot."""
 
@@ -64,6 +66,8 @@ class Survey:
         self._repeats = 0
         """Announcements with which the same is told again."""
         self._review_us = self._record_us = self._state_us = self._forget_us = NEVER
+        self._false_us: dict[bytes, int] = {}
+        """Hosts that claim to be neighbours and are not, and since when."""
         self._reviewed = False
         """True if `expire` has not told yet that it was looked at what changed."""
 
@@ -74,8 +78,10 @@ class Survey:
 
     def met(self, link: Link, now: int) -> None:
         """Begin a contact."""
-        self.flood.meet(link)
+        self.flood.meet(link, now)
         self._repeats = _STATE_REPEATS
+        if link.prefix in self._told[2]:
+            self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._look_soon(now, JITTER_US)
 
     def parted(self, link: Link, now: int) -> None:
@@ -146,8 +152,8 @@ class Survey:
         """Take a record; returns it if it is new. Raises `RemoteError`."""
         entry = self.flood.take_record(link, record, now)
         if entry is not None:
-            mine = entry.node == self._node or self._prefix in entry.claimed
-            self._look_soon(now, JITTER_US if mine else _GATHER_US)
+            soon = entry.node == self._node or entry.concerns
+            self._look_soon(now, JITTER_US if soon else _GATHER_US)
         return entry
 
     # --- what follows --------------------------------------------------------------------------------------
@@ -169,17 +175,28 @@ class Survey:
             self._renew_record(now)
         self._forget_us = self.table.expire(now)
 
+    def _denied(self, false: set[bytes], now: int) -> frozenset[bytes]:
+        """Return whose claims are to be denied: who is in reach takes them back before that."""
+        self._false_us = {prefix: self._false_us.get(prefix, now) for prefix in sorted(false)[:_DENIED_MAX]}
+        wait_us = 0 if self.flood.lossless else _DENY_US
+        due = {prefix: since_us + wait_us for prefix, since_us in self._false_us.items()}
+        self._record_us = min([due_us for due_us in due.values() if due_us > now], default=NEVER)
+        return frozenset([prefix for prefix, due_us in due.items() if due_us <= now])
+
     def _renew_record(self, now: int) -> None:
         """Say something else of the own links, if anything else is true, as soon as that may be."""
         peers = self.flood.peers.values()
         linked = {peer.link.prefix for peer in peers}
-        chosen_by = frozenset([peer.link.prefix for peer in peers if peer.chose])
-        false = [each.prefix for each in self.table if self._prefix in each.claimed and each.prefix not in linked]
-        denied = frozenset(sorted(false)[:_DENIED_MAX])
+        claiming = {each.prefix for each in self.table if self._prefix in each.claimed}
+        denied = self._denied(claiming - linked, now)
         own = self.table.get(self._node)
+        claimed = frozenset() if own is None else own.claimed
+        # An edge that the other end claims counts already.
+        needed = {peer.link.prefix for peer in peers if peer.chose} - (claiming - claimed)
+        chosen_by = needed | (claimed & self._relays)
         if own is not None:
-            # What nobody claims any more need not be denied; that is said when there is something else to say.
-            same = chosen_by == own.claimed and denied <= own.denied and own.denied.isdisjoint(linked)
+            # What is true and of no use, and what nobody claims any more, goes when there is something else to say.
+            same = needed <= claimed <= linked and denied <= own.denied and own.denied.isdisjoint(linked)
             if same and self.flood.outrun < (own.boot, own.sequence):
                 return
             if self._pace is not None and (now < own.since_us + _GAP_US or not self._pace.take(1, now)):

@@ -1,0 +1,108 @@
+"""Lies about links: what a neighbour may say, it says of itself alone, and it is bounded and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.contacts import island
+
+from carrypost.gossip.transfers import signed
+from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.security.identity import Identity
+from carrypost.testing import Network, network
+
+
+@contextmanager
+def line(**settings: object) -> Iterator[Network]:
+    """Hosts a, b and c in a line, which know each other; b is the liar."""
+    with network("a", "b", "c", seed=1, island=True, **settings) as net:  # type: ignore[arg-type]
+        net.link("a", "b")
+        net.link("b", "c")
+        net.advance(5)
+        yield net
+
+
+def refused(net: Network, node: str, reason: str) -> int:
+    return net.host(node).overview().refused.get(reason, 0)
+
+
+def plain(author: str, sequence: int = 0, claimed: bytes = b"", boot: int = 1) -> LinkRecord:
+    return LinkRecord(author.encode(), boot, sequence, claimed)
+
+
+def test_a_claim_of_a_link_with_this_host_is_denied_to_everybody() -> None:
+    with line() as net:
+        net.inject("a", [plain("liar", claimed=node_prefix(NodeId("a")))], "b")
+        net.inject("b", [plain("liar", claimed=node_prefix(NodeId("a")))], "c")
+        net.inject("c", [plain("liar", claimed=node_prefix(NodeId("a")))], "b")
+        net.advance(3)
+        assert [sorted(net.reach(node)) for node in "abc"] == [["b", "c"], ["a", "c"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("age", [(0, 9), (1, 0)])
+def test_what_was_said_in_an_earlier_life_or_before_does_not_count(age: tuple[int, int]) -> None:
+    boot, sequence = age
+    with line() as net:
+        net.inject("a", [plain("d", 5), plain("d", sequence, boot=boot)], "b")
+        entry = island(net, "a").table.get(NodeId("d"))
+        assert entry is not None
+        assert (entry.boot, entry.sequence) == (1, 5)
+        assert refused(net, "a", "record-old") == 1
+
+
+def test_nobody_speaks_for_another_key() -> None:
+    with line(security="signed") as net:
+        liar, victim = Identity.derived(7, "liar"), Identity.derived(1, "c")
+        told = signed.sign(liar, LinkRecord(signed.author(liar), 1, 0))
+        known = island(net, "a").table.get(victim.node)
+        assert known is not None
+        forged = LinkRecord(signed.author(victim), known.boot, known.sequence + 1, b"", b"", told.signature)
+        net.inject("a", [forged, LinkRecord(signed.author(victim), 9, 0)], "b")
+        assert island(net, "a").table.get(victim.node) is known
+        assert (refused(net, "a", "signature"), refused(net, "a", "security-level")) == (1, 1)
+
+
+def test_a_flood_of_forged_records_is_checked_no_further_than_the_limit() -> None:
+    with line(security="signed") as net:
+        for number in range(200):
+            net.inject("a", [LinkRecord(number.to_bytes(32, "big"), 1, 0, b"", b"", bytes(64))], "b")
+        assert refused(net, "a", "signature") <= 40
+        assert refused(net, "a", "signature") + refused(net, "a", "rate") + refused(net, "a", "muted") == 200
+
+
+def test_a_flood_of_keys_fills_the_table_and_displaces_nobody_in_reach() -> None:
+    with line(limits={"island_nodes_max": 8}) as net:
+        for number in range(100):
+            net.inject("a", [plain(f"key{number}")], "b")
+        table = island(net, "a").table
+        assert len(table) == 8
+        assert net.reach("a") == {"b": 1, "c": 2}
+        for number in range(100, 200):
+            net.inject("a", [plain(f"key{number}", claimed=node_prefix(NodeId("b")))], "b")
+        assert len(table) == 8
+        assert {"b", "c"} <= set(net.reach("a"))
+        assert refused(net, "a", "island") > 0
+
+
+def test_digests_that_never_agree_cost_few_lists() -> None:
+    with line() as net:
+        before = net.sent("a").frame_bytes["LinkState"]
+        for number in range(600):
+            net.inject("a", [LinkState(number.to_bytes(8, "big"))], "b")
+            net.advance(0.1)
+        assert net.sent("a").frame_bytes["LinkState"] - before < 60 * 30
+        net.advance(10)
+        assert net.reach("a") == {"b": 1, "c": 2}
+
+
+def test_lists_and_wishes_without_end_are_answered_at_a_pace() -> None:
+    everything = bytes(8) + bytes([255] * 4 + [0] * 4)
+    with line() as net:
+        before = net.sent("a").bytes
+        for _ in range(1_000):
+            net.inject("a", [LinkState(bytes(8), b"", everything, node_prefix(NodeId("a")))], "b")
+        assert refused(net, "a", "rate") + refused(net, "a", "muted") > 800
+        assert net.sent("a").bytes - before < 60_000
