@@ -34,17 +34,21 @@ def net() -> Iterator[Net]:
 class Author:
     """Programs that send, one after the other, each until its node is killed."""
 
-    def __init__(self, recipients: Sequence[Sequence[str]]) -> None:
+    def __init__(self, recipients: Sequence[Sequence[str]], size: int = 1) -> None:
         self._recipients = list(enumerate(recipients))
-        self.recipients = {str(number).encode(): set(each) for number, each in self._recipients}
+        self._size = size
+        self.recipients = {self._body(number): set(each) for number, each in self._recipients}
         self.sent: dict[bytes, str] = {}
         """Messages that `send` returned of, by their bodies."""
+
+    def _body(self, number: int) -> bytes:
+        return str(number).encode().ljust(self._size)
 
     async def live(self, node: Node) -> None:
         program = node.program
         while self._recipients:
             number, recipients = self._recipients.pop(0)  # What is sent in the midst of a kill is not sent again.
-            body = str(number).encode()
+            body = self._body(number)
             self.sent[body] = await program.send(ROADS, body, persistent=True, recipients=recipients)
             await asyncio.sleep(0.02)
 
