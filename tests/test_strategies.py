@@ -146,7 +146,7 @@ def test_a_flood_ends_when_everybody_has_everything() -> None:
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize("frame", RECEIVED, ids=lambda frame: type(frame).__name__)
 def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Frame, paper_mode: bool) -> None:
-    with testing.network("a", "b", seed=1, paper_mode=paper_mode) as net:
+    with testing.network("a", "b", seed=1, paper_mode=paper_mode, island=True) as net:
         net.link("a", "b")
         net.advance(5)
         net.inject("a", [frame], "b")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LimitError, RemoteError
-from carrypost.gossip.transfers.accounts import FRAME
+from carrypost.gossip.transfers.accounts import FRAME, price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
@@ -176,7 +176,7 @@ class Relaying:
             self._pass_on(link, frame, path, now)
         else:
             raise LimitError("relayed")
-        link.budgets.credit(FRAME)
+        link.budgets.credit(price(frame))
 
     def _pass_on(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> None:
         at = frame.position

@@ -71,6 +71,7 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.Summary: lambda frame: FRAME + len(frame.fingerprints) // 8,
     f.Missing: lambda frame: FRAME + len(frame.fingerprints) // 8,
     f.LinkState: lambda frame: FRAME + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // 8,
+    f.Relay: lambda frame: FRAME + len(frame.body) // 64,
     f.LinkRecord: lambda frame: FRAME + (len(frame.chosen_by) + len(frame.denied)) // 16,
 }
 
