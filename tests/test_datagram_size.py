@@ -71,7 +71,8 @@ class Air:
         end = self.now + round(seconds * MICROSECONDS)
         self._drain()
         while True:
-            due = [host.next_deadline() or end + 1 for host in self.hosts.values()]
+            told = [host.next_deadline() for host in self.hosts.values()]
+            due = [end + 1 if at is None else at for at in told]
             at = min(*due, self._air[0][0] if self._air else end + 1)
             if at > end:
                 break
