@@ -229,7 +229,7 @@ def test_a_shared_subscription_of_three_consumers_gives_each_message_to_one() ->
 
 def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
     """What three nodes say in an hour, by kind of frame: how many, and how many bytes."""
-    carried = ("queue/.*", "control/.*") if how == "asleep" else ()
+    carried = ("queue/.*", "control/.*", "holder/.*", "notice/.*") if how == "asleep" else ()
     with testing.network("a", "b", "c", seed=1, altruistic=carried) as net:
         if how != "asleep":
             net.open_messaging()
@@ -255,7 +255,7 @@ def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
         }
 
 
-def test_messaging_adds_no_byte_to_what_nodes_say_but_that_they_want_advertisements_and_carry_for_queues() -> None:
+def test_messaging_adds_no_byte_to_what_nodes_say_but_that_they_want_advertisements_and_carry_for_others() -> None:
     """Neither where nobody uses it, nor where a program subscribes instead of a plain application."""
     asleep = _said("asleep")
     assert asleep["b"]["Announce"][0] > 500

@@ -127,6 +127,8 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
         [{"kind": "receipt", "peer": "b", "message": M1.shown, "source": "a"}],
     ),
     (events.Assigned(M2, B), [{"kind": "assign", "detail": "b", **NAMED_2}]),
+    (events.Reachable(B, 2), [{"kind": "reach", "peer": "b", "hops": 2}]),
+    (events.Unreachable(B), [{"kind": "unreach", "peer": "b"}]),
     (events.LayerEvent(), []),
 ]
 Messaging.register()
