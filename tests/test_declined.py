@@ -69,9 +69,11 @@ def test_room_that_becomes_free_while_nothing_happens_is_used_within_the_contact
 
 @pytest.mark.parametrize("confirmed", [1, 3])
 def test_what_found_only_unconfirmed_deliveries_comes_once_some_of_them_are_confirmed(confirmed: int) -> None:
-    with testing.network("a", "b", confirm=False, cache_messages_max=4, shares=False) as net:
+    with testing.network("a", "b", confirm=False, cache_messages_max=8, shares=False) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
+        for _ in range(4):  # The half of the cache that nobody pins.
+            net.publish("b", "weather", b"x", priority=9)
         for _ in range(4):
             net.publish("a", "news", b"x")
         net.advance(10)

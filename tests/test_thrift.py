@@ -38,18 +38,19 @@ def test_a_signature_is_checked_once_per_message_however_often_its_descriptor_co
     ("limits", "kept"), [({}, 4), ({"unconfirmed_bytes_max": 250}, 2), ({"unconfirmed_max": 3}, 3)]
 )
 def test_only_so_many_unconfirmed_deliveries_are_held_against_all_comers(limits: dict[str, int], kept: int) -> None:
-    with testing.network("a", "b", confirm=False, cache_messages_max=4, shares=False, limits=limits) as net:
+    """Without a limit of their own they have half of the cache."""
+    with testing.network("a", "b", confirm=False, cache_messages_max=8, shares=False, limits=limits) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
-        for number in range(4):
+        for number in range(8):
             net.publish("a", "news", testing.Blank(100), label=f"old {number}", priority=1)
         net.advance(10)
-        for number in range(4):
+        for number in range(8):
             net.publish("a", "news", testing.Blank(100), label=f"new {number}", priority=9)
         net.advance(10)
         came = {each.descriptor.label for each in net.deliveries("b")}
-        assert {f"old {number}" for number in range(4)} <= came
-        assert sum(label.startswith("new") for label in came) == 4 - kept
+        assert {f"old {number}" for number in range(8)} <= came
+        assert sum(label.startswith("new") for label in came) == 8 - kept
 
 
 def test_after_a_failed_write_nothing_is_asked_for_until_the_disk_had_time_to_recover() -> None:

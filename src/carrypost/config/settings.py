@@ -84,9 +84,9 @@ class Limits:
     seen_bytes_max: int = whole(128 * MIB, 1, UNBOUNDED)
     """Descriptors of those, likewise."""
     unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
-    """Deliveries that the application has not confirmed; their copies are pinned."""
+    """Deliveries that the application has not confirmed, never more than half of the cache; their copies are pinned."""
     unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
-    """Payload of those deliveries."""
+    """Payload of those deliveries, likewise."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and passed on; of messages unknown here, a quarter of that."""
     island_nodes_max: int = whole(512, 2, 65_536)
@@ -282,6 +282,15 @@ class Settings:
                 f"mtu_bytes must be at most limits.datagram_bytes_max ({self.limits.datagram_bytes_max:,}), "
                 f"not {self.datagram_bytes:,}"
             )
+
+    @property
+    def pinned_max(self) -> tuple[int, int]:
+        """Messages, and bytes, that stay for those who have still to confirm them: half of the cache at most."""
+        limits = self.limits
+        return (
+            min(limits.unconfirmed_max, max(1, self.cache_messages_max // 2)),
+            min(limits.unconfirmed_bytes_max, max(1, self.cache_bytes_max // 2)),
+        )
 
     @property
     def datagram_bytes(self) -> int:

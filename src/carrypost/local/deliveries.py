@@ -85,6 +85,7 @@ class Deliveries(Layer):
         """Slots of what an earlier life wanted: whether somebody does is looked at when a subscription ends."""
         self._again: set[MessageId] = set()
         """What an earlier life delivered and nobody confirmed, until it is delivered again."""
+        self._pinned_max = ground.settings.pinned_max
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
         self.waiting: dict[int, Copy] = {}
@@ -323,11 +324,11 @@ class Deliveries(Layer):
 
     def _pin(self, copies: Iterable[Copy]) -> None:
         """Keep copies until they are confirmed, as far as the bounds allow."""
-        unconfirmed, nbytes, limits = self._unconfirmed, self._unconfirmed_bytes, self._limits
+        unconfirmed, nbytes, (messages_max, bytes_max) = self._unconfirmed, self._unconfirmed_bytes, self._pinned_max
         pinned: list[Copy] = []
         for copy in copies:
             length = copy.descriptor.length
-            if len(unconfirmed) < limits.unconfirmed_max and nbytes + length <= limits.unconfirmed_bytes_max:
+            if len(unconfirmed) < messages_max and nbytes + length <= bytes_max:
                 unconfirmed[copy.id] = copy
                 nbytes += length
                 pinned.append(copy)

@@ -57,7 +57,7 @@ class Claims:
         self._journal, self._tell = context.journal, context.outputs.tell
         self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
         self.confirmations = Confirmations(context, owed)
-        self._pins = Pins(context.holdings.cache, context.limits)
+        self._pins = Pins(context.holdings.cache, context.settings)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
         self.number = 0

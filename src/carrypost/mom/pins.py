@@ -12,7 +12,7 @@ from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import CLAIMS
 
 if TYPE_CHECKING:
-    from carrypost.config import Limits
+    from carrypost.config import Settings
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.model.ids import MessageId
     from carrypost.mom.state import Claim, Claimant
@@ -34,9 +34,9 @@ class _Holder(Usage):
 class Pins:
     """The pins of all claims."""
 
-    def __init__(self, cache: Cache, limits: Limits) -> None:
+    def __init__(self, cache: Cache, settings: Settings) -> None:
         self._cache = cache
-        self._messages_max, self._bytes_max = limits.unconfirmed_max, limits.unconfirmed_bytes_max
+        self._messages_max, self._bytes_max = settings.pinned_max
         self._bytes = 0
         self._count: dict[MessageId, int] = {}
         """For how many subscriptions each copy is pinned."""

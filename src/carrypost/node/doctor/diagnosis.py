@@ -73,9 +73,9 @@ _CROWDED = (
 )
 _FORGETFUL = (
     "What is owed to subscriptions is kept for them up to limits.unconfirmed_max messages and "
-    "limits.unconfirmed_bytes_max bytes in all; beyond that it stays as long as the cache has room. Let programs "
-    "consume sooner, end durable subscriptions that nobody uses, or raise these limits and the cache "
-    "(cache_messages_max, cache_bytes_max)."
+    "limits.unconfirmed_bytes_max bytes in all, and half of the cache; beyond that it stays as long as the cache has "
+    "room. Let programs consume sooner, end durable subscriptions that nobody uses, or raise these limits and the "
+    "cache (cache_messages_max, cache_bytes_max)."
 )
 
 
