@@ -251,6 +251,11 @@ def _forged_parcel(stranger: Stranger) -> f.Frame:
     return f.Parcel(stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, wire, b"")
 
 
+def _endless_parcel(stranger: Stranger) -> f.Frame:
+    """A message that nobody asked for; its burst does not end, so that nothing is said of it."""
+    return msgspec.structs.replace(_forged_parcel(stranger), last=False)
+
+
 def _listing_parcel(stranger: Stranger) -> f.Frame:
     """A message that nobody asked for, with a long list of recipients that is in order but for its end."""
     nodes = sorted(stranger.chance.randbytes(16) for _ in range(40))
@@ -450,6 +455,7 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Data: unasked": _endless(_data),
     "Parcel: unasked": _endless(_parcel),
     "Parcel: unasked, forged": _endless(_forged_parcel),
+    "Parcel: unasked, more than may be on its way": _endless(_endless_parcel),
     "Parcel: unasked, the same again": _endless(_repeated_parcel),
     "Parcel: recipients out of order": _endless(_listing_parcel),
     "Ack: of nothing": _endless(_ack),

@@ -10,6 +10,7 @@ import pytest
 from tests.hostile import Attacker, Message, message, scene, spoil
 
 from carrypost.gossip.transfers import inspection
+from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.frames import Ack, Frame
 from carrypost.gossip.wire.pieces import Blank
@@ -92,6 +93,47 @@ def test_a_parcel_that_was_never_offered_is_taken_and_acknowledged() -> None:
         assert acknowledged(mallory) == {sent.serial}
         assert [each.payload for each in stage.net.deliveries("b")] == [b"rubbish"]
         stage.check(strangers=True)
+
+
+def test_more_unasked_parcels_than_may_be_on_their_way_are_refused_until_the_next_report() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        given = [
+            message(mallory.identity, b"%06d" % number + bytes(4_000), fragment_bytes=4_096) for number in range(40)
+        ]
+        parcels = [mallory.parcel(each, number) for number, each in enumerate(given, 1)]
+        for at in range(0, 40, 10):
+            mallory.say("b", *parcels[at : at + 10])
+        came = [each.payload for each in stage.net.deliveries("b")]
+        fitting = 2 * WINDOW_BYTES_MAX // (given[0].descriptor.wire_bytes + given[0].descriptor.length)
+        assert len(came) == fitting < 40
+        assert stage.refused() == {"unsolicited": 40 - fitting}
+        stage.net.advance(5)
+        mallory.say("b", *parcels[-5:])
+        assert len(stage.net.deliveries("b")) == fitting + 5
+        stage.check(strangers=True)
+
+
+@pytest.mark.parametrize("strategy", ["exchange", "anti-entropy"])
+def test_no_neighbour_sends_more_unasked_than_may_be_on_its_way_whatever_its_settings(strategy: str) -> None:
+    greedy: dict[str, Any] = {
+        "push_bytes_max": 65_507,
+        "mtu_bytes": 65_507,
+        "window_bytes_max": 2**30,
+        "strategy": strategy,
+    }
+    with scene(mtu_bytes=65_507) as stage:
+        stage.net.add("c", **greedy)
+        stage.net.subscribe("c", "news")
+        for turn in range(6):
+            for number in range(20):
+                stage.net.publish("c", "news", bytes([turn, number]) + bytes(500 + 6_000 * (number % 4)))
+            if not turn:
+                stage.net.link("b", "c", rate_bytes_per_s=100_000, delay_s=0.2)
+            stage.net.advance(3)
+        stage.net.advance(60)
+        assert len(stage.net.deliveries("b")) == 120
+        assert stage.refused() == {}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -93,6 +93,8 @@ class Announcing:
         found: list[Receipt] = []
         room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
         for link in self._links.usable:
+            if to is None or to.link is link:
+                link.inbox.reported()
             if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
                 report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
                 if report.bitmap:

@@ -60,7 +60,10 @@ class Want(msgspec.Struct, eq=False, gc=False):
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
-    __slots__ = ("answers", "asked_us", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "wants")
+    __slots__ = (
+        "answers", "asked_us", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "unasked_bytes",
+        "wants",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
@@ -81,3 +84,14 @@ class Inbox:
         """Of all transfer frames, for acknowledgements."""
         self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
         """Of unasked Parcels, for announcements."""
+        self.unasked_bytes = 0
+        """What came in unasked Parcels, be it taken or not, since the neighbour was last told of any."""
+
+    def charge_unasked(self, nbytes: int) -> int:
+        """Count a Parcel that nobody asked for. Returns how much that makes since the last report."""
+        self.unasked_bytes += nbytes
+        return self.unasked_bytes
+
+    def reported(self) -> None:
+        """Note that the neighbour is told what came: it may send as much again."""
+        self.unasked_bytes = 0

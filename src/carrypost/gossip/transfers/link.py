@@ -234,7 +234,7 @@ class Link:
         self.beliefs = None
 
     def supply(self) -> None:
-        """Note that the other side was told what this host lacks."""
+        """Note that the other side was told what this host lacks: as much may come unasked as its window allows."""
         self.supplies = True
 
     def believe(self, beliefs: Beliefs) -> None:

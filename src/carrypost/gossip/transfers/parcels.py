@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.events import Reception
+from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.pieces import hash_of, root_of
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 _BLANK = PayloadCodec.BLANK
 _LENGTH = attrgetter("descriptor.length")
+_UNASKED_BYTES_MAX = 2 * WINDOW_BYTES_MAX
+"""Most that comes unasked between two reports from a neighbour that was not told what this host lacks. Twice what may
+be on its way: where a link is slow, or others are pushed the same, a neighbour may take some for lost, or for arrived,
+before this host says so."""
 
 
 class Parcels:
@@ -113,8 +118,9 @@ class Parcels:
 
         `unasked`: serials of such that are here, and whether they say anything new.
         """
-        message = frame.descriptor.id
-        if self._wants.blocked(link, message, now):
+        descriptor, message = frame.descriptor, frame.descriptor.id
+        nbytes = link.inbox.charge_unasked(descriptor.wire_bytes + descriptor.length)
+        if (nbytes > _UNASKED_BYTES_MAX and not link.supplies) or self._wants.blocked(link, message, now):
             self._outputs.refuse("unsolicited", link.peer)
             return None
         copy = self._holdings.cache.get(message)

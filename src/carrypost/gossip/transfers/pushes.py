@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.wire.frames import OpenParcel, Receipt
 
-_WINDOW_BYTES_MAX = 32 * 1024
+WINDOW_BYTES_MAX = 32 * 1024
 """Bytes that may be on their way to a neighbour, asked for or not, for anything to be pushed to it."""
 _ON_ITS_WAY_US = 100_000
 """An announcement that was made sooner after a push may have crossed it."""
@@ -72,7 +72,7 @@ class Pushes:
             and copy.descriptor.length <= self.bytes_max
             and nbytes <= link.parcel_bytes_max
             and recovery.bytes_in_flight + link.unconfirmed.nbytes + nbytes
-            <= min(recovery.window.nbytes, _WINDOW_BYTES_MAX)
+            <= min(recovery.window.nbytes, WINDOW_BYTES_MAX)
         )
 
     def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> bool:

@@ -268,6 +268,7 @@ class Requests:
         if link.timers.due[ACKNOWLEDGE] <= now:
             link.timers.cancel(ACKNOWLEDGE)
             link.send((inbox.receipts.report(),))
+            inbox.reported()
 
     def repeat(self, link: Link, now: int) -> None:
         """Ask again. Each want has its own patience: that others come does not mean that this one was heard."""
