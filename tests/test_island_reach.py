@@ -237,3 +237,29 @@ def test_hosts_with_and_without_an_island_get_on() -> None:
         net.advance(5)
         assert net.reach("n0") == {"n1": 1, "n2": 2}, "it tells nobody of its links"
         assert net.reach("n2") == {"n0": 2, "n1": 1, "n3": 1}
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_links_and_nodes_may_come_and_go_faster_than_anybody_is_sure_of_them(seed: int) -> None:
+    """With seed 7 a host was told to be in reach that no longer was."""
+    chance = random.Random(seed)
+    nodes = names(chance.choice((3, 4, 5)))
+    edges = line(nodes)
+    with network(*nodes, seed=seed, island=True) as net:
+        found = World(net, nodes)
+        found.have(edges)
+        there = set(edges)
+        for _ in range(60):
+            edge = chance.choice(sorted(edges))
+            (found.unlink if edge in there else found.link)([edge])
+            there ^= {edge}
+            net.advance(chance.choice((0.3, 0.6, 1.0, 1.1, 2.0, 3.0)))
+            if chance.random() < 0.15:
+                node = chance.choice(nodes)
+                found.kill(node)
+                net.advance(chance.choice((0.2, 1.0, 3.0)))
+                found.restart(node)
+        found.link(edges - there)
+        found.notice()
+        net.advance(20)
+        found.check()

@@ -134,15 +134,20 @@ class Island(Layer):
     def _tell_reach(self, now: int) -> None:
         """Tell of hosts that are in reach, or not, once that is sure."""
         sure_us = now if self._told else now - _SURE_US
-        for node in [node for node, since_us in self._unsure.items() if since_us <= sure_us]:
+        sure = [node for node, since_us in self._unsure.items() if since_us <= sure_us]
+        reach = self.reach() if sure else {}
+        for node in sure:
             del self._unsure[node]
-            if node in self._in_reach:
+            hops = reach.get(node)
+            if (hops is None) is (node not in self._in_reach):
+                continue  # A record that came since then made it untrue again; `_changed` has yet to see it.
+            if hops is None:
                 self._in_reach.discard(node)
                 self._outputs.tell(Unreachable(node))
                 self.ways.unreachable(node, now)
             else:
                 self._in_reach.add(node)
-                self._outputs.tell(Reachable(node, self.reach()[node]))
+                self._outputs.tell(Reachable(node, hops))
                 self.ways.reachable(node)
 
     # --- messages ------------------------------------------------------------------------------------------
