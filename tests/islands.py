@@ -133,11 +133,11 @@ class Islands:
         return [] if island is None else [each.copy.id for each in island.ways._errands.values() if each.withheld]  # noqa: SLF001
 
     def copies(self) -> dict[str, int]:
-        """How many messages each host holds, where it holds any."""
+        """Count the messages of each host that holds any."""
         return {name: count for name in self.up() if (count := self.net.host(name).copies)}
 
     def delivered(self, name: str) -> Counter[MessageId]:
-        """How often each message was delivered, again after a crash apart."""
+        """Count deliveries of each message, without those that come again after a crash."""
         return Counter(each.message for each in self.net.deliveries(name) if not each.redelivered)
 
     def refused(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""What relays do with datagrams of others: pass on, lead round, report, refuse, within bounds, and believe nothing."""
+"""Relays pass datagrams of others on, lead them round, report or refuse them, within bounds, and believe nothing."""
 
 from __future__ import annotations
 

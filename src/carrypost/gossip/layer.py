@@ -216,7 +216,7 @@ class Layers:
         self.announcing = bool(self._of["companions"])
         """Whether any layer has frames that go beside announcements."""
         self.listening = bool(self._of["heard"])
-        """Whether any layer wants to know whom neighbours hear."""
+        """True if any layer wants to know whom neighbours hear."""
         self.finishing = bool(self._of["finish"])
         """Whether any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])

@@ -35,7 +35,7 @@ JITTER_US = 50_000
 _PATIENCE_US = 300_000
 """Digests may differ for so long while a record is on its way. The host with the larger id waits twice as long."""
 _BEHIND_US = 3_000_000
-"""Who has a digest that was this host's lately is behind, and hears that from this host."""
+"""Time for which a neighbour with an earlier digest of this host counts as behind, and is told so."""
 _REPAIR_US = 2_000_000
 """Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
 _DOUBLINGS = 5
@@ -45,7 +45,7 @@ _HEADS_PER_S = 20.0
 """Heads that are sent in a second, to whomever."""
 _HEADS_BURST_S = 60.0
 _PACE_US = 100_000
-"""What has to wait for neighbours to check signatures waits for so long at a time."""
+"""Time for neighbours to check signatures, after which those who wait for it look again."""
 _FRAME_BYTES = 64
 """Bytes that a datagram and a frame have around heads, beside relays."""
 
@@ -57,7 +57,7 @@ class Peer(msgspec.Struct, eq=False):
     met_us: int
     """Time at which the contact began."""
     digest: int | None = None
-    """What it said last; None: nothing yet, so it may have no island."""
+    """The digest that it told last; None: none yet, so it may have no island."""
     chose: bool = False
     """True if it made this host its relay."""
     one_way: frozenset[bytes] = frozenset()
@@ -86,7 +86,7 @@ class Flood:
         self.peers: dict[str, Peer] = {}
         """By link address: those with whom a contact lasts."""
         self._relays = self._one_way = b""
-        """What goes into link states, packed."""
+        """The content of link states, packed."""
         self.outrun = 0, 0
         """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
         self._pace = Budget(ground.limits.link_records_per_s)
@@ -124,7 +124,7 @@ class Flood:
 
     @property
     def content(self) -> tuple[int, bytes, bytes]:
-        """What link states say: digest, relays, and who does not hear this host."""
+        """Return what link states say: digest, relays, and who does not hear this host."""
         return self._table.digest, self._relays, self._one_way
 
     def state(self, *, heads: bytes = b"", wanted: bytes = b"") -> LinkState:

@@ -11,7 +11,7 @@ class IslandOverview(NamedTuple):
     hosts: int
     """Hosts that can be reached."""
     routes: int
-    """Those that messages are exchanged with over relays."""
+    """Hosts that messages are exchanged with over relays."""
     relayed_bytes: int
     """Bytes that were passed on for others."""
     withheld: int

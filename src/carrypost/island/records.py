@@ -1,4 +1,4 @@
-"""What hosts say of their links, as one host knows it: a table of records, one per author, and the graph they make.
+"""The links of hosts, as one host was told of them: a table of records, one per author, and the graph they make.
 
 An edge counts while one end claims it and the other does not deny it. Own edges are the links in use, whatever others
 say of them. What neighbours say they hear counts as claimed by them, so everything two hops away is known at once.
@@ -30,7 +30,7 @@ FORGET_US = 60_000_000
 
 
 class Entry(msgspec.Struct, eq=False):
-    """What one host says of its links."""
+    """The links of one host, in its own words."""
 
     node: NodeId
     boot: int

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Frame
 
 _GATHER_US = 200_000
-"""What others say of their links is looked at after so long, together."""
+"""Time after which records of others are looked at, together."""
 _STATE_US = 300_000
 """Within so much neighbours hear of other relays, unless an announcement tells them sooner."""
 _STATE_EVERY = 4
@@ -47,7 +47,7 @@ _DENIED_MAX = 32
 
 
 class Survey:
-    """What one host tells and knows of links."""
+    """The links that one host tells and knows of."""
 
     def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._links = ground.node, ground.prefix, ground.links

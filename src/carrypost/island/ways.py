@@ -73,7 +73,7 @@ class Leg(msgspec.Struct, eq=False):
 
 
 class Way(msgspec.Struct, eq=False):
-    """What goes straight to one host."""
+    """The messages that go straight to one host."""
 
     link: Link
     legs: dict[MessageId, Leg]

@@ -53,7 +53,7 @@ EVERYBODY = "control/all"
 _TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE = (f"{kind}/" for kind in Kind)
 _OWNED = (_QUEUE, _CONTROL, _HOLDER)
 BETWEEN_NODES = (*_OWNED, _NOTICE)
-"""How the destinations begin of what all nodes with messaging carry for each other."""
+"""Beginnings of the destinations that all nodes with messaging carry for each other."""
 _QUEUE_END, _CONTROL_END, _HOLDER_END = len(_QUEUE), len(_CONTROL), len(_HOLDER)
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
@@ -105,7 +105,7 @@ def addressee(destination: str) -> NodeId | None:
 
 
 def between_nodes(destination: str) -> bool:
-    """Whether it is of a queue or a holder, or what nodes tell each other: what all nodes carry, whoever it is for."""
+    """True for queues, holders and what nodes tell each other: all nodes carry these, whoever they are for."""
     return destination.startswith(BETWEEN_NODES)
 
 

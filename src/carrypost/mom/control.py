@@ -159,7 +159,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     first: _Count
     """The place of the first of these."""
     total: _Count
-    """How many there are in all parts."""
+    """Number of them in all parts."""
     messages: tuple[_Message, ...] = ()
     """Their ids."""
 
@@ -189,7 +189,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
     """Of the question."""
     accepted: bool
     reason: _Reason = ""
-    """Why it declines."""
+    """The reason why it declines."""
 
 
 class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
@@ -235,7 +235,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     first: _Count
     """The place of the first of these."""
     total: _Count
-    """How many there are in all parts."""
+    """Number of them in all parts."""
     names: Annotated[tuple[Told, ...], msgspec.Meta(max_length=NAMES_MAX)] = ()
     """Each an array: the name, the destination that it stands for, and the ordering of a topic."""
 

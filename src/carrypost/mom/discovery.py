@@ -72,7 +72,7 @@ class _Asking:
 
 
 class Discoveries:
-    """What this node asks others, and what others ask it."""
+    """The questions of this node to others, and its answers to theirs."""
 
     def __init__(self, context: Context, queues: Queues, directory: Directory) -> None:
         self._node, self._outputs, self._directory = context.node, context.outputs, directory

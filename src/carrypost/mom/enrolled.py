@@ -39,7 +39,7 @@ this node started."""
 
 
 class EnrolledRow(msgspec.Struct, frozen=True, array_like=True):
-    """What a node said last of its subscription; fields may be appended with a default."""
+    """The last word of a node about its subscription; fields may be appended with a default."""
 
     number: int
     deadline_us: int
@@ -57,7 +57,7 @@ class HeldTopic:
     def __init__(self, name: str, destination: str) -> None:
         self.name, self.destination = name, destination
         self.subscribers: dict[NodeId, EnrolledRow] = {}
-        """Those that left included."""
+        """Nodes that left are included."""
         self._selectors: dict[str, int] = {}
         """Place of each selector in the matcher."""
         self._matcher: Matcher | None = None

@@ -42,18 +42,18 @@ _LIFE_BITS = 32
 
 
 class EnrolmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """What this node said last to a holder, or has to say; fields may be appended with a default."""
+    """The last word of this node to a holder, said or still to be said; fields may be appended with a default."""
 
     number: int
     deadline_us: int
     durable: bool = True
     selector: str = ""
     left: bool = False
-    """It has still to be said that this node left."""
+    """True while the holder has still to be told that this node left."""
 
 
 class _Word(Subject):
-    """What is to be said to the holder of one topic."""
+    """The words that the holder of one topic is still to hear."""
 
     __slots__ = ("_destination", "_enrolling", "_row")
 
@@ -83,7 +83,7 @@ class Enrolling:
         self._in_reach = context.ground.links.in_reach
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
-        """How long a control message may live."""
+        """Lifetime of a control message, at most."""
         self._number = context.incarnation << _LIFE_BITS
         self._rows: dict[str, EnrolmentRow] = {}
         """By the destination of publications."""

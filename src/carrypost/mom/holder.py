@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _NODES_BYTES_MAX = 4 * 1024
 """Of the ids that one notification lists: with security off they are names, which may be long."""
 _NODE_BYTES = 3
-"""What an id takes beside its characters, at most."""
+"""Bytes of an id beside its characters, at most."""
 _AGAIN_US = 5_000_000
 """Notifications that found no room, in the cache or on the disk, are published again after this."""
 NOTIFIED = b"N"

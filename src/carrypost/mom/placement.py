@@ -71,7 +71,7 @@ class PlaceAnswered(LayerEvent, frozen=True):
     """Of the command that asked."""
     accepted: bool = False
     reason: str | None = None
-    """Why the node declines; None if it accepted, or did not answer."""
+    """The reason why the node declines; None if it accepted, or did not answer."""
 
 
 class _Question(NamedTuple):

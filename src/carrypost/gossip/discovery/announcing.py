@@ -135,7 +135,7 @@ class Announcing:
                 self.announce(now, neighbour)
 
     def _make_profile(self) -> bool:
-        """Whether it is another one than before."""
+        """Make the profile. Returns True if it is another one than before."""
         self._heeded = self._own.revision
         linked = [each for each in self._neighbours.values() if each.state is LINKED]
         views = [each.view for each in linked if each.view is not None]

@@ -113,7 +113,7 @@ class Neighbour:
             self.contact.heard(now, overdue_us)
 
     def announced(self, frame: Announce, now: int) -> bool:
-        """It announced itself, and says how often it does. Returns True if it hears others than before."""
+        """Note an announcement, and how often there will be one. Returns True if it hears others than before."""
         self.counter = frame.counter
         self.announced_us = now
         others = frame.heard != self.link.heard

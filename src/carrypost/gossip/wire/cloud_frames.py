@@ -123,7 +123,7 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """What one host says of its links to everybody. The highest boot counts, and in it the highest sequence."""
+    """The links of one host, told to everybody by itself. The highest boot counts, and in it the highest sequence."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
     """Its public key; where security is off, its name in UTF-8."""

@@ -81,7 +81,7 @@ class Queues:
             control.Enrol: lambda item, node, _, now: enrolled.enrol(item, node, now),
             control.Leave: enrolled.leave,
         }
-        """What acts upon each kind of item: item, author, end of its message, now. Other parts add some."""
+        """Functions that act upon each kind of item: item, author, end of its message, now. Other parts add some."""
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
 
