@@ -12,6 +12,16 @@ from itertools import combinations, pairwise
 from hypothesis import strategies as st
 
 END_S = 12
+FILES = """
+[nodes]
+file = "nodes.csv"
+[contacts]
+file = "contacts.csv"
+[[workload]]
+kind = "script"
+file = "publish.csv"
+"""
+"""Tables of a scenario: the files that have presences, contacts and publications."""
 THROUGHOUT = [(0.0, float(END_S))]
 Contact = tuple[str, str, float, float]
 Message = tuple[str, str, float, float | None]

@@ -16,24 +16,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, Schedule, schedules
+from tests.schedules import END_S, FILES, Schedule, schedules
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
 
-SCENARIO = """
+SCENARIO = f"""
 name = "drawn"
-duration_s = {end}
-mode = "{mode}"
+duration_s = {END_S}
+mode = "%s"
 sample_s = 5
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[[workload]]
-kind = "script"
-file = "publish.csv"
-"""
+{FILES}"""
 
 
 def written(schedule: Schedule, folder: Path, *, mode: str, size: int = 100) -> Path:
@@ -47,7 +40,7 @@ def written(schedule: Schedule, folder: Path, *, mode: str, size: int = 100) -> 
     for name, header in text.items():
         lines = [header, *(",".join(map(str, row)) for row in rows[name])]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    scenario = SCENARIO.format(end=END_S, mode=mode)
+    scenario = SCENARIO % mode
     for name in ("contacts", "publish"):
         if not rows[name]:  # An empty file is an error.
             table = "[contacts]" if name == "contacts" else '[[workload]]\nkind = "script"'

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, Schedule, schedules, there, times, touching
+from tests.schedules import END_S, FILES, Schedule, schedules, there, times, touching
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
@@ -24,14 +24,7 @@ SCENARIO = f"""
 name = "drawn"
 duration_s = {END_S}
 mode = "ideal"
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[[workload]]
-kind = "script"
-file = "publish.csv"
-[settings]
+{FILES}[settings]
 """
 SETTINGS = ("altruistic = true", 'strategy = "anti-entropy"')
 Class = tuple[bool, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.schedules import FILES
 
 from carrypost.emu.records.log import log_of
 from carrypost.emu.runs import run
@@ -157,19 +158,12 @@ def test_every_link_of_a_path_has_to_be_there() -> None:
     ]
 
 
-_LINE = """
+_LINE = f"""
 duration_s = 60
 mode = "ideal"
 [radio]
 routes = "told"
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[[workload]]
-kind = "script"
-file = "publish.csv"
-[settings]
+{FILES}[settings]
 island = true
 altruistic = true
 """
