@@ -1,4 +1,4 @@
-"""What queues say between nodes, in bytes on a hop: every frame, or part of one, about control messages and purges.
+"""Bytes on a hop by which nodes tell each other of queues: all frames, or parts, about control messages and purges.
 
 Two signed hosts in contact. One manages a queue; on the other a program sends PERSISTENT messages to it, and another
 program there consumes them. So every control message crosses the hop: assignment, acknowledgement and receipt; and so

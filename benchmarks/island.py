@@ -1,4 +1,4 @@
-"""What it costs to know the island, beside OLSR over the same contacts, and how soon everybody knows of a change.
+"""The price of knowing the island, beside OLSR over the same contacts, and the time until everybody knows of a change.
 
 Hosts stand still, or walk at 1.5 m/s in straight lines between points drawn at random. They hear each other within
 100 m, and have about nine neighbours. *island* are the bytes of link states and records that a host sends in a second;

@@ -126,7 +126,7 @@ class NamedNode(OneNode):
         }
 
     def told_control(self, to: str) -> list[Item]:
-        """What it told a node by control messages that are on its disk."""
+        """Return the control items for a node that are on this one's disk."""
         stored = [value.descriptor for value in self.disk.values() if isinstance(value, StoredMessage)]
         return [item for each in stored if each.destination == f"control/{to}" for item in items_of(each)[0]]
 

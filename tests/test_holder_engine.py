@@ -54,7 +54,7 @@ class HolderNode(OneNode):
         return {node for topic in self.holder.enrolled for node, row in topic.subscribers.items() if not row.left}
 
     def notified(self) -> Counter[tuple[str, str]]:
-        """Who was told of which publication, by what is in the store: id and subscriber."""
+        """Return ids and subscribers of the notifications in the store."""
         found: Counter[tuple[str, str]] = Counter()
         for (kind, _, _), value in self.disk.items():
             if kind == "message" and value.descriptor.destination == NOTICE:  # type: ignore[union-attr]

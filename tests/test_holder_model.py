@@ -22,7 +22,7 @@ LONG_S = 86_400.0 * 20
 
 
 class Expected(enum.Enum):
-    """Whether a subscriber gets a publication."""
+    """Return True if a subscriber gets a publication."""
 
     MUST = enum.auto()
     MAY = enum.auto()

@@ -109,7 +109,7 @@ def test_who_carries_for_a_recipient_offers_it_there_along_a_path() -> None:
 
 
 def withheld(islands: Islands, seconds: float, name: str = "a") -> list[int]:
-    """How many messages a host withholds, second by second."""
+    """Count the messages that a host withholds, second by second."""
     found = []
     for _ in range(round(seconds)):
         islands.net.advance(1)

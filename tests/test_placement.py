@@ -346,7 +346,7 @@ class Asked(NamedNode):
         return number
 
     def said(self, to: str, kind: type[control.Item]) -> list[control.Item]:
-        """What it told a node."""
+        """Return what it told a node."""
         return [each for each in self.told_control(to) if isinstance(each, kind)]
 
     def placed(self) -> list[PlaceAnswered]:

@@ -41,7 +41,7 @@ class Reason(enum.StrEnum):
     DEAD_LETTER = "dead-letter"
     """Nobody could consume it, and the queue of its dead letters is full."""
     UNREACHABLE = "unreachable"
-    """It may go to recipients that are connected only, and the last of those that had not got it is not, or does not
+    """A message for connected recipients only: of those that had not got it, the last is not connected, or does not
     answer."""
 
 

@@ -173,8 +173,9 @@ class Messaging:
     after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
     forgotten in a week. Never more than `lifetime_s_max`."""
     directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
-    """What keeps names of others known here beside their advertisements: use of what they stand for, or, as in EMMA,
-    nothing. Then own names are advertised for `directory_lease_s` at a time, and not for `advert_s`."""
+    """The rule by which names of others stay known here. "use": using what they stand for prolongs them. "lease", as in
+    EMMA: only their advertisements do. Then own names are advertised for `directory_lease_s` at a time, and not for
+    `advert_s`."""
     directory_lease_s: float = number(600.0, 1.0, YEAR_S)
     """The lease that an advertisement of this node gives its name on other nodes, where `directory` is "lease". It is
     renewed after a third to a half of that. Never more than `lifetime_s_max`."""

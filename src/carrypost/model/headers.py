@@ -102,8 +102,7 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """The message that this one passes on: its descriptor as it travels, with its author's signature. Both have the
     same payload. Whoever it is for checks that (`security.origins`); carriers do not."""
     connected: bool = False
-    """Whether it is for those of its recipients alone that are connected with its author (`carrypost.island`): nobody
-    else takes it."""
+    """True if it is only for recipients that are connected with its author (`carrypost.island`)."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -63,7 +63,7 @@ class Output(Protocol):
 
 
 class Options(NamedTuple):
-    """What holds for all clients of a node."""
+    """Settings that hold for all clients of a node."""
 
     token: str | None = None
     """The passcode that a client needs; None: none."""
@@ -73,7 +73,7 @@ class Options(NamedTuple):
 
 
 class _Transaction(msgspec.Struct):
-    """What a client said between BEGIN and COMMIT."""
+    """The frames of a client between BEGIN and COMMIT."""
 
     drafts: list[Draft] = []
     payload_bytes: int = 0
@@ -99,7 +99,7 @@ class Client:
         self._transactions: dict[str, _Transaction] = {}
         self._temporaries: dict[str, Queue] = {}
         self._works: dict[asyncio.Future[None], None] = {}
-        """What is not durable yet."""
+        """Works that are not durable yet."""
         self._outbox: deque[tuple[Subscription, Handed, bytes | None]] = deque()
         self._delivering: asyncio.Task[None] | None = None
         self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {

@@ -64,7 +64,7 @@ _V1_0 = Version.V1_0
 
 
 class Rules(NamedTuple):
-    """What differs between versions."""
+    """The rules that differ between versions."""
 
     needed: Mapping[str, tuple[str, ...]]
     """Commands of clients once they are connected, and the headers that each needs."""

@@ -51,7 +51,7 @@ class Temporary(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a SEND asks for."""
+    """The send that a SEND frame asks for."""
 
     to: Destination | Temporary
     message: Message

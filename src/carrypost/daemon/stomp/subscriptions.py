@@ -45,7 +45,7 @@ class Subscription:
         self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
         self._prefetch = asked.prefetch
         self._held: dict[int, Handed] = {}
-        """What was handed over and not acknowledged, by number; numbers rise."""
+        """Messages that were handed over and not acknowledged, by number; numbers rise."""
         self.unread: dict[int, None] = {}
         """Numbers of those that were not written to the client."""
 

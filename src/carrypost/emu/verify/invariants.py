@@ -37,7 +37,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 _UNDER_WAY_US = 60 * MICROSECONDS
-"""What comes over several links may have passed the first of them so long ago."""
+"""Time for which a message may be on its way over several links."""
 SHOWN_MAX = 20
 """Violations of one rule that are told one by one."""
 
@@ -180,7 +180,7 @@ def over_an_open_contact(facts: Facts) -> Found:
 
 
 def along_open_contacts(facts: Facts) -> Found:
-    """What comes over relays passes no host twice, and each link between them is there when it does.
+    """A message that comes over relays passes no host twice, and each link between them is there when it does.
 
     The last one is open at that time. The others may have ended while the message was on its way.
     """

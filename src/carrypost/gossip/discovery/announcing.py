@@ -1,4 +1,4 @@
-"""What a host says of itself: announcements, and its interest profile.
+"""The words of a host about itself: announcements, and its interest profile.
 
 An announcement says who is here, what it wants and whom it hears. The profile itself is told on request, or unasked to
 a newcomer if it is short; what is in it is decided in `gossip.interest.horizon`.

@@ -85,7 +85,7 @@ class Inbox:
         self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
         """Of unasked Parcels, for announcements."""
         self.unasked_bytes = 0
-        """What came in unasked Parcels, be it taken or not, since the neighbour was last told of any."""
+        """Bytes that came in unasked Parcels, taken or not, since the neighbour was last told of any."""
 
     def charge_unasked(self, nbytes: int) -> int:
         """Count a Parcel that nobody asked for. Returns how much that makes since the last report."""
