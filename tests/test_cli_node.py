@@ -231,6 +231,30 @@ def test_two_nodes_meet_and_their_peers_are_shown_to_programs_and_people(shell: 
         assert shell.end(process) == (0, "", "")
 
 
+def test_peers_tell_by_which_of_them_others_are_reached(shell: Shell) -> None:
+    _, anna = shell.node("--set", "udp.hear=[]")
+    _, bert = shell.node("--data", "second")
+    _, carl = shell.node("--data", "third", "--set", "udp.hear=[]")
+
+    async def gate(socket: str) -> None:
+        async with await Client.connect(Path(socket)) as client:
+            await client.gate(bert["addresses"])
+
+    for each in (anna, carl):
+        asyncio.run(gate(each["control"]))
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(found := peers(shell)) < 2:
+        assert time.monotonic() < deadline_s
+    assert shell.run("keys", "name", carl["node"], "carl") == (0, "", "")
+    assert [each["node"] for each in found] == [bert["node"], carl["node"]]
+    assert shell.lines("peers")[1] == {
+        "node": carl["node"], "name": "carl", "state": "relayed", "hops": 2, "next": bert["node"], "next_name": "",
+    }  # fmt: skip
+    assert shell.run("keys", "name", bert["node"], "bert") == (0, "", "")
+    assert re.search(rf"carl +{carl['node']} +2 +bert", shell.terminal("peers"))
+    assert "2 hosts can be reached, 3 records of links known" in " ".join(shell.terminal("status").split())
+
+
 def test_a_node_that_has_no_place_for_more_neighbours_says_so_and_the_doctor_names_it(shell: Shell) -> None:
     shell.node("--set", "limits.neighbours_max=1")
     (status,) = shell.lines("status")

@@ -106,6 +106,18 @@ async def test_a_node_that_is_alone_finds_its_own_names_at_once(net: testing.Net
         assert net.now < 1
 
 
+@scene("a", "b", "c", "d", island=True, island_hops_max=2)
+async def test_who_is_too_far_away_for_a_path_is_neither_reached_nor_waited_for(net: testing.Network) -> None:
+    for one, other in ("ac", "ad", "bd"):
+        net.unlink(one, other)
+    await net.run(20)
+    assert net.reach("a") == {"b": 1, "c": 2}
+    began = net.now
+    async with net.context("a") as a:
+        assert await InitialContext(a).discover(1_000) == Discovery({}, ())
+    assert net.now < began + SOON_S
+
+
 @scene("a", "b", island=True)
 async def test_as_many_names_as_a_node_may_have_come_in_parts(net: testing.Network) -> None:
     async with net.context("a") as a:

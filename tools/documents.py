@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from carrypost import config, events, gossip, host
+from carrypost import config, events, gossip, host, island
 from carrypost.config.rules import Rule
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
@@ -384,20 +384,44 @@ _CONSTANTS = (
     ("recovery._RETRY_US", "what a failed batch only noted is written again after this"),
     ("recovery._PAUSE_US", "after a failed write nothing new is asked for, for this long"),
     ("recovery._RELIEF_US", "and the cache may hold less than it did, for this long after the last failed write"),
+    ("island._SURE_US", "a host counts as reachable, or not, once that has been so for this long"),
+    ("survey._STATE_EVERY", "a LinkState goes with every so many announcements, even if nothing changed"),
+    ("survey._STATE_REPEATS", "one that changed goes with so many further ones"),
+    ("survey._STATE_US", "neighbours hear of other relays within this"),
+    ("survey._GATHER_US", "records of others are looked at together, within this"),
+    ("survey._AT_ONCE", "so many changes of its own record a host tells before `island_s_min` counts"),
+    ("survey._GAP_US", "but no sooner than this one after another"),
+    ("survey._DENY_US", "a claim that is false for so long is denied"),
+    ("survey._DENIED_MAX", "claims that a host denies; further ones it cannot"),
+    ("flood.JITTER_US", "a record is passed on within this, at a moment chosen by chance"),
+    ("flood._PATIENCE_US", "digests may differ for this long before heads are sent; the larger id waits twice as long"),
+    ("flood._BEHIND_US", "a neighbour that tells a digest this host had so lately is only behind, and gets no heads"),
+    ("flood._REPAIR_US", "records that come so soon after heads were compared are passed on"),
+    ("flood._DOUBLINGS", "a comparison that led to nothing is repeated after 1 s; doubles so many times, then ends"),
+    ("flood._HEADS_PER_S", "heads that a host sends in a second, to whomever"),
+    ("flood._HEADS_BURST_S", "seconds of that which may be saved up"),
+    ("island.records.FORGET_US", "a record of a host that cannot be reached is kept for so long"),
+    ("routes.AVOIDED_US", "an edge is avoided for so long that did not carry a Relay on"),
+    ("routes._AVOIDED_MAX", "edges that are avoided at one time"),
+    ("relaying.IDLE_US", "a route over which nothing went or came for so long is closed"),
+    ("ways.WITHHELD_US_MAX", "no message is withheld from the epidemic for longer"),
+    ("ways.DOUBT_US", "a recipient that was tried in vain twice within this is not relied upon for as long"),
+    ("ways._LOOKS", "so often, at least, messages that nothing is heard of are looked at within the patience"),
 )
 
 
 def _core_module(name: str) -> ModuleType:
     """The module of the core that is called so, in whichever package it is."""
-    found = [each.name for part in (gossip, host) for each in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")]
-    return importlib.import_module(next(path for path in found if path.rpartition(".")[2] == name))
+    parts = (gossip, host, island)
+    found = [each.name for part in parts for each in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")]
+    return importlib.import_module(next(path for path in found if path.endswith(f".{name}")))
 
 
 def constants_table() -> str:
     """Constants of the exchange that are not settings."""
     rows = []
     for path, meaning in _CONSTANTS:
-        module, _, name = path.partition(".")
+        module, _, name = path.rpartition(".")
         value = getattr(_core_module(module), name)
         shown = f"{value / 1e6:g} s" if "_US" in name else _value(name.lower(), value)
         rows.append((f"`{path}`", shown, meaning))

@@ -131,8 +131,11 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     """Who is in reach of the node on this machine.
 
     A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. It is told for how
-    long it has been silent, and, if there are any, how many messages are on their way to it and from it. With nobody in
-    reach there is nothing on stdout, and a sentence on stderr.
+    long it has been silent, and, if there are any, how many messages are on their way to it and from it.
+
+    With `island`, those follow that are reached by way of others (*relayed*): over how many hops, and by which peer.
+
+    With nobody in reach there is nothing on stdout, and a sentence on stderr.
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
@@ -144,6 +147,8 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
         for each in found:
             line(each)
         return
+    beyond = [each for each in found if each["state"] == "relayed"]
+    found = [each for each in found if each["state"] != "relayed"]
     busy = any(each["queued"] or each["wanted"] for each in found)
     columns = ["name", "node", "state", "address", "silent", *(["to/from"] if busy else [])]
     rows = [
@@ -152,6 +157,9 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
         for each in found
     ]  # fmt: skip
     table("", columns, rows, breakable=["name", "address"])
+    if beyond:
+        rows = [[each["name"] or "-", each["node"], each["hops"], each["next_name"] or each["next"]] for each in beyond]
+        table("\nBy way of others", ["name", "node", "hops", "next hop"], rows, breakable=["name", "next hop"])
 
 
 def _neighbours(found: Mapping[str, Any]) -> str:
@@ -176,8 +184,8 @@ def _island(found: Mapping[str, int] | None) -> str:
     if found is None:
         return "off (island)"
     return (
-        f"{found['hosts']:,} hosts can be reached, {found['routes']:,} routes in use; {found['withheld']:,} messages "
-        f"withheld from others, {size(found['relayed_bytes'])} passed on"
+        f"{found['hosts']:,} hosts can be reached, {found['records']:,} records of links known, {found['routes']:,} "
+        f"routes in use; {found['withheld']:,} messages withheld from others, {size(found['relayed_bytes'])} passed on"
     )
 
 

@@ -122,6 +122,10 @@ class Host:
         """Return the hosts that can be reached now, and over how many hops; without `island` nobody is known."""
         return {} if self._island is None else self._island.reach()
 
+    def paths(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Return the path to each host that can be reached: the relays between, then that host."""
+        return {} if self._island is None else self._island.paths()
+
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
         return self._order.registries(now)

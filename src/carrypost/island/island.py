@@ -49,7 +49,8 @@ class Island(Layer):
         self.survey = Survey(ground, self.table, rng)
         self._graph: Graph = self.table
         """The table, or what the driver tells instead."""
-        self.routes = Routes(ground.node, self.table, ground.settings.island_hops_max)
+        self._hops_max = ground.settings.island_hops_max
+        self.routes = Routes(ground.node, self.table, self._hops_max)
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
         self._in_reach = ground.links.in_reach
@@ -64,9 +65,13 @@ class Island(Layer):
 
     def reach(self) -> dict[NodeId, int]:
         """Return the hosts that can be reached, and over how many hops."""
-        if self._graph is not self.table:
-            return distances(self._graph, self._node)
-        return {node: hops for node, hops in self.table.distances(self._node).items() if hops}
+        found = distances(self._graph, self._node) if self._told else self.table.distances(self._node)
+        return {node: hops for node, hops in found.items() if 0 < hops <= self._hops_max}
+
+    def paths(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Return the path to each host that has one: the relays between, then that host."""
+        now = self._holdings.now_us
+        return {node: path for node in self.reach() if (path := self.routes.path(node, now)) is not None}
 
     def tell(self, graph: Graph, now: int) -> None:
         """Take the links between hosts from a driver that knows them, from now on or again: they changed."""
@@ -155,7 +160,9 @@ class Island(Layer):
     def overview(self) -> IslandOverview:
         """Return how things stand."""
         relaying = self.relaying
-        return IslandOverview(len(self.reach()), len(relaying), relaying.relayed_bytes, self.ways.withheld)
+        return IslandOverview(
+            len(self.reach()), len(self.table), len(relaying), relaying.relayed_bytes, self.ways.withheld
+        )
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Choose the way of own messages."""

@@ -10,6 +10,8 @@ class IslandOverview(NamedTuple):
 
     hosts: int
     """Hosts that can be reached."""
+    records: int
+    """Hosts whose links are known, this one included."""
     routes: int
     """Hosts that messages are exchanged with over relays."""
     relayed_bytes: int

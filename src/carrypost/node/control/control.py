@@ -287,7 +287,8 @@ class Program(Line):
         except NodeError as error:
             _log.warning("%s", error)
             names = {}
-        return [
+        host = self._node.host
+        neighbours = [
             {
                 "node": each.node,
                 "name": names.get(each.node, ""),
@@ -298,8 +299,21 @@ class Program(Line):
                 "queued": each.queued,
                 "wanted": each.wanted,
             }
-            for each in self._node.host.overview().neighbours
+            for each in host.overview().neighbours
         ]
+        beyond = [
+            {
+                "node": node,
+                "name": names.get(node, ""),
+                "state": "relayed",
+                "hops": len(path),
+                "next": path[0],
+                "next_name": names.get(path[0], ""),
+            }
+            for node, path in sorted(host.paths().items(), key=lambda each: (len(each[1]), each[0]))
+            if len(path) > 1
+        ]
+        return [*neighbours, *beyond]
 
     def _gate(self, call: calls.Gate) -> None:
         self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
