@@ -5,23 +5,17 @@ Times stand on a coarse grid, so that contacts touch, begin together, and end wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from pathlib import Path
 
 from hypothesis import strategies as st
 
 END_S = 12
-FILES = """
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[[workload]]
-kind = "script"
-file = "publish.csv"
-"""
-"""Tables of a scenario: the files that have presences, contacts and publications."""
+_TABLES = {"nodes": "[nodes]", "contacts": "[contacts]", "publish": '[[workload]]\nkind = "script"'}
+FILES = {name: f'{table}\nfile = "{name}.csv"\n' for name, table in _TABLES.items()}
+"""Tables of a scenario, by the files that have presences, contacts and publications."""
 THROUGHOUT = [(0.0, float(END_S))]
 Contact = tuple[str, str, float, float]
 Message = tuple[str, str, float, float | None]
@@ -84,3 +78,33 @@ def schedules(draw: st.DrawFn, *, nodes_max: int = 5, messages_max: int = 6) -> 
             messages.append((f"m{number}", source, t, lifetime))
     order = draw(st.permutations(contacts))
     return Schedule(tuple(order), tuple(messages), tuple(presences))
+
+
+def write(
+    schedule: Schedule,
+    folder: Path,
+    *,
+    mode: str = "ideal",
+    size: int = 100,
+    settings: str = "",
+    columns: Sequence[str] = (),
+    more: Mapping[str, Sequence[object]] = {},
+) -> Path:
+    """Write the schedule as a scenario with its files; `more`: by message, what is in further columns."""
+    rows: dict[str, list[tuple[object, ...]]] = {
+        "nodes": [("node", "join", "leave"), *schedule.presences],
+        "contacts": [("a", "b", "start", "end"), *schedule.contacts],
+        "publish": [
+            ("t", "node", "message", "size", "lifetime", *columns),
+            *((t, node, name, size, life, *more.get(name, ())) for name, node, t, life in schedule.messages),
+        ],
+    }
+    scenario = f'name = "drawn"\nduration_s = {END_S}\nmode = "{mode}"\nsample_s = 5\n'
+    for name, lines in rows.items():
+        text = "\n".join([",".join("" if each is None else str(each) for each in line) for line in lines])
+        (folder / f"{name}.csv").write_text(text + "\n")
+        if len(lines) > 1:  # An empty file is an error.
+            scenario += FILES[name]
+    path = folder / "drawn.toml"
+    path.write_text(f"{scenario}[settings]\n{settings}\n")
+    return path

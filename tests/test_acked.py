@@ -15,7 +15,7 @@ from carrypost.events import Acknowledged
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
-from carrypost.gossip.acked.known import ALL_PARTS, Known, part_of
+from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known, part_of
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
@@ -360,15 +360,26 @@ def record(number: int, until_us: int = 100) -> AckRecord:
 
 
 def test_the_oldest_record_gives_way() -> None:
-    known = Known(8, lambda _: True)
+    known = Known(8, lambda _: "anna")
     gone = [known.add(number << 40, record(number)) for number in range(12)]
     assert gone == [[]] * 8 + [[number << 40] for number in range(4)]
     assert known.in_parts(ALL_PARTS) == [number << 40 for number in range(4, 12)]
 
 
+def test_the_author_with_most_records_gives_way_first_and_of_equals_the_oldest() -> None:
+    known = Known(8, lambda each: "anna" if int(each.author[1:]) < 3 else "mallory")
+    for number in (0, 1, *range(3, 500), 2):
+        known.add(number, record(number))
+    assert known.in_parts(ALL_PARTS) == [0, 1, 2, 495, 496, 497, 498, 499]
+    many = Known(8, lambda each: each.author.decode())
+    for number in range(12):
+        many.add(number, record(number))
+    assert many.in_parts(ALL_PARTS) == list(range(4, 12))
+
+
 def test_records_of_unknown_messages_displace_each_other_only() -> None:
     true = set(range(8))
-    known = Known(8, lambda each: int(each.author[1:]) in true)
+    known = Known(8, lambda each: "anna" if int(each.author[1:]) in true else UNKNOWN)
     for number in range(6):
         known.add(number, record(number))
     for number in range(100, 1_100):
@@ -381,7 +392,7 @@ def test_records_of_unknown_messages_displace_each_other_only() -> None:
 
 
 def test_parts_are_listed_whole_and_every_part_once() -> None:
-    known = Known(1_000, lambda _: True)
+    known = Known(1_000, lambda _: "anna")
     numbers = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1, 900)]
     for number in numbers:
         known.add(number, record(number))

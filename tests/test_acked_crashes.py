@@ -6,7 +6,7 @@ Nothing is acknowledged that can be delivered again, and nothing that was confir
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from tests.one_node import OneNode, S
 from tests.programs import Program
 
 from carrypost import testing
+from carrypost.errors import LocalError
 from carrypost.events import Acknowledged, Delivered, Event
 from carrypost.gossip.acked.records import from_row
 from carrypost.gossip.holdings.lives import CopyState
@@ -28,6 +29,8 @@ from carrypost.mom.queues.entries import EntryRow, EntryState
 
 HOUR_US = 3_600_000_000
 
+ROOM = 4
+"""Messages that a host has room for."""
 DISK_S = 0.05
 """Seconds that a batch takes to be on disk."""
 MOMENTS = [0.0, 0.02, 0.049, 0.051, 0.07, 0.099, 0.101, 0.12, 0.149, 0.151, 0.3, 1.2]
@@ -68,6 +71,13 @@ class Story:
         self.net.restart("b")
         self.net.subscribe("b", "news")
 
+    def evict(self) -> None:
+        """Let both publish what takes all the room there is, as far as nothing keeps its own."""
+        for node in "ab":
+            for _ in range(ROOM):
+                with suppress(LocalError):
+                    self.net.publish(node, "other", b"y", persistent=True, priority=9, lifetime_s=30)
+
     def end(self) -> None:
         """Let everything be written and said: in the end the author has heard of it, once."""
         self.net.fill_disk("b", full=False)
@@ -82,7 +92,9 @@ class Story:
 
 @contextmanager
 def story() -> Iterator[Story]:
-    with testing.network("a", "b", seed=1, confirm=False, disk_delay_s=DISK_S, acked_s=0.0) as net:
+    with testing.network(
+        "a", "b", seed=1, confirm=False, disk_delay_s=DISK_S, acked_s=0.0, cache_messages_max=ROOM
+    ) as net:
         yield Story(net)
 
 
@@ -114,6 +126,18 @@ def test_a_disk_that_is_full_from_any_moment_on(moment: float, crash: float | No
         told.end()
 
 
+@pytest.mark.parametrize("moment", MOMENTS[::3])
+def test_an_author_hears_of_what_it_has_a_copy_of_no_more(moment: float) -> None:
+    with story() as told:
+        told.confirm()
+        told.net.advance(moment / 2)
+        told.evict()
+        told.net.advance(moment / 2)
+        assert told.net.host("a").state_of(told.message) is CopyState.DONE
+        told.crash()
+        told.end()
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(["confirm", "crash", "full", "room", "apart", "near", "evict", "wait"]), max_size=12))
 def test_anything_in_any_order(moves: list[str]) -> None:
@@ -131,8 +155,7 @@ def test_anything_in_any_order(moves: list[str]) -> None:
             elif move == "near" and not net.linked("a", "b"):
                 net.link("a", "b")
             elif move == "evict":
-                for _ in range(3):
-                    net.publish("a", "other", b"y", priority=9)
+                told.evict()
             net.advance((0.03, 0.3, 2.0)[number % 3])
         if not net.linked("a", "b"):
             net.link("a", "b")

@@ -11,7 +11,9 @@ import pytest
 from carrypost import testing
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import LASTS_US, Acked
+from carrypost.gossip.acked.known import Known
 from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
@@ -41,9 +43,13 @@ class Scene:
         return "".join(name for name in "abm" if self.net.host(name).state_of(self.message) in here)
 
     @property
-    def listed(self) -> int:
+    def known(self) -> Known:
         (acked,) = [each for each in self.net.host("b")._layers._all if isinstance(each, Acked)]  # noqa: SLF001
-        return len(acked.known)
+        return acked.known
+
+    @property
+    def listed(self) -> int:
+        return len(self.known)
 
     def identity(self, name: str) -> Identity:
         return self.net.host(name)._ground.identity  # noqa: SLF001
@@ -150,6 +156,24 @@ def test_a_thousand_keys_keep_no_true_one_out() -> None:
         told.net.advance(30)
         (there,) = [each for each in told.net.host("c")._layers._all if isinstance(each, Acked)]  # noqa: SLF001
         assert len(there.known) >= 10
+
+
+def test_who_writes_to_keys_of_its_own_and_acknowledges_for_them_keeps_no_true_one_out() -> None:
+    with scene(limits={"acked_max": 40, "link_records_per_s": 100_000, "link_waste_per_s": 10**9}) as told:
+        net, keys = told.net, [Identity.derived(3, str(number)) for number in range(100)]
+        theirs = [net.publish("a", "news", b"z", recipients=["c"]) for _ in range(5)]
+        bait = net.host("m").publish("news", b"x", now=told.now, recipients=[each.node for each in keys])
+        net.advance(20)
+        true = [told.record(told.identity("c"), each) for each in theirs]
+        told.say(*true[:3])
+        for first in range(0, 99, 11):
+            told.say(*[told.record(each, bait) for each in keys[first : first + 11]])
+        told.say(*true[3:])
+        assert told.listed == 40
+        assert all(signed.fingerprint(each) in told.known for each in true)
+        net.link("b", "c")
+        net.advance(60)
+        assert all(net.host("b").state_of(each) is CopyState.DONE for each in theirs)
 
 
 def test_lists_that_nobody_has_are_answered_a_few_times_and_change_nothing() -> None:

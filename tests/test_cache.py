@@ -331,6 +331,22 @@ def test_an_author_over_its_share_displaces_only_itself() -> None:
     assert evicted(cache) == "s"
 
 
+def test_what_came_back_from_another_giver_gives_way_no_more_for_the_first_one() -> None:
+    cache = cache_of(10, 10_000, shares=True)  # A giver may have half of it.
+    for name in "abcdefgh":
+        offer(cache, message(name, author=name), 1, giver="gus")
+    for name in "AB":
+        offer(cache, message(name, author=name), 5, giver="bob")
+    offer(cache, message("C", author="C"), 5, giver="bob")
+    assert evicted(cache) == "a"
+    other = cache.get(message("h", author="h").id)
+    assert other is not None
+    cache.remove(other, Reason.STORE)
+    offer(cache, message("a", author="a"), 1, giver="ann")
+    offer(cache, message("D", author="D"), 5, giver="bob")
+    assert evicted(cache) == "b"
+
+
 def test_a_giver_over_its_share_displaces_only_what_it_gave() -> None:
     cache = flooded()
     assert offer(cache, message("A", author="eve"), 5, giver="flo") is Reason.SHARE

@@ -201,6 +201,15 @@ def reasons_in_code() -> set[object]:
     return found
 
 
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", text_of("threat-model.md")))
+    there = {
+        name for path in (ROOT / "tests").glob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert named
+    assert named <= there
+
+
 def test_every_reason_for_refusal_is_in_the_protocol() -> None:
     told = [cells[0].strip("`") for cells in rows("protocol.md", "Reasons for refusal")]
     assert len(told) == len(set(told))

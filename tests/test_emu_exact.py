@@ -16,43 +16,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, FILES, Schedule, schedules
+from tests.schedules import Schedule, schedules, write
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
 
-SCENARIO = f"""
-name = "drawn"
-duration_s = {END_S}
-mode = "%s"
-sample_s = 5
-{FILES}"""
-
-
-def written(schedule: Schedule, folder: Path, *, mode: str, size: int = 100) -> Path:
-    """The schedule as a scenario with its files."""
-    text = {"nodes": "node,join,leave", "contacts": "a,b,start,end", "publish": "t,node,message,size,lifetime"}
-    rows: dict[str, list[tuple[object, ...]]] = {
-        "nodes": [(node, join, "" if leave is None else leave) for node, join, leave in schedule.presences],
-        "contacts": list(schedule.contacts),
-        "publish": [(t, node, name, size, "" if life is None else life) for name, node, t, life in schedule.messages],
-    }
-    for name, header in text.items():
-        lines = [header, *(",".join(map(str, row)) for row in rows[name])]
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    scenario = SCENARIO % mode
-    for name in ("contacts", "publish"):
-        if not rows[name]:  # An empty file is an error.
-            table = "[contacts]" if name == "contacts" else '[[workload]]\nkind = "script"'
-            scenario = scenario.replace(f'{table}\nfile = "{name}.csv"\n', "")
-    path = folder / "drawn.toml"
-    path.write_text(scenario)
-    return path
-
 
 def played(schedule: Schedule, *, mode: str = "ideal", encoded: bool = False, size: int = 100) -> pa.Table:
     with tempfile.TemporaryDirectory() as folder:
-        return run(written(schedule, Path(folder), mode=mode, size=size), 1, encoded=encoded).table
+        return run(write(schedule, Path(folder), mode=mode, size=size), 1, encoded=encoded).table
 
 
 def receptions(table: pa.Table) -> list[tuple[str, str]]:

@@ -15,17 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.schedules import END_S, FILES, Schedule, schedules, there, times, touching
+from tests.schedules import END_S, Schedule, schedules, there, times, touching, write
 
 from carrypost.emu import flood_bound, run
 from carrypost.emu.verify.invariants import check
 
-SCENARIO = f"""
-name = "drawn"
-duration_s = {END_S}
-mode = "ideal"
-{FILES}[settings]
-"""
 SETTINGS = ("altruistic = true", 'strategy = "anti-entropy"')
 Class = tuple[bool, int]
 """Mode and priority of a message."""
@@ -46,37 +40,14 @@ def addressed(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]]]:
 def played(
     schedule: Schedule, lists: dict[str, list[str]], size: int, settings: str, classes: Mapping[str, Class] = {}
 ) -> pa.Table:
-    rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
-        "nodes": ("node,join,leave", [(node, join, leave or "") for node, join, leave in schedule.presences]),
-        "contacts": ("a,b,start,end", list(schedule.contacts)),
-        "publish": (
-            "t,node,message,size,lifetime,recipients,persistent,priority",
-            [
-                (
-                    t,
-                    node,
-                    message,
-                    size,
-                    life or "",
-                    " ".join(lists[message]),
-                    *_words(classes.get(message, (False, 4))),
-                )
-                for message, node, t, life in schedule.messages
-            ],
-        ),
+    more = {
+        message: (" ".join(names), str(persistent).lower(), priority)
+        for message, names in lists.items()
+        for persistent, priority in [classes.get(message, (False, 4))]
     }
+    columns = ("recipients", "persistent", "priority")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for file, (header, lines) in rows.items():
-            text = "\n".join([header, *(",".join(map(str, line)) for line in lines)])
-            (folder / f"{file}.csv").write_text(text + "\n")
-        (folder / "drawn.toml").write_text(SCENARIO + settings + "\n")
-        return run(folder / "drawn.toml", 1).table
-
-
-def _words(found: Class) -> tuple[str, int]:
-    persistent, priority = found
-    return str(persistent).lower(), priority
+        return run(write(schedule, Path(name), size=size, settings=settings, columns=columns, more=more), 1).table
 
 
 def deliveries(table: pa.Table) -> list[tuple[str, str]]:

@@ -163,7 +163,7 @@ duration_s = 60
 mode = "ideal"
 [radio]
 routes = "told"
-{FILES}[settings]
+{"".join(FILES.values())}[settings]
 island = true
 altruistic = true
 """

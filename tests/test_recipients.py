@@ -278,6 +278,24 @@ def test_the_only_recipient_left_offers_it_to_nobody() -> None:
         assert net.sent("b").frames["Digest"] - reviews <= 60  # It does not review without end what it never offers.
 
 
+def test_messages_that_list_a_node_fill_no_more_than_their_authors_share_of_its_cache() -> None:
+    with testing.network("a", "m", seed=1, security="signed") as net:
+        net.add("b", cache_messages_max=20, limits={"share_author": 0.25, "share_neighbour": 1.0})
+        net.subscribe("b", "news")
+        net.link("m", "b")
+        forced = [net.publish("m", "spam", b"x", recipients=["b"], persistent=True) for _ in range(40)]
+        net.advance(20)
+        assert net.host("b").copies == 20
+        net.link("a", "b")
+        wanted = [net.publish("a", "news", b"x", persistent=True, lifetime_s=3_600) for _ in range(5)]
+        net.advance(20)
+        others = [net.publish("m", "spam", b"x", recipients=["b"], persistent=True) for _ in range(40)]
+        net.advance(20)
+        here = (CopyState.WHOLE, CopyState.FINISHED)
+        assert [net.host("b").state_of(message) in here for message in wanted] == [True] * 5
+        assert sum(net.host("b").state_of(message) in here for message in forced + others) == 15
+
+
 @pytest.mark.parametrize("security", ["off", "signed"])
 def test_a_publication_has_the_names_of_its_recipients_in_the_record(tmp_path: Path, security: str) -> None:
     file = tmp_path / "record.jsonl"

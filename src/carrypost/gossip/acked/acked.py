@@ -16,7 +16,7 @@ from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Acknowledged, Reason
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.comparison import Comparison
-from carrypost.gossip.acked.known import ALL_PARTS, Known
+from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known
 from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
@@ -66,7 +66,7 @@ class Acked(Layer):
         """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
         self._pace = settings.limits.link_records_per_s if ground.identity.signed else settings.limits.acked_max
         """Records that are sent at once: without signatures there is nothing to check."""
-        self.known = Known(settings.limits.acked_max, self._concerns)
+        self.known = Known(settings.limits.acked_max, self._written_by)
         self._pending = Pending(ground)
         self._comparison = Comparison(ground, self.known)
         self._fresh: dict[int, set[str]] = {}
@@ -276,7 +276,7 @@ class Acked(Layer):
             raise LimitError("expired")
         if record.until_us > now + self._until_us_max:
             raise LimitError("deadline")
-        concerns = self._concerns(record)
+        concerns = self._written_by(record) != UNKNOWN
         if not concerns and all(self._cache.get(message) is not None for message in record.messages):
             raise RemoteError("purge-authority")
         if self._identity.signed:
@@ -292,16 +292,16 @@ class Acked(Layer):
         """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""
         return {link.peer, *(each.peer for each in self._links.usable if each.prefix in link.heard)}
 
-    def _concerns(self, record: AckRecord) -> bool:
-        """Return True if the record is of a message that is known here, by one of its recipients."""
+    def _written_by(self, record: AckRecord) -> str:
+        """Return who wrote the first message of a record that is known here and has its author as a recipient."""
         try:
             node = signed.author_of(record, signed=self._identity.signed)
         except ForgeryError:
-            return False
-        return any(
-            (copy := self._cache.get(message)) is not None and is_for(copy.descriptor, node)
-            for message in record.messages
-        )
+            return UNKNOWN
+        for message in record.messages:
+            if (copy := self._cache.get(message)) is not None and is_for(copy.descriptor, node):
+                return copy.descriptor.node
+        return UNKNOWN
 
     # --- the list ------------------------------------------------------------------------------------------
 

@@ -225,7 +225,6 @@ class Room(Usage):
         for party in parties:
             if now.pop(party.share, None) is None:
                 party.quit(copy.held_bytes)
-                party.heap = None  # It would go on giving way there.
                 parties = [each for each in parties if each is not party]
         return parties + [share.join(name, copy) for share, name in now.items()]
 
@@ -337,7 +336,13 @@ class Room(Usage):
 
     def _heap_of(self, party: Party) -> Heap:
         if party.heap is None:
-            party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy][1]])
+            charges = self._charges
+
+            def belongs(copy: Copy) -> bool:
+                """Return False for a copy that left and came back from somebody else."""
+                return party in charges[copy][1]
+
+            party.heap = Heap(party, list(filter(belongs, self._heap.copies())), belongs)
         return party.heap
 
     def _start_charging(self) -> None:
