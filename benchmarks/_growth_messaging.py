@@ -24,15 +24,15 @@ from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
+from carrypost.local.post import Post, Said
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import privilege
 from carrypost.mom import commands
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
-from carrypost.mom.control import Withdraw
+from carrypost.mom.control import CONTROL, Withdraw
 from carrypost.mom.names.namespace import Entry, Namespace
-from carrypost.mom.post import Post, Said
 from carrypost.mom.queues.calls import REPLIES
 from carrypost.mom.state import Backlog, Claim, Subscription
 from carrypost.security.identity import Identity
@@ -69,9 +69,8 @@ def post(size: int) -> Work:
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
-    made = Post(
-        Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), Links(settings, outputs))
-    )
+    ground = Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), Links(settings, outputs))
+    made = Post(ground, CONTROL)
     journal = outputs.journal
 
     def work() -> None:

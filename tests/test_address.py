@@ -13,18 +13,23 @@ from carrypost.errors import InvalidDestinationException, JMSException, LocalErr
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.address import (
     EVERYBODY,
+    OVERLAYS,
     Address,
     Kind,
     address,
     addressee,
+    between_nodes,
+    channel,
     control,
     directory,
     exactly,
     has_wildcard,
     name_of,
+    overlay,
     queue,
     queue_name,
     queue_named,
+    results,
     topic,
     topic_pattern,
 )
@@ -57,6 +62,11 @@ def matched(pattern: str, destination: str) -> bool:
         (queue("Alan", NodeId("all")), (Kind.QUEUE, "all", "Alan"), "all", "Alan@%61ll"),
         (EVERYBODY, (Kind.CONTROL, None, ""), None, None),
         (directory(KEYED, "queue/Alan"), (Kind.DIRECTORY, KEYED, "queue/Alan"), None, None),
+        (channel("a/b"), (Kind.CHANNEL, None, "a/b"), None, None),
+        (overlay(KEYED), (Kind.OVERLAY, KEYED, ""), KEYED, None),
+        (overlay(NodeId("all")), (Kind.OVERLAY, "all", ""), "all", None),
+        (OVERLAYS, (Kind.OVERLAY, None, ""), None, None),
+        (results(NodeId("x/y"), "a/1"), (Kind.RESULTS, "x/y", "a/1"), "x/y", None),
     ],
 )
 def test_a_destination_is_taken_apart(
@@ -74,6 +84,15 @@ def test_destinations_are_spelt_as_documented() -> None:
     assert directory(KEYED, "topic/x") == f"directory/{KEYED}/topic/x"
     assert queue("Alan", NodeId("a/b@c%")) == "queue/a%2Fb%40c%25/Alan"
     assert control(NodeId("all")) == "control/%61ll" != EVERYBODY
+    assert (channel("x"), overlay(KEYED), results(KEYED, "1")) == (
+        "channel/x", f"overlay/{KEYED}", f"results/{KEYED}/1",
+    )  # fmt: skip
+
+
+def test_all_but_topics_channels_and_the_directory_is_between_nodes() -> None:
+    carried = (queue("x", KEYED), control(KEYED), EVERYBODY, overlay(KEYED), OVERLAYS, results(KEYED, "x"))
+    assert all(map(between_nodes, carried))
+    assert not any(map(between_nodes, (topic("x"), channel("x"), directory(KEYED, "x"), "overlays", "")))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +101,8 @@ def test_destinations_are_spelt_as_documented() -> None:
         "", "news", "topic", "topic/", "topics/x", "Topic/x", "queue", "queue/", "queue/x", "queue/x/", "queue//x",
         "queue/a@b/x", "queue/a%/x", "queue/a%2/x", "queue/a%2f/x", "queue/%41/x", "queue/%61ll%/x", "queue/all/x",
         "control", "control/", "control/a/b", "control/a/", "control/%", "control/a@b", "directory/x", "directory/x/",
-        "directory//x", "directory/all/x", "control/%61%6Cl",
+        "directory//x", "directory/all/x", "control/%61%6Cl", "channel", "channel/", "overlay", "overlay/",
+        "overlay/a/b", "overlay/a@b", "results", "results/", "results/a", "results/a/", "results//s", "results/all/s",
     ],
 )  # fmt: skip
 def test_what_is_spelt_otherwise_is_no_address(destination: str) -> None:
@@ -100,6 +120,10 @@ def test_what_is_made_of_names_gives_them_back(name: str, node: NodeId) -> None:
     assert address(queue(name, node)) == Address(Kind.QUEUE, node, name)
     assert address(control(node)) == Address(Kind.CONTROL, node, "")
     assert address(directory(node, name)) == Address(Kind.DIRECTORY, node, name)
+    assert address(channel(name)) == Address(Kind.CHANNEL, None, name)
+    assert address(overlay(node)) == Address(Kind.OVERLAY, node, "")
+    assert address(results(node, name)) == Address(Kind.RESULTS, node, name)
+    assert addressee(overlay(node)) == addressee(results(node, name)) == node
     assert addressee(queue(name, node)) == addressee(control(node)) == node
     assert addressee(topic(name)) is None
     assert addressee(directory(node, name)) is None

@@ -58,7 +58,7 @@ def frame_tables() -> str:
 
 def descriptor_table() -> str:
     """The fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
-    parts = (descriptor.Predecessor, headers.Headers)
+    parts = (descriptor.Predecessor, headers.Headers, headers.Covers)
     return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
 
 

@@ -321,6 +321,12 @@ class LayerEvent(msgspec.Struct, frozen=True):
     """Base of the events that layers bring: one that a host has by `Host(layers=)` may emit events of its own."""
 
 
+class PayloadWanted(LayerEvent, frozen=True):
+    """A layer wants the payload of a message that is here: the driver reads it, and calls `Host.payload_read`."""
+
+    descriptor: Descriptor
+
+
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
     | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp

@@ -148,6 +148,13 @@ class Layer:
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
         """Acknowledge for a work, whose messages were sent. Not `undoable`: if it is lost, it is written again."""
 
+    def last_event(self, destination: str) -> int | None:
+        """Return the number of this node's last event to a channel, 0 if there is none; None: do not number events."""
+        return None
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take a payload that a layer of this host asked for by `PayloadWanted`."""
+
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has these."""
 
@@ -275,6 +282,16 @@ class Layers:
         """Acknowledge for a work, whose messages were sent."""
         for performed in self._of["performed"]:
             performed(sent, acks, undoable=undoable)
+
+    def last_event(self, destination: str) -> int | None:
+        """Return the number of this node's last event to a channel; None if no layer numbers events."""
+        numbers = [last_event(destination) for last_event in self._of["last_event"]]
+        return next((number for number in numbers if number is not None), None)
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Give layers a payload that one of them asked for."""
+        for payload_read in self._of["payload_read"]:
+            payload_read(copy, payload)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Tell of what the application has."""

@@ -14,13 +14,15 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError, RunawayError, StoreError
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Settings
-    from carrypost.events import Event
+    from carrypost.events import Event, PayloadWanted
     from carrypost.gossip.wire.frames import Transmission
     from carrypost.host.host import Host
     from carrypost.journal import Batch
@@ -140,6 +142,14 @@ class ProgramDriver(HostDriver):
             self._tell_gone(descriptor, host)
         self.drain()
         return None
+
+    def answer(self, wanted: PayloadWanted) -> None:
+        """Give the host a payload that one of its layers asked for, unless it is gone."""
+        descriptor = wanted.descriptor
+        blank = descriptor.codec is PayloadCodec.BLANK
+        payload = Blank(descriptor.size) if blank else self.payload(descriptor)
+        if payload is not None:
+            self.command().payload_read(descriptor.id, payload, self.now)
 
     def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
         """Tell the host that a payload, which a program was to have, is not in the store."""

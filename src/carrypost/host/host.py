@@ -255,6 +255,13 @@ class Host:
         with self.step(now):
             self._discard(message, Reason.PAYLOAD_GONE)
 
+    def payload_read(self, message: MessageId, payload: bytes | Blank, now: int) -> None:
+        """Give the layers a payload that one of them asked for (`PayloadWanted`), if the message is still here."""
+        with self.step(now):
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.here:
+                self._layers.payload_read(copy, payload)
+
     def _discard(self, message: MessageId, reason: Reason, *, done: bool = False, refused: str = "") -> None:
         copy = self._holdings.cache.get(message)
         if copy is not None and copy.here:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Published
 from carrypost.local.publishing import Stamp
+from carrypost.model.address import is_channel
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,7 +40,7 @@ class Drafted:
     def __init__(self, session: int, draft: Draft, packed: Packed, descriptor: Descriptor | None) -> None:
         self.session, self.draft, self.packed = session, draft, packed
         self.descriptor = descriptor
-        """None: it has an order, which comes with the work."""
+        """None: it has an order, or a number as an event, which comes with the work."""
 
 
 class Works:
@@ -82,11 +83,12 @@ class Works:
         Numbers are reserved when the messages are sent.
         """
         publisher, stamping, sequence = self.publisher, self._order.stamping(now), 0
+        numbers: dict[str, int | None] = {}
         made: list[tuple[Drafted, Descriptor]] = []
         for each in sends:
             descriptor, draft = each.descriptor, each.draft
             if descriptor is None:
-                stamp = stamping.stamp(draft.destination, draft.ordering)
+                stamp = self._numbered(stamping.stamp(draft.destination, draft.ordering), draft.destination, numbers)
                 descriptor = publisher.sign(publisher.make(draft, each.packed, stamp, now, after=sequence))
                 sequence = descriptor.sequence
                 if len(sends) > 1:
@@ -96,10 +98,24 @@ class Works:
             made.append((each, descriptor))
         return made
 
+    def _numbered(self, stamp: Stamp, destination: str, numbers: dict[str, int | None]) -> Stamp:
+        """Return a stamp with the next number of its channel, if layers number events.
+
+        `numbers`: the last number of each channel that earlier messages of the same work have.
+        """
+        if not is_channel(destination):
+            return stamp
+        last = numbers[destination] if destination in numbers else self.layers.last_event(destination)
+        numbers[destination] = None if last is None else last + 1
+        return stamp._replace(event=numbers[destination] or 0)
+
     # --- drafts --------------------------------------------------------------------------------------------
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work of this session: its number, and what it is sent with unless it has an order."""
+        """Keep a message for a work of this session: its number, and what it is sent with.
+
+        A message that has an order, or is an event, gets that from the work.
+        """
         self.layers.check_session(session)
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
@@ -109,7 +125,7 @@ class Works:
                 "(messaging.draft_bytes_max): commit sooner"
             )
         made = None
-        if not draft.ordering:
+        if not draft.ordering and not is_channel(draft.destination):
             made = self.publisher.sign(self.publisher.make(draft, packed, Stamp(now), now))
             self.publisher.reserve(made)
         self._draft_bytes[session] = used + packed.length

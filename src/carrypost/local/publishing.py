@@ -18,7 +18,7 @@ from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
-from carrypost.model.address import addressee, is_held
+from carrypost.model.address import addressee, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
@@ -36,10 +36,13 @@ _FRAGMENT_BYTES_MIN = 256
 
 
 class Stamp(NamedTuple):
-    """What a message's order gives it, as a value: its date, and the messages that it depends on directly."""
+    """What a message gets when it is sent and not before: its date, its predecessors, its number as an event."""
 
     created_us: int
     barrier: tuple[Predecessor, ...] = ()
+    """The messages that it depends on directly."""
+    event: int = 0
+    """Its number among the events of this node to its channel; 0: it is none."""
 
 
 class Publisher:
@@ -112,10 +115,11 @@ class Publisher:
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
             raise MessageFormatException(f"the descriptor has more than {most} bytes, with its attributes and headers")
-        if is_held(descriptor.destination) and len(descriptor.encoded) > ORIGIN_BYTES_MAX - 65:
+        passed_on = is_held(descriptor.destination) or is_channel(descriptor.destination)
+        if passed_on and len(descriptor.encoded) > ORIGIN_BYTES_MAX - 65:
             raise MessageFormatException(
-                f"a message to a topic that a node holds has at most {ORIGIN_BYTES_MAX} bytes beside its body, as the "
-                "holder passes them on: shorten its properties and header fields, or put them into the body"
+                f"a message to a topic that a node holds, or to a channel, has at most {ORIGIN_BYTES_MAX} bytes beside "
+                "its body, as others pass them on: shorten its properties and header fields, or put them into the body"
             )
         return descriptor
 
@@ -130,9 +134,10 @@ class Publisher:
     def admit(self, descriptor: Descriptor, packed: Packed, now: int, *, withheld: bool = False) -> Copy:
         """Let the message into the cache; raises `StateError` if there is no room.
 
-        One that has an order, or is to be `withheld`, is neither offered nor evicted until it is durable.
+        One that has an order or a number, or is to be `withheld`, is neither offered nor evicted until it is durable.
         """
-        withheld = withheld or bool(descriptor.ordering)
+        numbered = descriptor.headers is not None and bool(descriptor.headers.event)
+        withheld = withheld or bool(descriptor.ordering) or numbered
         memory = self._holdings.cache.get(descriptor.id)
         if memory is not None and not memory.here:
             # Where nothing is signed, a stranger may have used the number of a draft, whose id the program was told.
@@ -201,6 +206,10 @@ class Publisher:
             raise PayloadError("recipients are given beside the headers, not among them")
         if headers is not None and headers.connected:
             self._check_connected(draft)
+        if headers is not None and headers.event:
+            raise PayloadError("events are numbered when they are sent: leave the header event out")
+        if stamp.event:
+            headers = msgspec.structs.replace(headers or Headers(), event=stamp.event)
         if headers is None or stamp.created_us == now or headers.sent_us is not None:
             return headers
         return msgspec.structs.replace(headers, sent_us=now)

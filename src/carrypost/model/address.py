@@ -10,6 +10,10 @@
     what N says of a name                    directory/N/NAME
     topic `x` that node N holds x@N          holder/N/x
     what N passes on of it                   notice/N/x
+    event channel `x`                        channel/x
+    overlay on node N                        overlay/N
+    overlay on all nodes                     overlay/all
+    results of subscription S of N           results/N/S
 
 A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping. A node stands
 before others, and with security off its name may hold any character: ``/``, ``@`` and ``%`` are written as ``%2F``,
@@ -36,6 +40,9 @@ class Kind(enum.StrEnum):
     DIRECTORY = "directory"
     HOLDER = "holder"
     NOTICE = "notice"
+    CHANNEL = "channel"
+    OVERLAY = "overlay"
+    RESULTS = "results"
 
 
 class Address(NamedTuple):
@@ -43,18 +50,27 @@ class Address(NamedTuple):
 
     kind: Kind
     node: NodeId | None
-    """Whose it is; None for topics, and for what all nodes are told."""
+    """Whose it is; None for topics and event channels, and for what all nodes are told."""
     name: str
-    """Of the topic or queue, or what the directory says something of; empty for control messages."""
+    """Of the topic, queue, channel or subscription, or what the directory says something of; empty for what nodes are
+    told."""
 
 
 EVERYBODY = "control/all"
 """Where all nodes are told something."""
-_TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE = (f"{kind}/" for kind in Kind)
-_OWNED = (_QUEUE, _CONTROL, _HOLDER)
-BETWEEN_NODES = (*_OWNED, _NOTICE)
+OVERLAYS = "overlay/all"
+"""Where the overlays of all nodes are told something."""
+_TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS = (f"{kind}/" for kind in Kind)
+BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
 """Beginnings of the destinations that all nodes with messaging carry for each other."""
-_QUEUE_END, _CONTROL_END, _HOLDER_END = len(_QUEUE), len(_CONTROL), len(_HOLDER)
+BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
+"""Beginnings of the destinations that all nodes with the overlay carry for each other."""
+_OWNED = (_QUEUE, _CONTROL, _HOLDER, _OVERLAY, _RESULTS)
+_CARRIED = BETWEEN_NODES + BETWEEN_OVERLAYS
+_NODE_LAST = {_CONTROL[0]: len(_CONTROL), _OVERLAY[0]: len(_OVERLAY)}
+"""Where the node begins in destinations that end with it, by their first letter."""
+_NODE_FIRST = {each[0]: len(each) for each in (_QUEUE, _HOLDER, _RESULTS)}
+"""Where the node begins in destinations of which a name follows it."""
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
 _ESCAPED = re.compile("%(25|2F|40)")
@@ -88,6 +104,21 @@ def control(node: NodeId) -> str:
     return _CONTROL + _escaped(node)
 
 
+def channel(name: str) -> str:
+    """Return the destination of the events of a channel."""
+    return _CHANNEL + _named(name, "channel")
+
+
+def overlay(node: NodeId) -> str:
+    """Return the destination of legs and items for the overlay of one node."""
+    return _OVERLAY + _escaped(node)
+
+
+def results(node: NodeId, subscription: str) -> str:
+    """Return the destination of the results of a node's subscription to a channel."""
+    return f"{_RESULTS}{_escaped(node)}/{_named(subscription, 'subscription')}"
+
+
 def directory(node: NodeId, name: str) -> str:
     """Where a node says something of a name."""
     return f"{_DIRECTORY}{_escaped(node)}/{_named(name, 'entry of the directory')}"
@@ -97,21 +128,26 @@ def addressee(destination: str) -> NodeId | None:
     """The node that a message is for; None if it is for whoever wants it. Asked of every message that is offered."""
     if not destination.startswith(_OWNED):
         return None
-    if destination[0] == "c":
-        return _unescaped(destination[_CONTROL_END:])
-    start = _QUEUE_END if destination[0] == "q" else _HOLDER_END
+    start = _NODE_FIRST.get(destination[0])
+    if start is None:
+        return _unescaped(destination[_NODE_LAST[destination[0]] :])
     end = destination.find("/", start)
     return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[start:end])
 
 
 def between_nodes(destination: str) -> bool:
     """True for queues, holders and what nodes tell each other: all nodes carry these, whoever they are for."""
-    return destination.startswith(BETWEEN_NODES)
+    return destination.startswith(_CARRIED)
 
 
 def names_addressee(destination: str) -> bool:
     """Return True if it is of a kind that names the one node that a message is for."""
     return destination.startswith(_OWNED)
+
+
+def is_channel(destination: str) -> bool:
+    """Return True if it is of an event channel."""
+    return destination.startswith(_CHANNEL)
 
 
 def is_held(destination: str) -> bool:
@@ -129,13 +165,13 @@ def address(destination: str) -> Address | None:
     kind, slash, rest = destination.partition("/")
     if not slash or not rest or kind not in _KINDS:
         return None
-    if kind == Kind.TOPIC:
-        return Address(Kind.TOPIC, None, rest)
-    if destination == EVERYBODY:
-        return Address(Kind.CONTROL, None, "")
+    if kind in (Kind.TOPIC, Kind.CHANNEL):
+        return Address(Kind(kind), None, rest)
+    if destination in (EVERYBODY, OVERLAYS):
+        return Address(Kind(kind), None, "")
     owner, slash, name = rest.partition("/")
     node = _unescaped(owner)
-    if node is None or (kind == Kind.CONTROL) is bool(slash) or bool(slash) is not bool(name):
+    if node is None or (kind in (Kind.CONTROL, Kind.OVERLAY)) is bool(slash) or bool(slash) is not bool(name):
         return None
     return Address(Kind(kind), node, name)
 
@@ -173,7 +209,7 @@ def _owned(text: str, what: str) -> tuple[str, NodeId]:
 def name_of(destination: str) -> str | None:
     """What a topic or a queue is called, in full; None for what is neither."""
     found = address(destination)
-    if found is None or found.kind in (Kind.CONTROL, Kind.DIRECTORY, Kind.NOTICE):
+    if found is None or found.kind not in (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER):
         return None
     return found.name if found.node is None else queue_name(found.name, found.node)
 

@@ -38,6 +38,27 @@ else:
     _Node = Any  # msgspec knows no union of bytes and str, so `recipient_lists.fault` checks it
 
 
+RUNS_MAX = 128
+"""Runs of one result. Together with the producers that they name they fit into a descriptor."""
+_Runs = Annotated[tuple[tuple[_Count, _Count, _Count], ...], msgspec.Meta(max_length=RUNS_MAX)]
+
+
+class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """The events that a result of a subscription to a channel stands for: those since the result before it."""
+
+    epoch: _Count
+    """Number of the seat that made it; the consumer accepts results of open epochs only."""
+    number: _Count
+    """Its place among the results of the subscription, from 1, without gaps."""
+    producers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RUNS_MAX)] = ()
+    """Ids of the nodes that the events are from, each once: text where security is off, else bytes."""
+    runs: _Runs = ()
+    """Runs of events in the order of processing: the producer's place in `producers`, the number before the first event
+    and the number of the last."""
+    discarded: _Count = 0
+    """Number of results of these events that the modulator refused to keep."""
+
+
 class BodyType(enum.IntEnum):
     """What a program makes of the payload; numbers are part of the wire format."""
 
@@ -56,7 +77,7 @@ _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
-    "origin": "g", "connected": "y",
+    "origin": "g", "connected": "y", "event": "E", "covers": "V",
 }  # fmt: skip
 """Of each field on the wire. None is ever used again for another."""
 
@@ -103,6 +124,10 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     same payload. Whoever it is for checks that (`security.origins`); carriers do not."""
     connected: bool = False
     """True if it is only for recipients that are connected with its author (`carrypost.island`)."""
+    event: _Count = 0
+    """Its number among the events of its author to its channel, from 1, without gaps; 0: it has none."""
+    covers: Covers | None = None
+    """The events that it is the result of, if it is one."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -146,7 +171,23 @@ def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | N
     """What is wrong with headers that types alone do not exclude, or None."""
     if headers.correlation is not None and headers.correlation_bytes is not None:
         return "a correlation is text or bytes, not both"
+    if headers.covers is not None and (wrong := _covers_fault(headers.covers)) is not None:
+        return wrong
     return misfit(attributes, headers.property_types) if headers.property_types else None
+
+
+_NAMINGS: tuple[set[type], ...] = (set(), {str}, {bytes})
+
+
+def _covers_fault(covers: Covers) -> str | None:
+    named = covers.producers
+    if "" in named or b"" in named or {type(each) for each in named} not in _NAMINGS:
+        return "the producers of events are named by ids, all as text or all as bytes"
+    if len(set(named)) < len(named):
+        return "a producer of events is listed twice"
+    if any(at >= len(named) or after >= upto for at, after, upto in covers.runs):
+        return "a run of events is empty, or of no producer that is listed"
+    return None
 
 
 def _fault_of(error: msgspec.ValidationError) -> str:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.local.agenda import Agenda
 from carrypost.model.ids import MessageId
-from carrypost.mom.agenda import Agenda
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
 from carrypost.mom.rows import Table

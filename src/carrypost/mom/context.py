@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.local.post import Post
+from carrypost.mom.control import CONTROL
 from carrypost.mom.ledger import Ledger
-from carrypost.mom.post import Post
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
@@ -21,4 +22,4 @@ class Context:
         self.holdings, self.outputs, self.own = ground.holdings, ground.outputs, ground.own
         self.journal, self.undo = ground.outputs.journal, ground.outputs.undo
         self.ledger = Ledger(self.journal)
-        self.post = Post(ground)
+        self.post = Post(ground, CONTROL)

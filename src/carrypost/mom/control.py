@@ -8,23 +8,20 @@ in all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
+from carrypost.local.control import ItemKinds
 from carrypost.model import address
-from carrypost.model.descriptor import Descriptor, Ordering
-from carrypost.model.headers import CONTROL_BYTES_MAX, DESTINATION_MAX, Headers
+from carrypost.model.descriptor import Ordering
+from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.mom.admission import RECEIVERS_MAX
 
 REASON_MAX = 256
 """Characters of a reason."""
-_PRIORITY, _PRIORITY_WORD = 9, 4
-"""Priorities: first what lets messages be consumed; that something was done is as good as any message."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -249,58 +246,6 @@ Item = (
     | Enrol | Leave | Discover | Found
 )  # fmt: skip
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_decode_item = msgspec.msgpack.Decoder(Item).decode
-_LIST_BYTES = 3
-"""What a list has around its items, at most."""
-
-
-def encoded_size(item: Item) -> int:
-    """The bytes that an item takes of a control message."""
-    return len(_encode(item))
-
-
-def is_readable(item: Item) -> bool:
-    """Return True if other nodes can read an item that a program had a say in, and it fits into a control message."""
-    try:
-        encoded = _encode(item)
-        return len(encoded) <= ROOM_BYTES and _decode_item(encoded) == item
-    except (ValueError, OverflowError):
-        return False
-
-
-ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
-"""For the items of one control message."""
-
-
-def control_draft(
-    to: NodeId, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False, connected: bool = False
-) -> Draft:
-    """Return a control message to one node; one that is `withheld` leaves when it is durable.
-
-    `connected`: it reaches the node if that is connected with this one, and is never carried.
-    """
-    headers = Headers(control=_encode(items), connected=connected)
-    priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
-    return Draft(
-        address.control(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
-    )  # fmt: skip
-
-
-def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:
-    """What a control message says, and how many of its items cannot be read: those of a later version, or nonsense."""
-    headers = descriptor.headers
-    if headers is None or not headers.control:
-        return [], 1
-    try:
-        parts = _decode_list(headers.control)
-    except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
-        return [], 1
-    found: list[Item] = []
-    for part in parts:
-        try:
-            found.append(_decode_item(part))
-        except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
-            continue
-    return found, len(parts) - len(found)
+CONTROL = ItemKinds[Item](Item, address.control, lesser=(Outcome, Snapshot))
+is_readable = CONTROL.is_readable
+control_draft, items_of = CONTROL.draft, CONTROL.items_of

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import LayerEvent
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.local.control import ROOM_BYTES
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
@@ -27,7 +28,7 @@ from carrypost.mom.admission import (
     SAVED_S,
     Accounts,
 )
-from carrypost.mom.control import ROOM_BYTES, control_draft
+from carrypost.mom.control import control_draft
 from carrypost.mom.names.directory import NAMES_MAX, OWNER_MAX, may_say
 from carrypost.mom.names.namespace import Binding, fault_of
 

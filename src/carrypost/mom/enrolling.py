@@ -16,11 +16,11 @@ import msgspec
 
 from carrypost.errors import ForgeryError
 from carrypost.events import Reason
+from carrypost.local.post import Subject
 from carrypost.model import address
 from carrypost.model.descriptor import TIME_US_MAX
 from carrypost.model.times import NEVER
 from carrypost.mom.control import Enrol, Leave
-from carrypost.mom.post import Subject
 from carrypost.mom.rows import Table
 from carrypost.security.origins import check_origin
 

@@ -19,13 +19,13 @@ import msgspec
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.events import Reason
 from carrypost.gossip.layer import Draft
+from carrypost.local.post import Said
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId
 from carrypost.mom.control import FAILED, HANDED_OVER, Outcome
 from carrypost.mom.enrolled import Enrolled, HeldTopic
-from carrypost.mom.post import Said
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:

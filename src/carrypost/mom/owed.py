@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.local.post import Subject
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.control import DELIVERED, Outcome
-from carrypost.mom.post import Subject
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:

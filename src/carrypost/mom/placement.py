@@ -23,6 +23,7 @@ from carrypost.errors import (
 )
 from carrypost.events import LayerEvent
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.local.post import Said
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.ids import NodeId
@@ -41,7 +42,6 @@ from carrypost.mom.admission import (
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.letters import DEAD_LETTERS, room_for
 from carrypost.mom.names.namespace import Bind
-from carrypost.mom.post import Said
 from carrypost.mom.queues.queue import OWN
 
 if TYPE_CHECKING:

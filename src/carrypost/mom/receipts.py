@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import TIMEOUT, Reason, Receipt, SendState
+from carrypost.local.agenda import Agenda
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
-from carrypost.mom.agenda import Agenda
 from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.mom.ledger import RETRY_US

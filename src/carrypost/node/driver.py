@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
-from carrypost.events import Event
+from carrypost.events import Event, PayloadWanted
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
@@ -233,6 +233,8 @@ class NodeDriver(ProgramDriver):
     def _report(self, events: Sequence[Event]) -> None:
         for event in events:
             try:
+                if type(event) is PayloadWanted:
+                    self.answer(event)
                 self._take(event)
             except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)

@@ -19,7 +19,7 @@ from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import StateError
-from carrypost.events import Event, Published
+from carrypost.events import Event, PayloadWanted, Published
 from carrypost.gossip.wire.frames import Frame, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
@@ -250,6 +250,8 @@ class EmulatedDriver(ProgramDriver):
     def _report(self, events: Sequence[Event]) -> None:
         host = self._host
         for event in events:
+            if type(event) is PayloadWanted:
+                self.answer(event)
             self._application.take(self, event)
             if self._host is not host:
                 return  # The application crashed its node, and the rest of what it was to be told with it.

@@ -16,11 +16,11 @@ import msgspec
 
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.local.post import Subject
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
-from carrypost.mom.post import Subject
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:

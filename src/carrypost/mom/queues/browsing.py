@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Browsed
+from carrypost.local.post import Said
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.admission import ANSWER_US, LOOKS_MAX, SNAPSHOT_MAX
-from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy

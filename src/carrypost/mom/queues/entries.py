@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.local.post import Subject
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
-from carrypost.mom.post import Subject
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy

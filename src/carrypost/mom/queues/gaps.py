@@ -25,17 +25,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.local.post import Subject
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
-from carrypost.mom.post import Subject
 from carrypost.mom.queues.reminders import due_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from carrypost.local.post import Post
     from carrypost.mom.control import Item
-    from carrypost.mom.post import Post
     from carrypost.mom.queues.groups import Demand
 
 _PAUSE_US = 60_000_000

@@ -4,8 +4,8 @@ A message that comes for one of them becomes an entry, which is pinned, and is h
 this node, or to another node that asked for it. What is beyond the bounds of a queue is turned away and comes again
 when there is room; meanwhile whoever carries it keeps it. What is for a queue that is not here fails.
 
-A local consumer has what the entry says; a remote one is told, once it is durable (`mom.post`). Only the receiver of a
-message may acknowledge or release it, and only for the round in which it was assigned.
+A local consumer has what the entry says; a remote one is told, once it is durable (`local.post`). Only the receiver of
+a message may acknowledge or release it, and only for the round in which it was assigned.
 """
 
 from __future__ import annotations

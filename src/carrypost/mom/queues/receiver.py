@@ -14,13 +14,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
+from carrypost.local.post import Said
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.letters import DEAD_LETTERS
-from carrypost.mom.post import Said
 from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment, Assignments
 from carrypost.mom.queues.demands import LIFE_BITS

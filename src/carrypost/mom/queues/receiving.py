@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.local.post import Subject
 from carrypost.model import address, pattern
 from carrypost.mom import control
-from carrypost.mom.post import Subject
 from carrypost.mom.queues.gaps import Heard
 from carrypost.mom.state import Claimant
 

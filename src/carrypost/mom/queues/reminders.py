@@ -24,8 +24,8 @@ from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryState, Word
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.local.post import Post
     from carrypost.model.ids import NodeId
-    from carrypost.mom.post import Post
     from carrypost.mom.queues.entries import QueueEntry
 
 _PART = 4

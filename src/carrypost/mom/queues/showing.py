@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import PatternError
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.local.post import Said
 from carrypost.model.pattern import entry
 from carrypost.model.selector import Selector
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom import admission, control
-from carrypost.mom.post import Said
 
 if TYPE_CHECKING:
     from carrypost.config import Limits

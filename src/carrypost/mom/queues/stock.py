@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.local.agenda import Agenda
 from carrypost.model.ids import MessageId
-from carrypost.mom.agenda import Agenda
 from carrypost.mom.queues.bounds import Bounds
 from carrypost.mom.queues.entries import EntryRow, EntryState, QueueEntry
 from carrypost.mom.rows import Table

@@ -1,4 +1,4 @@
-"""The notes that this node owes others about queues, and the control messages that they go out in.
+"""The notes that a layer of this node owes others, and the control messages that they go out in.
 
 Whoever has something to say adds a note: to whom, and about which subject. A note waits until everything
 that changed with it is durable; so nothing is said that a crash could take back. Then the subject is asked for the
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from carrypost.events import Reason
+from carrypost.local.agenda import Agenda
+from carrypost.local.control import ROOM_BYTES
 from carrypost.model.times import NEVER
-from carrypost.mom.agenda import Agenda
-from carrypost.mom.control import ROOM_BYTES, Item, control_draft, encoded_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.control import ItemKinds
     from carrypost.model.ids import MessageId, NodeId
 
 _SHORTEST = 32
@@ -45,7 +46,7 @@ class Subject:
 
     __slots__ = ()
 
-    def item(self) -> Item | None:
+    def item(self) -> msgspec.Struct | None:
         """Return what is to be said; None if it no longer holds."""
         raise NotImplementedError
 
@@ -61,10 +62,10 @@ class Said(Subject):
 
     __slots__ = ("_item",)
 
-    def __init__(self, item: Item) -> None:
+    def __init__(self, item: msgspec.Struct) -> None:
         self._item = item
 
-    def item(self) -> Item | None:
+    def item(self) -> msgspec.Struct | None:
         """Return the item."""
         return self._item
 
@@ -126,7 +127,8 @@ class Post:
     that it depends on, and a target for the time when something may leave for it.
     """
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, kinds: ItemKinds[Any]) -> None:
+        self._kinds = kinds
         self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
         self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId, _Target] = {}
@@ -225,13 +227,13 @@ class Post:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def take_own(self, now: int) -> list[Item]:
+    def take_own(self, now: int) -> list[Any]:
         """What this node has to say to itself."""
         self._settle()
         target = self._targets.get(self._node)
         if target is None:
             return []
-        items: list[Item] = []
+        items: list[Any] = []
         for note in target.take(now):
             if (item := note.subject.item()) is not None:
                 items.append(item)
@@ -270,13 +272,13 @@ class Post:
 
     def _drafts_to(self, target: _Target, now: int) -> list[Draft]:
         to, ready = target.to, target.take(now)
-        pages: list[tuple[list[Item], list[Note]]] = []
+        pages: list[tuple[list[Any], list[Note]]] = []
         room = 0
         for note in ready:
             item = note.subject.item()
             if item is None:
                 continue
-            size = encoded_size(item)
+            size = self._kinds.encoded_size(item)
             if size > room:
                 pages.append(([], []))
                 room = ROOM_BYTES
@@ -292,8 +294,8 @@ class Post:
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
             lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
-            draft = control_draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
-            assert draft.headers is not None  # Made by `control_draft`.
+            draft = self._kinds.draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
+            assert draft.headers is not None  # Made by `ItemKinds.draft`.
             self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)
         return drafts

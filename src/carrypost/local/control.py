@@ -1,0 +1,86 @@
+"""Control messages: what nodes tell each other, as lists of items.
+
+A control message has no payload: its content is `Headers.control`, an encoded list of items of one layer. Several items
+for one node go together in one message (`local.post`). An item that cannot be read, because a later version wrote it or
+because it is nonsense, is skipped and counted; the others of its list are read all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from carrypost.gossip.layer import Draft
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
+from carrypost.model.ids import NodeId
+
+T = TypeVar("T")
+
+_PRIORITY, _PRIORITY_WORD = 9, 4
+"""Priorities: most items let others go on; that something was done is as good as any message."""
+_LIST_BYTES = 3
+"""Bytes around the items of a list, at most."""
+ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
+"""Bytes for the items of one control message."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+class ItemKinds(Generic[T]):
+    """The kinds of items of one layer, and the messages that carry them."""
+
+    def __init__(self, kinds: object, destination: Callable[[NodeId], str], *, lesser: tuple[type, ...] = ()) -> None:
+        """`kinds`: a union of tagged structs. `lesser`: those that are no more urgent than any message."""
+        self._decode: Callable[[msgspec.Raw | bytes], T] = msgspec.msgpack.Decoder(cast("type[T]", kinds)).decode
+        self._destination, self._lesser = destination, lesser
+
+    def encoded_size(self, item: T) -> int:
+        """Return the bytes that an item takes of a control message."""
+        return len(_encode(item))
+
+    def is_readable(self, item: T) -> bool:
+        """Return True if other nodes can read an item that a program had a say in, and it fits into a message."""
+        try:
+            encoded = _encode(item)
+            return len(encoded) <= ROOM_BYTES and self._decode(encoded) == item
+        except (ValueError, OverflowError):
+            return False
+
+    def draft(
+        self,
+        to: NodeId,
+        items: Sequence[T],
+        lifetime_us: int | None,
+        *,
+        withheld: bool = False,
+        connected: bool = False,
+    ) -> Draft:
+        """Return a control message to one node; one that is `withheld` leaves when it is durable.
+
+        `connected`: it reaches the node if that is connected with this one, and is never carried.
+        """
+        headers = Headers(control=_encode(items), connected=connected)
+        priority = _PRIORITY_WORD if all(isinstance(each, self._lesser) for each in items) else _PRIORITY
+        return Draft(
+            self._destination(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
+        )  # fmt: skip
+
+    def items_of(self, descriptor: Descriptor) -> tuple[list[T], int]:
+        """Return the items of a control message, and how many of them cannot be read."""
+        headers = descriptor.headers
+        if headers is None or not headers.control:
+            return [], 1
+        try:
+            parts = _decode_list(headers.control)
+        except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
+            return [], 1
+        found: list[T] = []
+        for part in parts:
+            try:
+                found.append(self._decode(part))
+            except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
+                continue
+        return found, len(parts) - len(found)
