@@ -12,7 +12,10 @@ from carrypost.emu.verify.invariants import RULES, SHOWN_MAX, check
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-ATTRS = {"scenario": 'name = "x"', "defaults": "[settings]\ncache_messages_max = 3\ncache_bytes_max = 250\n"}
+ATTRS = {
+    "scenario": 'name = "x"',
+    "defaults": "disk_delay_s = 0.5\n[settings]\ncache_messages_max = 3\ncache_bytes_max = 250\n",
+}
 Change = Callable[[Record], None]
 
 
@@ -91,6 +94,22 @@ M = {"message": "m", "source": "a", "size": 100}
 FROM_B = {"peer": "b", "hops": 2, **M}
 DEADLINE = {"attrs": {"deadline": "7.5"}}
 
+
+def evicted(t: float) -> list[Change]:
+    """The copy of c gives way before it is delivered."""
+    return [dropped(Kind.DELIVER, 4), more(Kind.DROP, t, "c", detail="evicted", **M)]
+
+
+def crashed(t: float) -> Change:
+    """Let c crash and come back at once."""
+
+    def crash(record: Record) -> None:
+        more(Kind.LEAVE, t, "c", detail="crash")(record)
+        more(Kind.JOIN, t, "c")(record)
+
+    return crash
+
+
 BREACHES: list[tuple[str, str, list[Change]]] = [
     (
         "time does not go back",
@@ -105,8 +124,7 @@ BREACHES: list[tuple[str, str, list[Change]]] = [
         "published a second time",
         [
             published("x", "c", 1),
-            more(Kind.LEAVE, 9, "c", detail="crash"),
-            more(Kind.JOIN, 9, "c"),
+            crashed(9),
             published("x", "c", 1),
         ],
     ),
@@ -126,6 +144,16 @@ BREACHES: list[tuple[str, str, list[Change]]] = [
     ("delivered once", "c: m at 7.600000 s: delivered twice", [more(Kind.DELIVER, 7.6, "c", **M)]),
     ("delivered once", "delivered again without a crash", [more(Kind.DELIVER, 7.6, "c", detail="redelivered", **M)]),
     ("delivered once", "delivered again, and never before", [edited(Kind.DELIVER, 3, detail="redelivered")]),
+    (
+        "delivered once",
+        "c: m at 10.000000 s: delivered again, and never before",
+        [*evicted(9), crashed(9.6), more(Kind.DELIVER, 10, "c", detail="redelivered", **M)],
+    ),
+    (
+        "delivered once",
+        "c: m at 10.000000 s: delivered again, and never before",
+        [crashed(9), *evicted(9.1), more(Kind.DELIVER, 10, "c", detail="redelivered", **M)],
+    ),
     ("delivered once", "c: m at 7.500000 s: delivered where it is not", [dropped(Kind.RECEIVE, 2)]),
     (
         "delivered at recipients only",
@@ -220,11 +248,11 @@ EXCUSES: list[list[Change]] = [
     [edited(Kind.DELIVER, 3, attrs={"clock": "5.9"}), edited(Kind.DROP, 0, t_us=5 * S + 100_000)],
     [
         more(Kind.PUBLISH, 9, "c", message="x", source="c", size=1),
-        more(Kind.LEAVE, 9, "c", detail="crash"),
-        more(Kind.JOIN, 9, "c"),
+        crashed(9),
         published("x", "c", 2),
     ],
     [dropped(Kind.DROP, 1), more(Kind.TRAFFIC, 20, "a", size=1, detail="Data")],
+    [*evicted(9), crashed(9.4), more(Kind.DELIVER, 10, "c", detail="redelivered", **M)],
 ]
 
 

@@ -14,6 +14,7 @@ judged by that clock, if the row tells what it showed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -126,7 +127,8 @@ def delivered_once(facts: Facts) -> Found:
     Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`), and the message has neither
     order nor deadline.
     Where a full disk took a delivery back that a later batch had noted already, and then came a crash, the host takes
-    it for made: so the first one is marked, too.
+    it for made: so the first one is marked, too. So it is where a copy gave way before its delivery was handed over,
+    and the crash came before that was on disk.
     """
     log = facts.log
     rows = log.rows(Kind.DELIVER)
@@ -136,12 +138,15 @@ def delivered_once(facts: Facts) -> Found:
     last = facts.before(rows).find(facts.copy(rows), rows)
     seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
     short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
-    forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else last < -1
+    drop = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows)
+    forgotten = drop > last if short else last < -1
     forgotten &= (facts.group[rows] < 0) & (facts.deadline_us(rows) == NEVER_US)
     twice = (last >= 0) & ~again & ~forgotten
     yield from facts.blamed(rows[twice], "delivered twice")
     crash = facts.crashes.find(log.node[rows], rows)
     taken_back = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
+    delay_us = MICROSECONDS * facts.in_force.get("disk_delay_s", math.inf)
+    taken_back |= (here < drop) & (drop < crash) & (log.t_us[crash] - log.t_us[drop] <= delay_us)
     yield from facts.blamed(rows[again & (last < 0) & ~taken_back], "delivered again, and never before")
     yield from facts.blamed(rows[again & (last >= 0) & (crash < last)], "delivered again without a crash")
 
