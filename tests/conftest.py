@@ -19,6 +19,7 @@ from tests.examples import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.shells import Shell
 
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
@@ -58,6 +59,16 @@ def provider_over(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         from carrypost import testing  # noqa: PLC0415 - likewise
 
         monkeypatch.setattr(testing, "Network", AttachedNetwork)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell in a folder of the test; nodes that it started are ended."""
+    from tests.shells import Shell  # noqa: PLC0415 - most tests do without
+
+    made = Shell(tmp_path, monkeypatch)
+    yield made
+    made.clean_up()
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,11 @@ INPUT = {NOWHERE: 2, THROUGH: 2}
 HOME = {THROUGH: 2, UNWRITABLE: 1}
 TABLES = {THROUGH: 2, UNWRITABLE: 1}
 """A folder that is made, with those above it."""
+MESSAGES = {
+    "pub": ["-t", "x", "--file", "file"], "send": ["-q", "x", "--file", "file"], "sub": ["-t", "x"],
+    "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"],
+}  # fmt: skip
+"""Commands that are a node where none runs, and what they need."""
 OUTCOMES: dict[str, dict[str, int]] = {
     "node config": SETTINGS, "node data": HOME, "node record": HOME,
     "status config": SETTINGS, "status data": {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4},
@@ -59,6 +64,8 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "lab report folder": INPUT, "lab report out": {f"{THROUGH}.html": 2, f"{UNWRITABLE}.html": 1, "page.pdf": 2},
     "lab stream source": INPUT, "lab stream out": TABLES,
     "reproduce out": TABLES,
+    "pub file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "send file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    **{f"{name} config": SETTINGS for name in MESSAGES}, **{f"{name} data": HOME for name in MESSAGES},
 }  # fmt: skip
 """By command and parameter, what a path given there ends with."""
 REST = {
@@ -67,7 +74,7 @@ REST = {
     "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
     "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],
-    "lab stream": ["made"], "reproduce": ["bus", "--quick"],
+    "lab stream": ["made"], "reproduce": ["bus", "--quick"], **MESSAGES,
 }  # fmt: skip
 """What else a command needs, in the place of the parameters that are arguments."""
 SCENE = 'duration_s = 10\n[contacts]\nfile = "contacts.csv"\n'

@@ -12,7 +12,7 @@ import enum
 import sys
 from collections.abc import Iterable
 
-from carrypost.errors import CarrypostError, LocalError, NoNodeError, RunningError
+from carrypost.errors import CarrypostError, LocalError, NoNodeError, ResourceAllocationException, RunningError
 
 
 class Exit(enum.IntEnum):
@@ -30,6 +30,7 @@ class Exit(enum.IntEnum):
 
 _CODES: dict[type[Exception], Exit] = {
     TimeoutError: Exit.TIMEOUT,
+    ResourceAllocationException: Exit.FAILED,  # A full disk is no mistake of whoever typed the command.
     LocalError: Exit.USAGE,
     NoNodeError: Exit.NO_NODE,
     RunningError: Exit.RUNNING,

@@ -12,7 +12,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 # Windows has no SIGHUP.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -73,6 +77,32 @@ def orderly() -> Iterator[None]:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else end)
     try:
         yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def cancelling(task: asyncio.Task[Any]) -> Iterator[list[int]]:
+    """While the block lasts a signal cancels a task, which cleans up and is not disturbed by the next one.
+
+    Yields the signals that came.
+    """
+    loop, came = task.get_loop(), list[int]()
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # Python tells signals to the main thread only.
+        return
+
+    def cancel(number: int, _frame: object) -> None:
+        # Not as a callback of the loop, which would know of it only after the next wait.
+        came.append(number)
+        if len(came) == 1:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(task.cancel)
+
+    before = {number: signal.signal(number, cancel) for number in heeded()}
+    try:
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import bench, doctor, emu, keys, lab, node, reproduce
+from carrypost.cli import bench, doctor, emu, keys, lab, messages, names, node, reproduce
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
 from carrypost.files import refused
 
-app = Commands("carrypost", add_completion=False, pretty_exceptions_enable=False)
+app = Commands("carrypost", pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
@@ -36,6 +36,10 @@ def carrypost(
 
     * `carrypost node` runs a node on this machine
 
+    * `carrypost sub -t village.roads` prints what comes on a topic
+
+    * `carrypost pub -t village.roads "The bridge is closed."` publishes to it
+
     * `carrypost doctor` finds out what this machine's network lets a node do
 
     * `carrypost emu run SCENARIO.toml --out records.parquet` runs thousands of hosts in virtual time
@@ -49,6 +53,14 @@ def carrypost(
 app.command()(node.node)
 app.command()(node.status)
 app.command()(node.peers)
+app.command()(messages.pub)
+app.command()(messages.sub)
+app.command()(messages.send)
+app.command()(messages.receive)
+app.command()(messages.browse)
+app.command()(names.ls)
+app.command()(names.bind)
+app.command()(names.unbind)
 app.command()(doctor.doctor)
 app.add_typer(keys.keys)
 app.add_typer(emu.emu)

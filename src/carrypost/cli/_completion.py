@@ -1,0 +1,53 @@
+"""Completion of topics and queues in shells, asked of the node that runs; where none does, there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from carrypost.jms.context import Context
+
+_ANSWER_S = 1.0
+"""People wait for a completion no longer than this."""
+
+
+def topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return topics that have a name here, and begin so."""
+    return _asked(ctx, "topic", incomplete)
+
+
+def queues(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return queues that are known here, and begin so: by their short names where these are clear."""
+    return _asked(ctx, "queue", incomplete)
+
+
+def _asked(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
+    import asyncio  # noqa: PLC0415 - keeps --help quick
+
+    from carrypost.cli._joining import Place  # noqa: PLC0415
+
+    async def ask() -> list[str]:
+        place = Place(ctx.params.get("config"), ctx.params.get("data"))
+        async with asyncio.timeout(_ANSWER_S), place.factory(attach=True).create_context() as context:
+            return await known(context, kind)
+
+    try:
+        found = asyncio.run(ask())
+    except Exception:  # noqa: BLE001 - a shell would show whatever it is in the middle of a line
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+async def known(context: Context, kind: str) -> list[str]:
+    """Return the names of all topics, or of all queues, that are in the directory of a node.
+
+    A queue whose name no other one has stands there without its node.
+    """
+    from carrypost.naming import InitialContext  # noqa: PLC0415 - keeps --help quick
+
+    found = await InitialContext(context).list(kind)
+    shorts = Counter(name.partition("@")[0] for name in found)
+    return [short if shorts[short := name.partition("@")[0]] == 1 else name for name in found]

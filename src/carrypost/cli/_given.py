@@ -1,0 +1,143 @@
+"""Messages as they are given on the command line: bodies, templates, typed properties, lengths of time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from carrypost.errors import LocalError
+from carrypost.files import refusing
+
+if TYPE_CHECKING:
+    from carrypost.jms.messages import Message
+    from carrypost.jms.messages.properties import Properties
+
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d|)")
+_FIELD = re.compile(r"\{(n|time)\}")
+# Leading zeros and plus signs are those of telephone numbers and codes, which stay text.
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_TRUTHS = {"true": True, "false": False}
+
+
+def seconds(text: str | float) -> float:
+    """Read a length of time: seconds, or a number with s, m, min, h or d."""
+    found = _DURATION.fullmatch(str(text).strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no length of time: write seconds, or 30min, 6h, 2d")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def duration_option(name: str, about: str, metavar: str = "TIME") -> typer.models.OptionInfo:
+    """Return an option whose value is a length of time."""
+    made: typer.models.OptionInfo = typer.Option(name, parser=seconds, help=about, metavar=metavar, show_default=False)
+    return made
+
+
+class Body(NamedTuple):
+    """A body that was given."""
+
+    content: str | bytes
+    template: bool = False
+    """It was typed, and has fields that are filled in for each message."""
+
+    def message(self, number: int, properties: Sequence[str]) -> Message:
+        """Return a message with this body, and properties as they were given; the first one has the number 1."""
+        from carrypost.jms.messages import BytesMessage, TextMessage  # noqa: PLC0415 - keeps --help quick
+
+        made: Message
+        if isinstance(self.content, str):
+            made = TextMessage(filled(self.content, number) if self.template else self.content)
+        else:
+            made = BytesMessage()
+            made.write_bytes(self.content)
+        for each in properties:
+            set_property(made.properties, each)
+        return made
+
+
+def body(text: str | None, option: str | None, file: Path | None) -> Body:
+    """Return the body that was given: as an argument, by ``-p``, in a file, or else on stdin.
+
+    Bytes that are UTF-8 without zeros are text. Of text on stdin a newline at its end is cut off.
+    """
+    if sum(each is not None for each in (text, option, file)) > 1:
+        raise LocalError("the body was given more than once: as BODY, by -p, or by --file")
+    if file is not None:
+        with refusing(f"{file} cannot be read"):
+            return Body(_text_or_bytes(file.read_bytes()))
+    typed = text if option is None else option
+    if typed is not None:
+        return Body(typed, template=True)
+    read = _text_or_bytes(_stdin())
+    return Body(read.removesuffix("\n") if isinstance(read, str) else read)
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None or sys.stdin.closed:
+        raise LocalError("there is no body, and stdin is closed: give it as BODY, by -p, or by --file")
+    if sys.stdin.isatty():
+        sys.stderr.write("carrypost: type the body; Ctrl-D on a line of its own ends it\n")
+    with refusing("stdin cannot be read"):
+        read = sys.stdin.buffer.read()
+    if not read:
+        raise LocalError('there is no body, and nothing came on stdin: give it as BODY; "" is an empty one')
+    return read
+
+
+def _text_or_bytes(read: bytes) -> str | bytes:
+    try:
+        return read if b"\0" in read else read.decode()
+    except UnicodeDecodeError:
+        return read
+
+
+def filled(template: str, number: int) -> str:
+    """Return a body with the number of the message for ``{n}`` and the time for ``{time}``."""
+    now = dt.datetime.now().astimezone().isoformat(timespec="milliseconds")
+    return _FIELD.sub(lambda field: str(number) if field[1] == "n" else now, template)
+
+
+def set_property(properties: Properties, text: str) -> None:
+    """Set a property as ``name=value``, whose form tells its type, or ``name:type=value``."""
+    head, equals, value = text.partition("=")
+    name, colon, kind = head.partition(":")
+    if not equals or not name:
+        raise LocalError(f"--prop {text!r} is no name=value: write language=English, or level:int=3 for a type")
+    if not colon:
+        properties[name] = _by_form(value)
+        return
+    from carrypost.config.rules import nearest  # noqa: PLC0415 - keeps --help quick
+    from carrypost.model.properties import ValueType  # noqa: PLC0415
+
+    kinds = {each.name.lower(): each for each in ValueType if ValueType.NULL < each <= ValueType.STRING}
+    if kind not in kinds:
+        hint = nearest(kind, kinds) or f"; there are {', '.join(kinds)}"
+        raise LocalError(f"--prop {text!r}: there is no type {kind!r}{hint}")
+    found = kinds[kind]
+    try:
+        read = value if found is ValueType.STRING else _by_type(found.name, value)
+    except (KeyError, ValueError):
+        raise LocalError(f"--prop {text!r}: {value!r} is no {kind}") from None
+    properties.set(name, found, read)
+
+
+def _by_form(value: str) -> bool | float | str:
+    if value in _TRUTHS:
+        return _TRUTHS[value]
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    return float(value) if _DECIMAL.fullmatch(value) else value
+
+
+def _by_type(kind: str, value: str) -> bool | float:
+    if kind == "BOOLEAN":
+        return _TRUTHS[value.lower()]
+    return float(value) if kind in {"FLOAT", "DOUBLE"} else int(value)

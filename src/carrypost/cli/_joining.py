@@ -1,0 +1,126 @@
+"""Commands that are programs: they attach to the node of a folder, or run one while they last.
+
+`run` opens a context for such a command. A signal ends the command in order; its exit code is that of the signal. A
+node that ends meanwhile is the same to a command as one that was never there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from carrypost.cli import _output, _settings, _signals
+from carrypost.config.document import assigned
+from carrypost.errors import (
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    NamingException,
+    NoNodeError,
+)
+from carrypost.jms.factory import ConnectionFactory
+from carrypost.jms.modes import SessionMode
+from carrypost.node.control.client import Client
+
+if TYPE_CHECKING:
+    from carrypost.jms.context import Context
+
+_ANSWER_S = 10.0
+"""Within this a node answers, or it hangs."""
+_LOOK_S = 1.0
+_EMBEDDING = "this command runs one until it ends"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The node that a command uses, as it was named on the command line."""
+
+    config: Path | None = None
+    data: Path | None = None
+    changes: tuple[str, ...] = ()
+    json: bool = False
+
+    def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
+        """Return a factory of contexts on that node."""
+        _settings.settings_of(self.config, self.data, self.changes)  # A name that is no setting is told as such.
+        settings: dict[str, Any] = dict(assigned(change, "udp.port=4000") for change in self.changes)
+        if self.data is not None:
+            settings["data"] = _settings.absolute(self.data)
+        return ConnectionFactory(self.config, attach=attach, **settings)
+
+
+class Joined:
+    """A context of a command, and its node."""
+
+    def __init__(self, ctx: Context, factory: ConnectionFactory, *, json: bool) -> None:
+        self.ctx, self.json = ctx, _output.wants_json(json)
+        self.settings = factory.settings
+        self.embeds = factory.mode == "embedded"
+        """The node runs inside this command, and ends with it."""
+        self._neighbours, self._looked_s = 0, -_LOOK_S
+
+    async def neighbours(self) -> int:
+        """Return how many nodes were linked with the node, at most a second ago."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._neighbours = sum(each["state"] == "linked" for each in await self.ask("peers"))
+            self._looked_s = now_s
+        return self._neighbours
+
+    async def ask(self, call: str) -> Any:  # noqa: ANN401 - each call knows what it gets
+        """Return what the node answers to a plain call."""
+        async with asyncio.timeout(_ANSWER_S), await Client.connect(self.settings.control) as client:
+            return await getattr(client, call)()
+
+
+Body = Callable[[Joined], Awaitable[int]]
+"""Does what a command is for, and returns its exit code."""
+
+
+def run(place: Place, body: Body, embedding: str | None = None) -> int:
+    """Run a command in a context, where `Message.acknowledge` is its own; returns its exit code.
+
+    `embedding` tells people what it means that no node runs, unless the command runs one while it waits.
+    """
+    return asyncio.run(_run(place.factory(), body, embedding or _EMBEDDING, json=place.json))
+
+
+async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: bool) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    problems: list[JMSException] = []
+    with _signals.cancelling(task) as came:
+        try:
+            async with factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as ctx:
+                ctx.set_exception_listener(problems.append)
+                joined = Joined(ctx, factory, json=json)
+                if joined.embeds:
+                    _output.say(f"no node runs in {joined.settings.data}: {embedding}")
+                return await body(joined)
+        except asyncio.CancelledError:
+            if not came:
+                raise
+            return _signals.exit_code(came[0])
+        except InvalidDestinationException as error:
+            if isinstance(error.__cause__, NamingException):
+                raise _unknown(error.__cause__) from None
+            raise
+        except IllegalStateException as error:
+            if any(type(each) is JMSException for each in problems):  # As the end of the node is told.
+                raise NoNodeError(f"{error}; start one with: carrypost node") from None
+            raise
+        finally:
+            for each in problems:
+                if type(each) is not JMSException:
+                    _output.say(str(each))
+
+
+def _unknown(error: NamingException) -> NamingException:
+    """Return an error about the name of a queue with advice for commands, where programs have other advice."""
+    return NamingException(
+        f"{error}. `carrypost ls` shows the names that are known here, `carrypost bind queue/NAME` makes this node "
+        "manage a queue, and NAME@NODE is a queue whether its name is known here or not"
+    )

@@ -1,0 +1,62 @@
+"""Options that several commands about messages have, and how those commands run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carrypost.cli import _completion, _given, _paths
+
+if TYPE_CHECKING:
+    from carrypost.cli import _joining
+
+Topic = Annotated[
+    str | None, typer.Option("--topic", "-t", help="The topic.", metavar="TOPIC", autocompletion=_completion.topics)
+]
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", "-q", help="The queue, as NAME or NAME@NODE.", metavar="QUEUE", autocompletion=_completion.queues
+    ),
+]
+NoTopic = Annotated[str | None, typer.Option("-t", hidden=True)]
+NoQueue = Annotated[str | None, typer.Option("-q", hidden=True)]
+Body = Annotated[
+    str | None,
+    typer.Argument(help="The body; {n} and {time} are filled in. Without one, stdin is read.", metavar="[BODY]"),
+]
+Payload = Annotated[str | None, typer.Option("--payload", "-p", help="The body, by an option.", metavar="BODY")]
+File = Annotated[Path | None, _paths.option("--file", "A file that is the body, as it is.", "FILE")]
+Prop = Annotated[
+    list[str],
+    typer.Option("--prop", help="A property; its value tells its type, or k:int=v.", metavar="K=V", show_default=False),
+]
+Label = Annotated[str | None, typer.Option("--id", help="A label, by which `trace` knows it.", metavar="LABEL")]
+Ttl = Annotated[
+    float | None, _given.duration_option("--ttl", "How long it lives: 90, 30min, 6h, 2d. Else the node's default.")
+]
+Receipt = Annotated[bool, typer.Option("--receipt", help="Wait until it is delivered.")]
+ReceiptFor = Annotated[float | None, _given.duration_option("--for", "How long to wait for --receipt.")]
+Every = Annotated[float | None, _given.duration_option("--every", "Pause between two; without --count until Ctrl-C.")]
+Times = Annotated[int | None, typer.Option("--count", help="How many to send.", min=1, metavar="N", show_default="1")]
+Select = Annotated[
+    str | None, typer.Option("--select", help="Only what fulfils this selector (SQL-92).", metavar="SELECTOR")
+]
+For = Annotated[float | None, _given.duration_option("--for", "Wait no longer than this.")]
+Count = Annotated[int | None, typer.Option("--count", help="End after so many.", min=1, metavar="N")]
+
+
+def run(at: _joining.Place, body: _joining.Body, embedding: str | None = None) -> None:
+    """Run a command, and end with its exit code."""
+    from carrypost.cli import _joining  # noqa: PLC0415 - keeps --help quick
+
+    if code := _joining.run(at, body, embedding):
+        raise typer.Exit(code)
+
+
+def place(config: Path | None, data: Path | None, changes: list[str], *, json: bool = False) -> _joining.Place:
+    from carrypost.cli._joining import Place  # noqa: PLC0415 - keeps --help quick
+
+    return Place(config, data, tuple(changes), json)

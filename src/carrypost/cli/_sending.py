@@ -1,0 +1,105 @@
+"""Sending on behalf of `carrypost pub` and `carrypost send`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from carrypost.cli import _given, _output, _shown
+from carrypost.cli._exit import Exit
+from carrypost.cli._progress import progress
+from carrypost.errors import DeliveryTimeoutException, LocalError
+
+if TYPE_CHECKING:
+    from carrypost.cli._joining import Joined
+    from carrypost.jms.sent import Sent
+
+_TOGETHER_MAX = 64
+"""Messages that are stored together, if there is no pause between them: a disk is as quick with all as with one."""
+_EMBEDDING = "what is sent is stored there, and leaves once a node runs (carrypost node)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Messages that are to be sent, as the command line has them."""
+
+    to: str
+    body: _given.Body
+    properties: list[str]
+    label: str | None
+    ttl_s: float | None
+    receipt: bool
+    limit_s: float | None
+    count: int | None
+    every_s: float | None
+
+    def __post_init__(self) -> None:
+        if self.limit_s is not None and not self.receipt:
+            raise LocalError("--for is how long to wait for a receipt: add --receipt, or leave it out")
+        if self.ttl_s == 0:
+            raise LocalError("--ttl is more than 0: a message that lives for no time reaches nobody")
+        self.body.message(1, self.properties)  # What is wrong with it is told before a node is looked for.
+
+    @property
+    def embedding(self) -> str | None:
+        """What no running node means to it; None if it waits for more than the disk."""
+        return None if self.receipt or self.every_s is not None else _EMBEDDING
+
+    async def send(self, joined: Joined) -> int:
+        """Send all of them, and wait for receipts if that was asked; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        begun_s, done, kept = loop.time(), 0, list["Sent"]()
+        count = 1 if self.count is None and self.every_s is None else self.count
+        each_told = joined.json or count == 1 or self.every_s is not None
+        with nullcontext() if each_told or count is None else progress("sent", "messages", count) as move:
+            while done != count:
+                together = 1 if self.every_s is not None or count is None else min(count - done, _TOGETHER_MAX)
+                if self.every_s is not None:
+                    await asyncio.sleep(begun_s + done * self.every_s - loop.time())
+                sents = await asyncio.gather(*(self._send(joined, done + 1 + at) for at in range(together)))
+                done += together
+                kept += sents if self.receipt else []
+                if move is not None and count is not None:
+                    move(done, count, "")
+                for sent in sents if each_told else sents[-1:] if done == count else []:
+                    await self._tell(joined, sent, "stored" if each_told else f"{count:,} messages stored")
+        return await self._wait(joined, kept)
+
+    async def _send(self, joined: Joined, number: int) -> Sent:
+        return await joined.ctx.send(
+            self.to, self.body.message(number, self.properties), time_to_live=self.ttl_s,
+            request_receipt=self.receipt, label=self.label,
+        )  # fmt: skip
+
+    async def _tell(self, joined: Joined, sent: Sent, stored: str) -> None:
+        """Tell that a message is stored, with whom it can go, and when it expires."""
+        neighbours, expires_s = await joined.neighbours(), sent.expiration
+        if joined.json:
+            expires = None if expires_s is None else _shown.when(expires_s * 1_000)
+            told = {"event": "stored", "id": sent.message_id, "destination": self.to, "neighbours": neighbours}
+            _output.line(told | {"expires": expires})
+            return
+        until = "" if expires_s is None else f", expires at {_shown.local(expires_s):%Y-%m-%d %H:%M:%S}"
+        typer.echo(f"{stored}, {neighbours:,} neighbour{'s' * (neighbours != 1)}{until}")
+
+    async def _wait(self, joined: Joined, sents: list[Sent]) -> int:
+        """Wait until all are delivered, at most as long as was asked; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        begun_s, delivered = loop.time(), 0
+        for sent in sents:
+            try:
+                await sent.delivered(None if self.limit_s is None else max(0.0, begun_s + self.limit_s - loop.time()))
+            except DeliveryTimeoutException:
+                _output.say(f"no receipt came for {sent.message_id}: it is {sent.state.name}, as far as is known here")
+                continue
+            delivered += 1
+            if joined.json:
+                _output.line({"event": "delivered", "id": sent.message_id})
+        if delivered and not joined.json:
+            many = f"{delivered:,} of {len(sents):,} messages " if len(sents) > 1 else ""
+            typer.echo(f"{many}delivered after {_output.duration(loop.time() - begun_s)}")
+        return Exit.DONE if delivered == len(sents) else Exit.TIMEOUT

@@ -1,0 +1,104 @@
+"""Messages as commands print them: a line for people, or a line of JSON for programs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+
+import typer
+
+from carrypost.cli import _output
+from carrypost.errors import MessageFormatException
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
+from carrypost.jms.messages.properties import is_given
+
+_SHOWN_MAX = 2_000
+"""Characters of a body that a line for people has; JSON has all of them."""
+
+
+def printable(text: str) -> str:
+    """Return text that does not steer the terminal: what others chose is shown, line by line."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+
+
+def styled(text: str, **style: object) -> str:
+    """Return text in a style, unless NO_COLOR is set; `typer.echo` removes it where there is no terminal."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, **style)  # type: ignore[arg-type]  # typer's own
+
+
+def when(ms: float) -> str:
+    """Return a time, in milliseconds since 1970, as JSON has it."""
+    return dt.datetime.fromtimestamp(ms / 1_000, dt.UTC).isoformat(timespec="milliseconds")
+
+
+def local(seconds: float) -> dt.datetime:
+    """Return a time, in seconds since 1970, as clocks on the wall show it."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone()
+
+
+def content(message: Message) -> object:
+    """Return the body: text, bytes, a dict or a list; of what cannot be read here, the bytes that came."""
+    try:
+        match message:
+            case TextMessage():
+                return message.text
+            case MapMessage():
+                return message.entries
+            case StreamMessage():
+                return message.values
+    except MessageFormatException:
+        return message.payload
+    return None if type(message) is Message else message.payload
+
+
+def content_text(message: Message) -> str:
+    """Return the body in one text, for people."""
+    found = content(message)
+    if isinstance(found, bytes):
+        return f"<{len(found):,} bytes>"
+    text = "" if found is None else printable(found if isinstance(found, str) else str(found))
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
+
+
+def properties(message: Message) -> dict[str, object]:
+    """Return the properties that its author gave it."""
+    return {name: value for name, value in message.properties.items() if not is_given(name)}
+
+
+def as_json(message: Message) -> Mapping[str, object]:
+    """Return a message as one line of JSON has it; bytes are in base64."""
+    body, given = content(message), message.properties
+    found = {
+        "id": message.jms_message_id,
+        "destination": str(message.jms_destination),
+        "body": None if isinstance(body, bytes) else body,
+        "body_base64": body if isinstance(body, bytes) else None,
+        "type": "bytes" if isinstance(message, BytesMessage) else message.body_type.name.lower(),
+        "properties": properties(message) or None,
+        "label": message.descriptor.label if message.descriptor else None,
+        "correlation_id": message.jms_correlation_id,
+        "reply_to": None if message.jms_reply_to is None else str(message.jms_reply_to),
+        "priority": message.jms_priority,
+        "sent": when(message.jms_timestamp),
+        "expires": when(message.jms_expiration) if message.jms_expiration else None,
+        "author": given.get("JMS_carrypost_Author"),
+        "hops": given.get("JMS_carrypost_Hops"),
+        "redelivered": message.jms_redelivered or None,
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def show(message: Message, *, json: bool) -> None:
+    """Print a message at once."""
+    if json:
+        _output.line(as_json(message))
+        return
+    name = printable(str(message.jms_destination).partition("/")[2].rpartition("/")[2])
+    text = content_text(message)
+    head = [styled(f"{local(message.jms_timestamp / 1_000):%H:%M:%S}", dim=True), styled(name, fg="cyan")]
+    given = [styled(printable(f"{key}={value}"), dim=True) for key, value in properties(message).items()]
+    if "\n" in text:
+        typer.echo("  ".join([*head, *given]) + f"\n{text}")
+    else:
+        typer.echo("  ".join([*head, text, *given]))

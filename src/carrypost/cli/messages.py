@@ -1,0 +1,220 @@
+"""Commands that send and receive: pub, send, sub, receive and browse.
+
+Each attaches to the node that runs in its folder, or runs one while it lasts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import typer
+
+from carrypost.cli import _given
+from carrypost.cli import _message_options as options
+from carrypost.cli._output import JsonOption
+from carrypost.cli.node import ConfigOption, DataOption, SetOption
+from carrypost.errors import LocalError
+
+
+def _topic(name: str | None, queue: str | None, instead: str) -> str:
+    """Return the destination that was named by -t; `instead` is the command for queues."""
+    if queue is not None:
+        raise LocalError(f"-q names a queue, and this command is for topics (-t): carrypost {instead} -q {queue}")
+    if not name:
+        raise LocalError("which topic? Name it: -t village.roads")
+    return f"topic/{name}"
+
+
+def _queue(name: str | None, topic: str | None, instead: str) -> str:
+    """Return the name of a queue that was named by -q; `instead` is the command for topics."""
+    if topic is not None:
+        raise LocalError(f"-t names a topic, and this command is for queues (-q): carrypost {instead} -t {topic}")
+    if not name:
+        raise LocalError("which queue? Name it: -q Alan")
+    return name
+
+
+def pub(
+    *,
+    body: options.Body = None,
+    topic: options.Topic = None,
+    queue: options.NoQueue = None,
+    payload: options.Payload = None,
+    file: options.File = None,
+    prop: options.Prop = [],  # noqa: B006 - typer makes a new list
+    label: options.Label = None,
+    ttl: options.Ttl = None,
+    receipt: options.Receipt = False,
+    limit_s: options.ReceiptFor = None,
+    count: options.Times = None,
+    every: options.Every = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006
+    json: JsonOption = False,
+) -> None:
+    """Publish to a topic: the message is stored here, and carried to subscribers until it expires.
+
+    Nobody can promise that it is delivered. The answer tells how many neighbours are there to take it, and when it
+    expires. With --receipt the command waits for the first delivery, and ends with 3 if it hears of none.
+
+    For example:
+
+    * `carrypost pub -t village.roads "The bridge is closed."`
+
+    * `carrypost pub -t village.roads -p Hello --prop language=English --ttl 6h`
+
+    * `date | carrypost pub -t village.time --prop zone:string=1`
+
+    * `carrypost pub -t village.load --count 3 --every 0.1 "n {n} {time}"`
+    """
+    from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
+
+    order = _sending.Order(
+        to=_topic(topic, queue, "send"), body=_given.body(body, payload, file), properties=prop, label=label,
+        ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
+    )  # fmt: skip
+    options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
+
+
+def send(
+    *,
+    body: options.Body = None,
+    queue: options.Queue = None,
+    topic: options.NoTopic = None,
+    payload: options.Payload = None,
+    file: options.File = None,
+    prop: options.Prop = [],  # noqa: B006 - typer makes a new list
+    label: options.Label = None,
+    ttl: options.Ttl = None,
+    receipt: options.Receipt = False,
+    limit_s: options.ReceiptFor = None,
+    count: options.Times = None,
+    every: options.Every = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006
+    json: JsonOption = False,
+) -> None:
+    """Send to a queue: one receiver gets the message, here or on another node.
+
+    The queue is one that `carrypost ls` shows, or NAME@NODE. With --receipt the command waits until the receiver has
+    acknowledged the message, and ends with 3 if it hears nothing of that.
+
+    For example:
+
+    * `carrypost send -q Alan "Hello Alan"`
+
+    * `carrypost send -q Alan --file letter.txt --ttl 2d --receipt --for 60`
+    """
+    from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
+
+    order = _sending.Order(
+        to=f"queue/{_queue(queue, topic, 'pub')}", body=_given.body(body, payload, file), properties=prop, label=label,
+        ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
+    )  # fmt: skip
+    options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
+
+
+def sub(
+    *,
+    topic: options.Topic = None,
+    queue: options.NoQueue = None,
+    select: options.Select = None,
+    durable: Annotated[
+        str | None, typer.Option("--durable", help="Collect also while nobody reads, by this name.", metavar="NAME")
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="End the --durable subscription, with all that waits.")] = False,
+    count: options.Count = None,
+    limit_s: options.For = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Subscribe to a topic, and print what comes, until Ctrl-C.
+
+    Words of topics may be wildcards: * is one word, > is the rest. With --count it ends after so many messages, and
+    with 3 if fewer came within --for. A durable subscription collects also between two commands of that name.
+
+    For example:
+
+    * `carrypost sub -t village.roads`
+
+    * `carrypost sub -t "village.>" --select "language = 'English'" --count 1 --for 30`
+
+    * `carrypost sub -t village.roads --durable inbox --for 1`
+
+    * `carrypost sub --durable inbox --end`
+    """
+    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+
+    place = options.place(config, data, changes, json=json)
+    if end:
+        if durable is None:
+            raise LocalError("which subscription is to end? Name it: carrypost sub --durable inbox --end")
+        options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
+        return
+    to = _topic(topic, queue, "receive")
+    options.run(place, functools.partial(
+        _receiving.subscribe, topic=to, selector=select, durable=durable, count=count, limit_s=limit_s
+    ))  # fmt: skip
+
+
+def receive(
+    *,
+    queue: options.Queue = None,
+    topic: options.NoTopic = None,
+    select: options.Select = None,
+    count: Annotated[int, typer.Option("--count", help="End after so many.", min=1, metavar="N")] = 1,
+    limit_s: options.For = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Take messages from a queue, and print them: nobody else gets them.
+
+    A message that could not be printed stays in the queue. Ends with 3 if fewer than --count came within --for.
+
+    For example:
+
+    * `carrypost receive -q Alan --for 30`
+
+    * `carrypost receive -q Alan --select "urgency > 3" --count 10 --for 60`
+    """
+    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+
+    name = _queue(queue, topic, "sub")
+    options.run(
+        options.place(config, data, changes, json=json),
+        functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
+    )
+
+
+def browse(
+    *,
+    queue: options.Queue = None,
+    topic: options.NoTopic = None,
+    select: options.Select = None,
+    count: options.Count = None,
+    limit_s: options.For = None,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Show what waits in a queue, and take nothing.
+
+    A queue of another node is browsed when that answers: ends with 3 if it does not within --for (30 s).
+
+    For example: `carrypost browse -q Alan`, `carrypost browse -q Alan --select "urgency > 3" --count 1`
+    """
+    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+
+    name = _queue(queue, topic, "sub")
+    options.run(
+        options.place(config, data, changes, json=json),
+        functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
+    )

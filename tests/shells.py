@@ -1,0 +1,130 @@
+"""A user's shell, whose commands and nodes stay on loopback, in a folder of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.forked import forked
+from tests.loopback import apart
+
+from carrypost.cli import _launch
+from carrypost.cli.app import run
+
+COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
+PATIENCE_S = 30.0
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _not_here(_order: object) -> None:
+    raise AssertionError("a node would run in the process of the test")
+
+
+class Shell:
+    """A user's shell: an environment, a folder to be in, and the commands that are given there."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.data = folder / "share" / "carrypost"
+        for name in [name for name in os.environ if name.startswith("CARRYPOST_")]:
+            monkeypatch.delenv(name)
+        settings = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "80", "TERM": "xterm"}
+        # No test lets a node speak on anything but loopback.
+        ours = {"UDP_INTERFACES": "lo", "UDP_PORT": apart()["port"], "ANNOUNCE_S_MIN": 0.2, "ANNOUNCE_S_MAX": 0.5}
+        for name, value in (settings | {f"CARRYPOST_{name}": str(value) for name, value in ours.items()}).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(_launch, "become", _not_here)
+        self._nodes: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:
+        """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process."""
+        if not apart:
+            with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+                code = run(arguments)
+            return code, out.getvalue(), err.getvalue()
+        return forked(arguments)
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """What a command says to a program."""
+        code, out, err = self.run(*arguments)
+        assert (code, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def refusal(self, *arguments: str, apart: bool = False) -> tuple[int, str]:
+        """A command that fails, with one sentence: exit code, and the sentence."""
+        code, out, err = self.run(*arguments, apart=apart)
+        assert out == ""
+        assert err.startswith("carrypost: ")
+        assert err.count("\n") == 1, err
+        return code, err.removeprefix("carrypost: ").strip()
+
+    def refused_nodes(self, *each: Sequence[str]) -> list[tuple[int, str]]:
+        """Nodes that do not run, with such arguments."""
+        return [self.refusal("node", *arguments, apart=True) for arguments in each]
+
+    def terminal(self, *arguments: str) -> str:
+        """What a command says to a person whose terminal has 80 columns, without styles."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs
+        ) as process:
+            os.close(theirs)
+            shown = b""
+            deadline_s = time.monotonic() + PATIENCE_S
+            while time.monotonic() < deadline_s and select.select([ours], [], [], PATIENCE_S)[0]:
+                try:
+                    part = os.read(ours, 65_536)
+                except OSError:  # Linux says so when the other side is closed.
+                    break
+                shown += part
+            os.close(ours)
+            assert process.wait(PATIENCE_S) == 0, shown
+        text = _STYLE.sub("", shown.decode()).replace("\r\n", "\n")
+        assert max(map(len, text.splitlines())) <= 80
+        return text
+
+    def node(self, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """A node that is ready, and what it says of itself."""
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, "node", *arguments], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._nodes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        return process, json.loads(line)
+
+    def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """End a node by a signal: exit code, and what it still said."""
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, out, err
+
+    def clean_up(self) -> None:
+        for process in self._nodes:
+            process.kill()
+            process.communicate()
+
+    def contents(self) -> dict[str, bytes]:
+        """All files of the default node, but those that hold no state."""
+        files = [path for path in sorted(self.data.iterdir()) if path.is_file()]
+        return {
+            path.name: path.read_bytes()
+            for path in files
+            if path.stat().st_size and path.name not in {"lock", "store.sqlite-shm"}
+        }

@@ -1,0 +1,443 @@
+"""The commands that send, receive, browse and name, on a real node, inside of themselves, and without either."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+import typer
+from tests.shells import COMMAND, PATIENCE_S, Shell
+
+from carrypost.cli import _given, _output
+from carrypost.cli.app import app
+
+COMMANDS = ("pub", "send", "sub", "receive", "browse", "ls", "bind", "unbind")
+EMBEDS = "this command runs one until it ends"
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    """Let the next command read this on stdin."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+def bodies(shell: Shell, *arguments: str) -> list[object]:
+    return [each["body"] for each in shell.lines(*arguments)]
+
+
+@pytest.fixture(scope="module")
+def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A shell beside a node that runs, for all tests: each has topics and queues of its own."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        made = Shell(tmp_path_factory.mktemp("noded"), monkeypatch)
+        made.node()
+        yield made
+        made.clean_up()
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_published_is_stored_and_a_subscriber_prints_it_with_types(noded: Shell) -> None:
+    given = ["language=English", "level=3", "hot=true", "share=0.5", "phone=0049", "code:string=7", "age:byte=9"]
+    props = [part for each in given for part in ("--prop", each)]
+    (stored,) = noded.lines("pub", "-t", "village.roads", "Hello", *props, "--id", "first", "--ttl", "6h")
+    assert (stored["event"], stored["destination"], stored["neighbours"]) == ("stored", "topic/village.roads", 0)
+    noded.lines("pub", "-t", "village.roads", "-p", "Salut", "--prop", "language=French")
+    (message,) = noded.lines("sub", "-t", "village.>", "--select", "language = 'English'", "--count", "1")
+    assert message["id"] == stored["id"]
+    assert (message["body"], message["type"], message["label"]) == ("Hello", "text", "first")
+    assert message["properties"] == {
+        "language": "English", "level": 3, "hot": True, "share": 0.5, "phone": "0049", "code": "7", "age": 9,
+    }  # fmt: skip
+    assert stored["expires"] == message["expires"]
+    assert bodies(noded, "sub", "-t", "village.>", "--for", "0.3") == ["Salut"], "the other one was consumed here"
+
+
+def test_templates_are_filled_in_and_sent_as_often_and_as_fast_as_was_asked(noded: Shell) -> None:
+    before_s = time.monotonic()
+    noded.lines("pub", "-t", "load", "--count", "3", "--every", "0.1", "n {n} {time}{x}")
+    assert time.monotonic() - before_s >= 0.2
+    found = bodies(noded, "sub", "-t", "load", "--count", "3")
+    assert [re.sub(r"\d{4}-.*(?={x})", "TIME", str(text)) for text in found] == [f"n {n} TIME{{x}}" for n in (1, 2, 3)]
+    assert len(noded.lines("pub", "-t", "many", "--count", "200", "n {n}")) == 200
+    assert bodies(noded, "sub", "-t", "many", "--count", "200") == [f"n {n}" for n in range(1, 201)]
+
+
+def test_bodies_come_from_stdin_and_files_and_stay_what_they_are(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, b"{n} typed\n\n")
+    noded.lines("pub", "-t", "kinds")
+    (noded.folder / "letter.txt").write_bytes("{n} Grüße\n".encode())
+    noded.lines("pub", "-t", "kinds", "--file", "letter.txt")
+    (noded.folder / "picture").write_bytes(bytes(range(256)))
+    noded.lines("pub", "-t", "kinds", "--file", "picture")
+    noded.lines("pub", "-t", "kinds", "")
+    first, second, third, fourth = noded.lines("sub", "-t", "kinds", "--count", "4")
+    assert (first["body"], second["body"]) == ("{n} typed\n", "{n} Grüße\n")
+    assert base64.b64decode(third["body_base64"]) == bytes(range(256))
+    assert (third["type"], fourth.get("body", "")) == ("bytes", "")
+
+
+def test_a_durable_subscription_collects_between_two_commands_until_it_is_ended(noded: Shell) -> None:
+    arguments = ("sub", "-t", "news", "--durable", "inbox", "--for", "0.2")
+    assert bodies(noded, *arguments) == []
+    noded.lines("pub", "-t", "news", "one")
+    noded.lines("pub", "-t", "news", "two")
+    assert bodies(noded, *arguments, "--count", "1") == ["one"]
+    assert bodies(noded, *arguments) == ["two"], "what was not printed was not consumed"
+    noded.lines("sub", "--durable", "inbox", "--end")
+    code, sentence = noded.refusal("sub", "--durable", "inbox", "--end")
+    assert (code, "inbox" in sentence) == (2, True)
+
+
+def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_runs(shell: Shell) -> None:
+    code, out, err = shell.run("pub", "-t", "news", "early")
+    assert (code, json.loads(out)["event"]) == (0, "stored")
+    assert err == (
+        f"carrypost: no node runs in {shell.data}: what is sent is stored there, and leaves once a node runs "
+        "(carrypost node)\n"
+    )
+    code, out, err = shell.run("sub", "-t", "news", "--count", "1")
+    assert (code, json.loads(out)["body"], EMBEDS in err) == (0, "early", True)
+    shell.node()
+    other = ["--data", str(shell.folder / "other")]
+    code, out, err = shell.run("sub", *other, "-t", "news", "--count", "1", "--for", str(PATIENCE_S))
+    assert (code, json.loads(out)["body"], json.loads(out)["hops"]) == (0, "early", 1)
+
+
+# --- queues and names -----------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shell) -> None:
+    (bound,) = noded.lines("bind", "queue/Alan")
+    name, _, node = bound["name"].partition("@")
+    assert (name, bound["destination"]) == ("Alan", f"queue/{node}/Alan")
+    for body, urgency in (("one", 1), ("two", 5)):
+        noded.lines("send", "-q", "Alan", body, "--prop", f"urgency={urgency}")
+    assert bodies(noded, "browse", "-q", "Alan") == ["one", "two"]
+    assert bodies(noded, "browse", "-q", f"Alan@{node}", "--count", "1") == ["one"]
+    assert bodies(noded, "receive", "-q", "Alan", "--select", "urgency > 3") == ["two"]
+    assert bodies(noded, "receive", "-q", "Alan") == ["one"]
+    code, out, err = noded.run("browse", "-q", "Alan")
+    assert (code, out, err) == (0, "", "carrypost: nothing waits in Alan\n")
+    noded.lines("bind", "roads", "topic/village.roads", "--private")
+    assert {"Alan", "roads"} <= {each["name"] for each in noded.lines("ls")}
+    assert {"name": "village.roads", "destination": "topic/village.roads"} in noded.lines("ls", "topic")
+    assert noded.refusal("bind", "roads", "topic/other")[0] == 2
+    noded.lines("bind", "roads", "topic/other", "--replace")
+    noded.lines("unbind", "queue/Alan")
+    noded.lines("unbind", "roads")
+    assert not re.search('"(Alan|roads)"', noded.run("ls")[1])
+
+
+def test_a_receipt_tells_that_a_receiver_has_it(noded: Shell) -> None:
+    noded.lines("bind", "queue/Rosa", "--lease", "1h")
+    with subprocess.Popen([*COMMAND, "receive", "-q", "Rosa"], stdout=subprocess.PIPE) as receiver:  # noqa: S603
+        stored, delivered = noded.lines("send", "-q", "Rosa", "hello", "--receipt", "--for", str(PATIENCE_S))
+        assert receiver.stdout is not None
+        assert json.loads(receiver.stdout.read())["id"] == stored["id"]
+    assert delivered == {"event": "delivered", "id": stored["id"]}
+
+
+# --- exit codes -----------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    ("pub", "hello"): "which topic?",
+    ("send", "hello"): "which queue?",
+    ("pub", "-t", "x", "-q", "y", "hello"): "carrypost send -q y",
+    ("send", "-t", "x", "-q", "y", "hello"): "carrypost pub -t x",
+    ("receive", "-t", "x", "-q", "y"): "carrypost sub -t x",
+    ("browse", "-t", "x"): "carrypost sub -t x",
+    ("sub", "-t", "x", "-q", "y"): "carrypost receive -q y",
+    ("sub", "--end"): "which subscription",
+    ("pub", "-t", "x", "hello", "-p", "hello"): "more than once",
+    ("pub", "-t", "x", "hello", "--prop", "language"): "'language' is no name=value",
+    ("pub", "-t", "x", "hello", "--prop", "=English"): "is no name=value",
+    ("pub", "-t", "x", "hello", "--prop", "level:itn=3"): "did you mean int?",
+    ("pub", "-t", "x", "hello", "--prop", "level:int=three"): "'three' is no int",
+    ("pub", "-t", "x", "hello", "--prop", "level:byte=300"): "300",
+    ("pub", "-t", "x", "hello", "--prop", "not-a-name=3"): "not-a-name",
+    ("pub", "-t", "x", "hello", "--ttl", "0"): "more than 0",
+    ("pub", "-t", "x", "hello", "--for", "3"): "add --receipt",
+    ("pub", "-t", "x", "--file", "nowhere"): "nowhere cannot be read",
+    ("pub", "-t", "x", "hello", "--set", "client_id=3"): "client_id",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_told_in_one_sentence_before_a_node_is_looked_for(
+    arguments: tuple[str, ...], shell: Shell
+) -> None:
+    code, sentence = shell.refusal(*arguments)
+    assert code == 2
+    assert MISTAKES[arguments] in sentence
+    assert not shell.data.exists()
+
+
+@pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
+def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
+    assert [_given.seconds(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]
+    code, out, err = shell.run("sub", "-t", "x", f"--for={text}")
+    assert (code, out) == (2, "")
+    assert "no length of time" in err
+
+
+def test_a_body_that_never_comes_on_stdin_is_a_mistake(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    code, sentence = shell.refusal("pub", "-t", "x")
+    assert (code, "stdin is closed" in sentence) == (2, True)
+    typed(monkeypatch, b"")
+    code, sentence = shell.refusal("pub", "-t", "x")
+    assert (code, "nothing came on stdin" in sentence) == (2, True)
+
+
+def test_what_the_node_refuses_is_a_mistake_and_names_what_is_near(noded: Shell) -> None:
+    noded.lines("bind", "queue/Alan")
+    for command in ("send", "receive", "browse"):
+        code, sentence = noded.refusal(command, "-q", "Alam", *(["hello"] if command == "send" else []))
+        assert (code, "near it: 'Alan'" in sentence, "ctx." in sentence) == (2, True, False)
+    code, sentence = noded.refusal("sub", "-t", "x", "--select", "a = = 3")
+    assert (code, "5" in sentence) == (2, True), "the position"
+    assert noded.refusal("pub", "-t", "village.>", "hello")[0] == 2
+    assert noded.refusal("unbind", "queue/Carl")[0] == 2
+    assert noded.refusal("unbind", "carl")[0] == 2
+    code, sentence = noded.refusal("bind", "Carl")
+    assert (code, "carrypost bind queue/Carl" in sentence) == (2, True)
+
+
+def test_fewer_than_were_asked_for_end_with_3(noded: Shell) -> None:
+    noded.lines("pub", "-t", "fewer", "one")
+    noded.lines("bind", "queue/Fred")
+    code, out, err = noded.run("sub", "-t", "fewer", "--count", "2", "--for", "0.2")
+    assert (code, json.loads(out)["body"], err) == (3, "one", "carrypost: 1 of 2 messages came within 0.2 s\n")
+    assert noded.run("receive", "-q", "Fred", "--for", "0.2") == (3, "", "carrypost: no message came within 0.2 s\n")
+    assert noded.run("receive", "-q", "Fred", "--for", "0")[0] == 3
+    code, _, err = noded.run("send", "-q", "Fred", "hello", "--receipt", "--for", "0.2")
+    assert (code, "no receipt came" in err) == (3, True)
+    code, _, err = noded.run("pub", "-t", "fewer", "hello", "--receipt", "--for", "0.2")
+    assert (code, "no receipt came" in err) == (3, True)
+    code, _, err = noded.run("browse", "-q", f"Fred@{'a' * 26}", "--for", "0.2")
+    assert (code, "did not answer within 0.2 s" in err) == (3, True)
+
+
+def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_socket_is_running(shell: Shell) -> None:
+    process, _ = shell.node()
+    ending = threading.Timer(0.3, process.terminate)
+    ending.start()
+    code, sentence = shell.refusal("sub", "-t", "x")
+    assert (code, sentence) == (4, "the node has ended; start one with: carrypost node")
+    process.communicate()
+    shell.node("--set", "node.control=elsewhere.sock")
+    code, sentence = shell.refusal("pub", "-t", "x", "hello")
+    assert (code, str(shell.data) in sentence) == (5, True)
+
+
+def test_a_full_disk_is_told_and_is_no_mistake(shell: Shell, small_disk: Callable[[int], Path]) -> None:
+    folder = ["--data", str(small_disk(8 * 1024 * 1024))]
+    shell.node(*folder)
+    (shell.folder / "noise").write_bytes(os.urandom(1_000_000))
+    code, _, err = shell.run("pub", "-t", "x", *folder, "--file", "noise", "--count", "20")
+    assert code == 1
+    assert err.startswith("carrypost: ")
+    assert "the disk is full" in err
+
+
+# --- signals --------------------------------------------------------------------------------------------------------
+
+WAITING = [
+    ("sub", "-t", "waiting"),
+    ("receive", "-q", "Sue"),
+    ("browse", "-q", f"Sue@{'a' * 26}"),
+    ("pub", "-t", "waiting", "hello", "--receipt"),
+    ("send", "-q", "Sue", "hello", "--receipt", "--for", "60"),
+    ("pub", "-t", "waiting", "hello {n}", "--every", "60"),
+]
+
+
+@contextlib.contextmanager
+def struck(*numbers: int) -> Iterator[None]:
+    """Send this process signals, once a command heeds them and has begun to wait."""
+
+    def strike() -> None:
+        for number in numbers:
+            while "cancelling" not in getattr(signal.getsignal(number), "__qualname__", ""):
+                time.sleep(0.01)
+            time.sleep(0.3)
+            os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_every_command_that_waits_ends_by_ctrl_c_without_a_word(noded: Shell) -> None:
+    noded.lines("bind", "queue/Sue")
+    for arguments in WAITING:
+        with struck(signal.SIGINT):
+            code, _, err = noded.run(*arguments)
+        assert (code, err) == (130, ""), arguments
+    with struck(signal.SIGTERM):
+        assert noded.run("sub", "-t", "y") == (143, "", "")
+    assert bodies(noded, "receive", "-q", "Sue", "--count", "1") == ["hello"], "who was ended took nothing along"
+
+
+def test_a_node_inside_a_command_ends_in_order_with_it(shell: Shell) -> None:
+    with struck(signal.SIGINT):
+        code, _, err = shell.run("sub", "-t", "x")
+    assert (code, err) == (130, f"carrypost: no node runs in {shell.data}: {EMBEDS}\n")
+    assert not (shell.data / "control.sock").exists()
+    assert not (shell.data / "store.sqlite-wal").exists()
+    code, out, err = shell.run("ls")
+    assert (code, out, err.splitlines()[-1]) == (0, "", "carrypost: no names are known here")
+
+
+def test_a_reader_that_is_gone_leaves_its_message_in_the_queue(noded: Shell) -> None:
+    noded.lines("bind", "queue/Gus")
+    noded.lines("send", "-q", "Gus", "hello")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(  # noqa: S603 - our own command
+        [*COMMAND, "receive", "-q", "Gus"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (1, False), ran.stderr
+    assert bodies(noded, "receive", "-q", "Gus", "--for", "5") == ["hello"]
+
+
+# --- people ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_terminals_show_people_what_they_need(noded: Shell) -> None:
+    def opened(*arguments: str) -> Any:  # noqa: ANN401 - pexpect has no types
+        command = [*COMMAND[1:], *arguments, "-d", str(noded.data)]
+        return pexpect.spawn(COMMAND[0], command, encoding="utf-8", timeout=PATIENCE_S, dimensions=(24, 80))
+
+    reader = opened("sub", "-t", "people.>")
+    reader.expect_exact("waiting; Ctrl-C ends it")
+    writer = opened("pub", "-t", "people.roads", "The bridge \x1b[31mis\x07 closed.", "--prop", "urgency=5")
+    writer.expect(r"^stored, 0 neighbours, expires at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\r\n$")
+    reader.expect(r"\d\d:\d\d:\d\d\S*  \S*people\.roads\S*  The bridge \ufffd\[31mis\ufffd closed\.  \S*urgency=5")
+    reader.sendintr()
+    reader.expect(pexpect.EOF)
+    reader.close()
+    assert (reader.exitstatus, "Traceback" in reader.before) == (130, False)
+
+
+def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_output, "wants_json", bool)
+    code, out, err = noded.run("bind", "queue/Tom")
+    assert (code, bool(re.fullmatch(r"Tom@([a-z2-7]{26}) is queue/\1/Tom\n", out)), err) == (0, True, "")
+    assert re.search(r"^Tom +queue/[a-z2-7]{26}/Tom *$", noded.run("ls")[1], re.MULTILINE)
+    code, out, err = noded.run("send", "-q", "Tom", "line one\nline two", "--prop", "a=1", "--count", "2")
+    assert (code, out.startswith("2 messages stored, 0 neighbours, expires at "), err) == (0, True, "")
+    code, out, err = noded.run("browse", "-q", "Tom", "--count", "1")
+    assert (code, out.splitlines()[1:], err) == (0, ["line one", "line two"], "")
+    assert "Tom" in out
+    assert "a=1" in out
+
+
+def examples(command: str) -> list[str]:
+    """The examples that the help of a command gives."""
+    help_ = typer.main.get_command(app).commands[command].help  # type: ignore[attr-defined]  # a group has commands
+    return [each for each in re.findall(r"`([^`]+)`", help_.partition("For example")[2]) if "carrypost " in each]
+
+
+def worked(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a line as a shell would, and see that it works; returns the name of its command."""
+    head, _, rest = line.rpartition(" | ")
+    typed(monkeypatch, f"{head}\n".encode())
+    name, *arguments = shlex.split(rest, comments=True)[1:]
+    if name == "sub" and not {"--for", "--end", "--count"} & {*arguments}:
+        arguments += ["--for", "0.2"]  # Else until Ctrl-C.
+    with contextlib.ExitStack() as stack:
+        if "--receipt" in arguments:
+            flag = "-t" if name == "pub" else "-q"
+            answer = [
+                "sub" if name == "pub" else "receive",
+                flag,
+                arguments[arguments.index(flag) + 1],
+                "--count",
+                "99",
+            ]
+            reader = stack.enter_context(subprocess.Popen([*COMMAND, *answer], stdout=subprocess.DEVNULL))  # noqa: S603
+            stack.callback(reader.terminate)
+        code, _, err = shell.run(name, *arguments)
+    assert (code, err) == (0, ""), line
+    return name
+
+
+def test_the_examples_in_the_help_of_each_command_work(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    (noded.folder / "letter.txt").write_text("Dear Alan")
+    noded.lines("bind", "queue/Alan")
+    ran = []
+    for command in COMMANDS:
+        if command == "receive":
+            noded.lines("send", "-q", "Alan", "hello", "--prop", "urgency=5", "--count", "12")
+        for example in examples(command):
+            if command == "sub":
+                noded.lines("pub", "-t", "village.roads", "hello", "--prop", "language=English")
+            ran.append(worked(noded, example, monkeypatch))
+    assert {*ran} == {*COMMANDS}
+
+
+def test_the_commands_in_the_documents_work(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    (noded.folder / "map.png").write_bytes(bytes(range(256)))
+    text = (Path(__file__).resolve().parents[1] / "docs" / "commands.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ran = [worked(noded, line, monkeypatch) for block in blocks for line in block.splitlines()]
+    assert {*ran} == {*COMMANDS}
+
+
+# --- completion -----------------------------------------------------------------------------------------------------
+
+
+def completed(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What bash is told to offer after this line."""
+    for name, value in {
+        "_CARRYPOST_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    code, out, err = shell.run()
+    assert (code, err) == (0, "")
+    return out.split()
+
+
+def test_shells_complete_commands_topics_and_queues(
+    noded: Shell, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert completed(shell, "carrypost rece", monkeypatch) == ["receive"]
+    assert completed(shell, "carrypost send -q ", monkeypatch) == [], "there is no node, and no word about that"
+    assert not shell.data.exists()
+    monkeypatch.delenv("_CARRYPOST_COMPLETE")
+    there = ("-d", str(noded.data))
+    for arguments in (["queue/Kim"], ["queue/Kurt"], ["hills", "topic/hills.paths"]):
+        shell.lines("bind", *arguments, *there)
+    line = f"carrypost {{}} -d {noded.data} {{}}"
+    assert completed(shell, line.format("send", "-q K"), monkeypatch) == ["Kim", "Kurt"]
+    assert completed(shell, line.format("receive", "-q Ku"), monkeypatch) == ["Kurt"]
+    assert completed(shell, line.format("pub", "-t hil"), monkeypatch) == ["hills.paths"]
+    assert "hills.paths" in completed(shell, line.format("sub", "-t "), monkeypatch)
+
+
+@pytest.mark.parametrize(("name", "word"), [("bash", "COMP_WORDS"), ("zsh", "compdef"), ("fish", "complete --command")])
+def test_each_shell_gets_a_script_of_its_own(
+    name: str, word: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: (name, name))
+    code, out, _ = shell.run("--show-completion")
+    assert (code, word in out, "_CARRYPOST_COMPLETE" in out) == (0, True, True)
