@@ -42,7 +42,7 @@ from carrypost.node.control.client import Client
 PATIENCE_S = 30.0
 """How long something may take that ought to happen; a busy machine is not a fault."""
 QUICK: Mapping[str, object] = {"announce_s_min": 0.2, "announce_s_max": 0.5}
-_COMMAND = [sys.executable, "-P", "-m", "carrypost.cli._process"]
+COMMAND = [sys.executable, "-P", "-m", "carrypost.cli._process"]
 """What the command `carrypost node` becomes: to load the command line first would be a third of a start."""
 _SAID_BYTES_MAX = 8_000
 
@@ -318,7 +318,7 @@ class Nodes:
         file.write_text(toml({**settings, "node": {"data": "data", "name": name, **place}}), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
         order = NodeCommand(config=str(file), data=None, changes=(), json=True, verbose=False)
-        command = [*_COMMAND, msgspec.json.encode(order).decode()]
+        command = [*COMMAND, msgspec.json.encode(order).decode()]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("ab") as stderr:
             if self._net is not None:
                 process = self._net.popen(name, command, stdout=stdout, stderr=stderr, env=environment)

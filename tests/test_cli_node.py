@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.nodes import toml
 from tests.shells import COMMAND, PATIENCE_S, Shell
+from tests.stomp_clients import free_port
 
 from carrypost.cli import node as commands
 from carrypost.node.control.client import Client
@@ -53,6 +54,7 @@ def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(sh
     assert [address.partition(":")[0] for address in ready["addresses"]] == ["127.0.0.1"]
     assert (ready["carries"]["altruistic"], ready["carries"]["lifetime_s_default"]) == (False, 86_400)
     (status,) = shell.lines("status")
+    assert (ready["stomp"], status["services"]) == (None, {})
     assert status["node"] == ready["node"]
     assert status["carries"] == ready["carries"]
     assert status["pid"] == process.pid
@@ -157,8 +159,9 @@ def test_a_node_that_has_no_place_for_more_neighbours_says_so_and_the_doctor_nam
 
 def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
     ours, theirs = pty.openpty()
+    port = free_port()
     with subprocess.Popen(  # noqa: S603 - our own command
-        [*COMMAND, "node"], stdin=theirs, stdout=theirs, stderr=theirs
+        [*COMMAND, "node", "--set", f"stomp.port={port}"], stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
         shown, deadline_s = b"", time.monotonic() + PATIENCE_S
@@ -177,7 +180,11 @@ def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
             "it carries until each message's deadline: 1 day after it was sent unless the sender says otherwise, "
             "30 days at most"
         ) in said
-        assert "nothing for others" in shell.terminal("status")
+        token = shell.data / "stomp.token"
+        assert f"it serves STOMP clients at 127.0.0.1:{port}; their passcode is in {token}" in said
+        status = shell.terminal("status")
+        assert "nothing for others" in status
+        assert f"at 127.0.0.1:{port}, 0 clients" in status
         assert ALONE in shell.terminal("peers")
         assert peers(shell) == []
         os.write(ours, b"\x03")  # Ctrl-C
@@ -303,6 +310,7 @@ def test_mistakes_in_settings_are_usage_errors_that_name_the_nearest(
         (["--config", "none.toml"], "cannot read the settings file none.toml: No such file or directory"),
         (["--set", "udp.prot=1"], "udp.prot is not a setting; did you mean udp.port?"),
         (["--set", "udp.port=x"], "udp.port must be a whole number from 1 to 65,535, not 'x'"),
+        (["--set", "stomp.host=0.0.0.0"], "stomp.host must be an address of the loopback interface"),
         (["--set", "udp.port"], "--set takes KEY=VALUE, as in udp.port=4000, not 'udp.port'"),
     )
     late: Sequence[tuple[list[str], str]] = (
@@ -385,13 +393,16 @@ def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> Non
 
 def test_a_port_that_another_program_has_is_told(shell: Shell) -> None:
     before = kept(shell)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, socket.create_server(("127.0.0.1", 0)) as server:
         other.bind(("", 0))
-        port = other.getsockname()[1]
-        shared, own = shell.refused_nodes(
-            ["--set", f"udp.port={port}"], ["--set", f"udp.unicast_port={port}", "--data", "second"]
+        port, tcp_port = other.getsockname()[1], server.getsockname()[1]
+        shared, own, stomp = shell.refused_nodes(
+            ["--set", f"udp.port={port}"],
+            ["--set", f"udp.unicast_port={port}", "--data", "second"],
+            ["--set", f"stomp.port={tcp_port}", "--data", "third"],
         )
-    assert shared[0] == own[0] == 1
+    assert shared[0] == own[0] == stomp[0] == 1
+    assert stomp[1].startswith(f"cannot listen for STOMP clients at 127.0.0.1:{tcp_port}: Address already in use;")
     assert shared[1].startswith(f"UDP port {port} (setting udp.port) is taken by a program that does not share it: end")
     assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is taken by another program or node: end it")
     after = shell.contents()

@@ -19,6 +19,7 @@ from typing import get_args
 
 import pytest
 from tests.loopback import apart
+from tests.stomp_clients import node_process
 
 import carrypost
 from carrypost import journal, naming
@@ -37,6 +38,7 @@ from carrypost.record import SCHEMA, Kind
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+STOMP_PORT = "61613"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -66,6 +68,14 @@ def examples() -> Iterator[tuple[str, str, str | None]]:
 EXAMPLES = list(examples())
 
 
+@pytest.fixture
+def stomp_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of a node that serves STOMP clients, and that has its folder where users have it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with node_process(tmp_path) as node:
+        yield node.port
+
+
 @pytest.mark.parametrize(("where", "source", "output"), EXAMPLES, ids=[where for where, _, _ in EXAMPLES])
 def test_an_example_runs_and_prints_what_stands_below_it(
     where: str, source: str, output: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +87,8 @@ def test_an_example_runs_and_prints_what_stands_below_it(
         given |= {f"UDP_{name.upper()}": json.dumps(value) for name, value in apart().items()}
         for name, value in given.items():
             monkeypatch.setenv(f"CARRYPOST_{name}", str(value))
+    if STOMP_PORT in source:
+        source = source.replace(STOMP_PORT, str(request.getfixturevalue("stomp_port")))
     if "carrypost.lab.spark.session" in source:
         request.getfixturevalue("spark")  # Spark starts once for all tests.
     printed = io.StringIO()

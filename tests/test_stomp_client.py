@@ -11,8 +11,7 @@ from tests.jms_encoded import EncodedNetwork
 from tests.jms_scenes import SOON_S, got, scene
 
 from carrypost import Queue, testing
-from carrypost.daemon.stomp import client as stomp
-from carrypost.daemon.stomp import subscriptions
+from carrypost.daemon.stomp import subscriptions, transactions
 from carrypost.daemon.stomp.client import Client, Options
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, StompError, Version
 
@@ -28,6 +27,7 @@ class Wire:
         self._read = Decoder(10**6)
         self.client = Client(net.provider(node), self, Options(**options))
         self.frames: list[Frame] = []
+        self.ended = False
         self.reads = asyncio.Event()
         """Cleared: the client reads nothing."""
         self.reads.set()
@@ -39,8 +39,15 @@ class Wire:
         while (frame := self._written.next()) is not None:
             self.frames.append(frame)
 
+    @property
+    def is_full(self) -> bool:
+        return not self.reads.is_set()
+
     async def drained(self) -> None:
         await self.reads.wait()
+
+    def end(self) -> None:
+        self.ended = True
 
     # --- a client ------------------------------------------------------------------------------------------
 
@@ -84,6 +91,7 @@ class Wire:
         found = self.take("ERROR")
         assert expected in found.headers["message"]
         assert self.client.closed
+        assert self.ended
         return found
 
 
@@ -432,7 +440,7 @@ async def test_what_a_client_may_have_open_is_bounded(net: testing.Network) -> N
     await wire.error("SUBSCRIBE\nid:x\ndestination:/topic/t\n\n^", "at most 100 subscriptions")
     wire = Wire(net, "a")
     await wire.connect()
-    for number in range(stomp.TRANSACTIONS_MAX):
+    for number in range(transactions.TRANSACTIONS_MAX):
         await wire.write(f"BEGIN\ntransaction:{number}\n\n^")
     await wire.error("BEGIN\ntransaction:x\n\n^", "at most 16 transactions")
 

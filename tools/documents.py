@@ -469,6 +469,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "node settings": lambda: _config_table(node_settings.PlaceSettings),
     "udp settings": lambda: _config_table(node_settings.UdpSettings),
     "record settings": lambda: _config_table(node_settings.RecordSettings),
+    "stomp settings": lambda: _config_table(node_settings.StompSettings),
     "scenario": scenario_tables,
     "mobility": mobility_tables,
     "lab tables": lab_tables,

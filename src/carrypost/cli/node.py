@@ -95,6 +95,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("recipients", _recipients(found["recipients"])),
         ("island", _island(found["island"])),
         ("messaging", _messaging(found["messaging"])),
+        ("STOMP", _stomp(found["services"].get("stomp"))),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
@@ -198,6 +199,14 @@ def _messaging(found: Mapping[str, int] | None) -> str:
     if found["queues"] or found["receiving"]:
         text += f"; {found['queues']:,} queues with {found['entries']:,} messages, {found['receiving']:,} receivers"
     return f"{text}, {found['lost']:,} were lost" if found["lost"] else text
+
+
+def _stomp(found: Mapping[str, Any] | None) -> str:
+    """Tell where STOMP clients are served, and how many there are."""
+    if found is None:
+        return "off (stomp.port)"
+    slow = f", {found['slow']:,} of them do not read" if found["slow"] else ""
+    return f"at {found['address']}, {found['clients']:,} clients{slow}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

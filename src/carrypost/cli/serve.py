@@ -19,6 +19,7 @@ import msgspec
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
+from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import CarrypostError
 from carrypost.jms.embedded import ServedNode
 from carrypost.node.carrying import Carrying
@@ -50,10 +51,11 @@ async def _run(settings: NodeSettings, *, json: bool) -> int:
     with _heeding(stopping) as came:
         served = await ServedNode.start(settings, stopping=stopping)
         try:
+            stomp = await serve(served)
             collect_seldom()
             if came:
                 return _signals.exit_code(came[0])
-            _tell_ready(served.node, json=json)
+            _tell_ready(served.node, stomp, json=json)
             await stopping.wait()
         finally:
             await served.stop()
@@ -83,7 +85,7 @@ def _heeding(stopping: asyncio.Event) -> Iterator[list[int]]:
         _signals.hold()
 
 
-def _tell_ready(node: Node, *, json: bool) -> None:
+def _tell_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
     carrying = Carrying.of(node.settings.core)
     ready = {
         "event": "ready",
@@ -92,6 +94,7 @@ def _tell_ready(node: Node, *, json: bool) -> None:
         "control": str(node.settings.control),
         "addresses": node.udp.addresses,
         "carries": carrying,
+        "stomp": None if stomp is None else stomp.address,
     }
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
@@ -99,6 +102,12 @@ def _tell_ready(node: Node, *, json: bool) -> None:
             f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
             f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
+            *([] if stomp is None else [_stomp_sentence(stomp)]),
             "carrypost status, peers and doctor tell more, from another terminal",
         ]
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
+
+
+def _stomp_sentence(stomp: Server) -> str:
+    passcode = f"their passcode is in {stomp.token_file}" if stomp.token_file else "they need no passcode"
+    return f"it serves STOMP clients at {stomp.address}; {passcode}"

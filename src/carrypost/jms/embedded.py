@@ -18,7 +18,7 @@ from carrypost.errors import CarrypostError, IllegalStateException, JMSException
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.native import Native
 from carrypost.model.privilege import Privilege, privilege
-from carrypost.node.control.control import Control
+from carrypost.node.control.control import Control, Service
 from carrypost.node.runtime import Node
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ class ServedNode:
         self.node, self.provider = node, provider
         """Without a provider, messaging is switched off."""
         self._control = control
+
+    def add(self, name: str, service: Service) -> None:
+        """Let something else serve programs, too, as long as the node runs; `carrypost status` tells of it by name."""
+        self._control.services[name] = service
 
     @classmethod
     async def start(
@@ -67,7 +71,10 @@ class ServedNode:
 
     async def stop(self, reason: str = _ENDED) -> None:
         """End it: what was begun is written, and answered, before programs are told that it has ended."""
+        services = self._control.services.values()
         self._control.leave()
+        for service in services:
+            service.leave()
         try:
             await self.node.stop()
         finally:
@@ -75,7 +82,7 @@ class ServedNode:
             reason = f"{reason}, and could not keep its last changes: {why}" if why else reason
             if self.provider is not None:
                 self.provider.end(reason)
-            await self._control.close(reason)
+            await asyncio.gather(self._control.close(reason), *(service.close() for service in services))
 
 
 def _privilege(plugins: tuple[str, ...], given: Privilege | None) -> Privilege:

@@ -8,7 +8,9 @@ life of the node can have reached, so that its numbers never repeat.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +28,14 @@ try:
 except ImportError:  # Windows: best effort
     fcntl = None  # type: ignore[assignment]
 
+_log = logging.getLogger("carrypost.node")
 KEY_FILE = "node.key"
 STORE_FILE = "store.sqlite"
 OWNER_FILE = "node.id"
 NAMES_FILE = "names.json"
 LOCK_FILE = "lock"
 PET_NAME_MAX = 64
+_TOKEN_BYTES = 24
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _OTHERS = 0o077
 _KEY_WORDS = 2
@@ -169,6 +173,21 @@ class Home:
                 newest_ns = max(newest_ns, file.stat().st_mtime_ns)
         return newest_ns // 1_000
 
+    def token(self, name: str) -> str:
+        """Return the secret in a file of this name, which a program shows to be let in; it is made when missing."""
+        file = self.folder / name
+        try:
+            if not file.exists():
+                _write(file, f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n")
+            found = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise NodeError(f"cannot read the token in {file}: {reason(error)}; see who may read it") from None
+        if not found or not found.isprintable():
+            raise NodeError(f"{file} has no token, which is one line of text: write one, or remove the file")
+        if exposed(file):
+            _log.warning("others on this machine can read the token: chmod 600 %s", file)
+        return found
+
     # --- pet names -----------------------------------------------------------------------------------------
 
     def pet_names(self) -> dict[NodeId, str]:
@@ -260,7 +279,7 @@ def write_key(identity: Identity, file: Path) -> None:
 
 
 def exposed(file: Path) -> bool:
-    """Whether others on this machine can read a key file."""
+    """Whether others on this machine can read a file that is secret."""
     return os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
 
 

@@ -1,13 +1,14 @@
 """Settings of a real node: those of its host, and where it listens, stores and records.
 
 One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
-``[node]``, ``[udp]`` and ``[record]`` are those below. Environment variables lie over the file
+``[node]``, ``[udp]``, ``[record]`` and ``[stomp]`` are those below. Environment variables lie over the file
 (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that works.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 import socket
 import tempfile
@@ -100,6 +101,38 @@ class RecordSettings:
     """How often traffic and sizes are recorded."""
 
 
+@table("stomp")
+class StompSettings:
+    """The port at which `carrypost node` serves STOMP clients on this machine."""
+
+    port: int = whole(0, 0, 65_535)
+    """TCP port for STOMP clients, by custom 61613; 0: none are served."""
+    host: str = text("127.0.0.1", "an address of the loopback interface")
+    """Address on which they are served: 127.0.0.1, ::1 or localhost, as nothing that they say is encrypted."""
+    open: bool = flag(False)
+    """Serve every program on this machine, and not only those that know the passcode in `stomp.token`."""
+    declare: bool = flag(True)
+    """Declare a queue on this node when a client subscribes to one that nobody knows."""
+    heart_beat_s: float = number(10.0, 0.0, 3_600.0)
+    """Time after which the node writes something to clients, and expects something from them; 0: never."""
+    connections_max: int = whole(256, 1, 10_000)
+    """Clients that are served at one time."""
+
+    def __post_init__(self) -> None:
+        if not _loopback(self.host):
+            raise ConfigError(
+                f"stomp.host must be an address of the loopback interface, such as 127.0.0.1, ::1 or localhost, not "
+                f"{self.host!r}: what clients say is not encrypted"
+            )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """Everything about one real node."""
@@ -109,6 +142,7 @@ class NodeSettings:
     place: PlaceSettings = field(default_factory=PlaceSettings)
     udp: UdpSettings = field(default_factory=UdpSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    stomp: StompSettings = field(default_factory=StompSettings)
     base: Path = field(default_factory=Path.cwd)
     """What relative paths are relative to: the folder of the settings file, or where the command was given."""
 
@@ -157,7 +191,9 @@ def _utf8(path: Path) -> Path:
     return path
 
 
-FIELDS = Fields({"": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings})
+FIELDS = Fields({
+    "": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings, "stomp": StompSettings,
+})  # fmt: skip
 
 
 def parse(
@@ -181,6 +217,7 @@ def _made(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, 
         place=PlaceSettings(**tables["node"]),
         udp=UdpSettings(**tables["udp"]),
         record=RecordSettings(**tables["record"]),
+        stomp=StompSettings(**tables["stomp"]),
         base=base,
     )
 

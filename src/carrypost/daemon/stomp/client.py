@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,9 +23,9 @@ from carrypost.daemon.stomp import mapping, subscriptions
 from carrypost.daemon.stomp.codec import RULES, Frame, StompError, Version, agreed, encode, heart_beat
 from carrypost.daemon.stomp.mapping import Temporary
 from carrypost.daemon.stomp.subscriptions import AUTO, Subscription, Subscriptions
+from carrypost.daemon.stomp.transactions import Transactions
 from carrypost.errors import (
     CarrypostError,
-    IllegalArgumentException,
     InvalidDestinationException,
     JMSException,
     JMSSecurityException,
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Performed, Provider
     from carrypost.mom.commands import Ack
 
-TRANSACTIONS_MAX: Final = 16
-"""Transactions that one client may have open."""
+_log = logging.getLogger("carrypost.stomp")
 _TEMPORARIES_MAX = 100
 _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 
@@ -58,8 +58,15 @@ class Output(Protocol):
     def say(self, data: bytes) -> None:
         """Write bytes, in order."""
 
+    @property
+    def is_full(self) -> bool:
+        """True while the client does not read what was written."""
+
     async def drained(self) -> None:
-        """Wait while the client does not read what was written."""
+        """Wait while that is so."""
+
+    def end(self) -> None:
+        """Close the connection, once everything is written."""
 
 
 class Options(NamedTuple):
@@ -70,15 +77,6 @@ class Options(NamedTuple):
     declares: bool = True
     """A subscription to a queue that nobody knows declares it on this node."""
     heart_beat_ms: int = 10_000
-
-
-class _Transaction(msgspec.Struct):
-    """The frames of a client between BEGIN and COMMIT."""
-
-    drafts: list[Draft] = []
-    payload_bytes: int = 0
-    acknowledged: list[tuple[Subscription, list[Handed]]] = []
-    refused: list[tuple[Subscription, list[Handed], bool]] = []
 
 
 class Client:
@@ -96,11 +94,13 @@ class Client:
         self._client_id = ""
         self._sent = 0
         self._subscriptions = Subscriptions()
-        self._transactions: dict[str, _Transaction] = {}
+        self._transactions = Transactions()
         self._temporaries: dict[str, Queue] = {}
         self._works: dict[asyncio.Future[None], None] = {}
         """Works that are not durable yet."""
         self._outbox: deque[tuple[Subscription, Handed, bytes | None]] = deque()
+        self._written: dict[Subscription, list[Handed]] = {}
+        """Messages that count as acknowledged, because they were written."""
         self._delivering: asyncio.Task[None] | None = None
         self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {
             "SEND": self._send, "SUBSCRIBE": self._subscribe, "UNSUBSCRIBE": self._unsubscribe, "ACK": self._ack,
@@ -128,11 +128,18 @@ class Client:
             return
         if isinstance(error, StompError):
             receipt = error.receipt or receipt
-        headers = {"message": str(error)[:500], "content-type": "text/plain"}
+        message = str(error)
+        if self.version is None:  # Nobody knows yet whether a backslash in a header is an escape.
+            message = message.replace("\\", "?")
+        headers = {"message": message[:500], "content-type": "text/plain"}
         if receipt is not None:
             headers["receipt-id"] = receipt
         self._say(Frame("ERROR", headers, str(error).encode("utf-8", "replace")))
+        self._end()
+
+    def _end(self) -> None:
         self.closed = True
+        self._output.end()
 
     def _say(self, frame: Frame) -> None:
         if not self.closed:
@@ -164,7 +171,7 @@ class Client:
         version = agreed(headers.get("accept-version"))
         if version is None:
             self._say(Frame("ERROR", {"version": ",".join(Version), "message": "no version of STOMP that both know"}))
-            self.closed = True
+            self._end()
             return
         if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
             raise JMSSecurityException("the passcode is not the one in stomp.token, in the folder of the node")
@@ -178,11 +185,15 @@ class Client:
         self._say(Frame("CONNECTED", said | ({"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {})))
 
     async def _disconnect(self, frame: Frame) -> None:
+        await self.settled()
+        self._confirm(frame)
+        self._end()
+        await self.close(orderly=True)
+
+    async def settled(self) -> None:
+        """Wait until all that the client asked for is durable, and confirmed."""
         while self._works:
             await asyncio.wait(list(self._works))
-        self._confirm(frame)
-        self.closed = True
-        await self.close(orderly=True)
 
     async def close(self, *, orderly: bool = False) -> None:
         """End what the client has at the node. Unless that is `orderly`, what it saw comes again one at a time."""
@@ -190,9 +201,10 @@ class Client:
         if self._delivering is not None:
             self._delivering.cancel()
         connection, self._connection = self._connection, 0
-        unread = [number for each in self._subscriptions for number in each.unread]
         if connection:
+            unread = [number for each in self._subscriptions for number in each.unread]
             with suppress(JMSException):  # The node is gone.
+                self._acknowledge_written()
                 await (self._provider.disconnect if orderly else self._provider.abandon)(connection, unread)
 
     # --- sending -------------------------------------------------------------------------------------------
@@ -206,8 +218,9 @@ class Client:
             number=self._sent, reply_to=None if reply_to is None else await self._place(reply_to),
         )  # fmt: skip
         draft = to_draft(asked.message, to, sending, self._provider.place.limits)
-        if "transaction" in frame.headers:
-            self._add(self._transaction(frame), draft)
+        transaction = self._transactions.get(frame.headers)
+        if transaction is not None:
+            transaction.send(draft, self._provider.place.settings.draft_bytes_max)
             self._confirm(frame)
             return
         await self._provider.room()
@@ -238,44 +251,24 @@ class Client:
 
     # --- transactions --------------------------------------------------------------------------------------
 
-    def _transaction(self, frame: Frame) -> _Transaction:
-        name = frame.headers["transaction"]
-        found = self._transactions.get(name)
-        if found is None:
-            raise IllegalArgumentException(f"there is no transaction {name!r}: BEGIN it first"[:200])
-        return found
-
-    def _add(self, transaction: _Transaction, draft: Draft) -> None:
-        limit = self._provider.place.settings.draft_bytes_max
-        transaction.payload_bytes += len(draft.payload) if isinstance(draft.payload, bytes) else 0
-        if transaction.payload_bytes > limit:
-            raise ResourceAllocationException(f"a transaction has at most {limit:,} bytes (messaging.draft_bytes_max)")
-        transaction.drafts.append(draft)
-
     async def _begin(self, frame: Frame) -> None:
-        name = frame.headers["transaction"]
-        if name in self._transactions:
-            raise IllegalArgumentException(f"the transaction {name!r} has begun already"[:200])
-        if len(self._transactions) >= TRANSACTIONS_MAX:
-            raise ResourceAllocationException(f"a client has at most {TRANSACTIONS_MAX} transactions open")
-        self._transactions[name] = _Transaction()
+        self._transactions.begin(frame.headers)
         self._confirm(frame)
 
     async def _commit(self, frame: Frame) -> None:
-        transaction = self._transaction(frame)
-        del self._transactions[frame.headers["transaction"]]
-        acks = tuple(subscription.ack(handed) for subscription, handed in transaction.acknowledged)
+        transaction = self._transactions.end(frame.headers)
+        acknowledged = [(each, list(handed.values())) for each, handed in transaction.acknowledged.items()]
         await self._provider.room()
+        acks = tuple(subscription.ack(handed) for subscription, handed in acknowledged)
         done = self._perform(tuple(transaction.drafts), acks, durable=True).done
-        for subscription, handed in transaction.acknowledged:
+        for subscription, handed in acknowledged:
             subscription.release(self._provider, handed)
         for subscription, handed, dead in transaction.refused:
             await self._refuse(subscription, handed, dead=dead)
         self._follow(frame, done)
 
     async def _abort(self, frame: Frame) -> None:
-        self._transaction(frame)
-        del self._transactions[frame.headers["transaction"]]
+        self._transactions.end(frame.headers)
         self._confirm(frame)
 
     # --- subscriptions -------------------------------------------------------------------------------------
@@ -319,6 +312,7 @@ class Client:
         name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
         with_one = not name or any(each.id == id_ for each in self._subscriptions)
         if with_one:
+            self._acknowledge_written()
             subscription = self._subscriptions.remove(id_)
             self._outbox = deque(each for each in self._outbox if each[0] is not subscription)
             await self._provider.close_session(subscription.session, list(subscription.unread))
@@ -331,8 +325,9 @@ class Client:
     async def _ack(self, frame: Frame) -> None:
         subscription, number = self._subscriptions.find(frame.headers)
         handed = subscription.meant(number)
-        if "transaction" in frame.headers:
-            self._transaction(frame).acknowledged.append((subscription, handed))
+        transaction = self._transactions.get(frame.headers)
+        if transaction is not None:
+            transaction.acknowledge(subscription, handed)
             self._confirm(frame)
             return
         done = self._perform((), (subscription.ack(handed),), durable="receipt" in frame.headers).done
@@ -342,8 +337,9 @@ class Client:
     async def _nack(self, frame: Frame) -> None:
         subscription, number = self._subscriptions.find(frame.headers)
         handed, dead = subscription.meant(number), frame.headers.get("requeue") == "false"
-        if "transaction" in frame.headers:
-            self._transaction(frame).refused.append((subscription, handed, dead))
+        transaction = self._transactions.get(frame.headers)
+        if transaction is not None:
+            transaction.refused.append((subscription, handed, dead))
         else:
             await self._refuse(subscription, handed, dead=dead)
         self._confirm(frame)
@@ -373,14 +369,21 @@ class Client:
             self._delivering = asyncio.get_running_loop().create_task(self._deliver())
 
     async def _deliver(self) -> None:
+        """Write what waits, as fast as the client reads."""
         try:
             while self._outbox and not self.closed:
                 await self._write(*self._outbox.popleft())
+                if self._output.is_full:
+                    self._acknowledge_written()
+                    await self._output.drained()
+            self._acknowledge_written()
         except CarrypostError as error:
             self.fail(error)
+        except Exception:  # noqa: BLE001 - A client that is deaf and does not know it would wait for ever.
+            _log.exception("a message could not be written to a client; ending its connection")
+            self.fail(JMSException("the node failed to write a message: please report it, with the node's log"))
 
     async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
-        """Write one message, and wait until the client reads."""
         if body is None:
             body = await self._provider.payload(handed.descriptor)
         if body is None or not subscription.holds(handed.number):
@@ -391,9 +394,16 @@ class Client:
         subscription.unread.pop(handed.number, None)
         self._say(mapping.received(message, subscription.id, ack))
         if subscription.mode == AUTO:
-            self._perform((), (subscription.ack([handed]),), durable=False)
-            subscription.release(self._provider, [handed])
-        await self._output.drained()
+            self._written.setdefault(subscription, []).append(handed)
+
+    def _acknowledge_written(self) -> None:
+        """Acknowledge, in one work, what was written to subscriptions that acknowledge by themselves."""
+        if not self._written:
+            return
+        written, self._written = self._written, {}
+        self._perform((), tuple(each.ack(handed) for each, handed in written.items()), durable=False)
+        for subscription, handed in written.items():
+            subscription.release(self._provider, handed)
 
     def gave_up(self, event: GivenUp) -> None:
         """Nothing: the message is a dead letter, which the node's queue for those has."""

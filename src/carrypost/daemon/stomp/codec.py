@@ -190,8 +190,7 @@ class Decoder:
         """Drop the ends of lines before a frame."""
         buffer = self._buffer
         found = _BEATS.match(buffer)
-        assert found is not None  # It matches nothing, too.
-        end = found.end()
+        end = 0 if found is None else found.end()
         del found  # It keeps the buffer from being cut.
         del buffer[:end]
         self._searched = 0

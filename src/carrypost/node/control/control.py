@@ -66,6 +66,19 @@ class Programs(Protocol):
         """Begin what was put off: the node ends."""
 
 
+class Service(Protocol):
+    """Something else by which programs reach the node."""
+
+    def status(self) -> object:
+        """Tell how it is doing, as a value that can be encoded."""
+
+    def leave(self) -> None:
+        """Let nobody in any more: the node is about to end."""
+
+    async def close(self) -> None:
+        """End: the node has ended, and programs were told."""
+
+
 class Control:
     """Serves the socket of one node; `stopping` is set when somebody asks the node to end, None: nobody may."""
 
@@ -75,6 +88,8 @@ class Control:
         self._server: asyncio.Server | None = None
         self.lines: set[Program] = set()
         """The programs that are connected."""
+        self.services: dict[str, Service] = {}
+        """What else serves programs, by name."""
         self._all_gone = asyncio.Event()
 
     async def open(self) -> None:
@@ -278,6 +293,7 @@ class Program(Line):
             "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
             "store": node.store.status(),
             "udp": node.udp.status(),
+            "services": {name: service.status() for name, service in self._control.services.items()},
         }
 
     def _peers(self, _call: calls.Peers) -> object:
