@@ -14,8 +14,8 @@ INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
-demo: $(BASE) ## three real nodes on this machine, one of them carries
-	@$(BIN)/python examples/three_nodes.py
+demo: $(BASE) ## six real nodes on this machine, and a bus that carries between them
+	@$(BIN)/carrypost demo
 
 test: $(STAMP) ## every check, with a table of what each took
 	@$(BIN)/python tools/check.py
@@ -30,7 +30,7 @@ soak: $(STAMP) ## long searches for rare faults
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=more $(DRAWING)
 
 clean: ## remove what was made, .venv included
-	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv dist build demo-record .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A .venv that is already there is used as it is. Stamps are older than these files when they change.

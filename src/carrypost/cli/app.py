@@ -12,6 +12,7 @@ from carrypost import CarrypostError, __version__
 from carrypost.cli import bench, doctor, emu, keys, lab, messages, names, node, reproduce
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
+from carrypost.cli.demo.command import demo
 from carrypost.files import refused
 
 app = Commands("carrypost", pretty_exceptions_enable=False)
@@ -50,6 +51,7 @@ def carrypost(
     """
 
 
+app.command()(demo)
 app.command()(node.node)
 app.command()(node.status)
 app.command()(node.peers)

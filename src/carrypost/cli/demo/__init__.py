@@ -1,0 +1,1 @@
+"""The demonstration: real nodes on loopback that meet, part and carry messages for each other."""

@@ -1,0 +1,49 @@
+"""`carrypost demo`: six real nodes on this machine, and what becomes of the messages between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carrypost.cli import _paths
+from carrypost.cli._extras import needs_reports
+
+RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
+
+
+def demo(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Without pauses for reading: under 30 s.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Then a small campaign of emulated buses, on Spark.")] = False,
+    record: RecordOption = Path("demo-record"),
+) -> None:
+    """Show on this machine how messages are stored, carried and forwarded: six real nodes, one bus, no server.
+
+    It takes about a minute, and uses loopback only. On a terminal a picture shows who reaches whom and who carries
+    what; elsewhere there are lines. All that is shown comes from the nodes, whose records stay in demo-record; if a
+    scene does not come out as announced, the exit code is 1.
+
+    For example:
+
+    * `carrypost demo`
+
+    * `carrypost demo --quick --record records`
+
+    * `carrypost demo --full` adds a small experiment, and names its page
+    """
+    if full:
+        from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this option only
+
+        needs_extra()
+        needs_reports()
+    from carrypost.cli.demo import folder, stage  # noqa: PLC0415 - keeps --help quick
+
+    code = stage.run(record, quick=quick)
+    if code or not full:
+        raise typer.Exit(code)
+    from carrypost.cli.reproduce import reproduce  # noqa: PLC0415 - needed by this option only
+
+    typer.echo("\nA small experiment follows, with emulated buses on Spark: two minutes or so.")
+    reproduce("bus", quick=True, out=record / folder.CAMPAIGN)

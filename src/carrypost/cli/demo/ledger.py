@@ -1,0 +1,163 @@
+"""State of the scene as the nodes' own records tell it: who reaches whom, who has what, what was delivered when.
+
+The nodes write their records a few times a second; the ledger reads what was added, puts the rows of all nodes into the
+order of their times, and keeps each back for a moment, because rows of other nodes may come late. Nothing that the
+demonstration shows comes from anywhere else, except the datagrams, which nodes count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from carrypost.errors import CarrypostError
+from carrypost.files import refusing
+from carrypost.record import Kind, Record, Row
+
+_EVERY_S = 0.1
+_BEHIND_S = 0.4
+"""Age at which a row is told: longer than nodes keep rows to themselves."""
+PATIENCE_S = 30.0
+"""How long something may take that a scene announced; a busy machine is slow."""
+RECEIPT = "receipt"
+"""Name for what nodes tell each other about a letter: such messages have no label."""
+_NOTE = "control/"
+"""Destinations of such messages begin with this."""
+
+
+class UnexpectedError(CarrypostError):
+    """A scene did not come out as it was announced."""
+
+
+class Ledger:
+    """What the records of all nodes tell."""
+
+    def __init__(self, folder: Path) -> None:
+        self.names: dict[str, str] = {}
+        """Names of the nodes by their ids."""
+        self.holds: defaultdict[str, list[str]] = defaultdict(list)
+        """Names of the messages that each node has a copy of."""
+        self.published: dict[str, Row] = {}
+        """Publications by the names of their messages."""
+        self.received: dict[tuple[str, str], Row] = {}
+        """First receptions by message and node."""
+        self.delivered: dict[tuple[str, str], Row] = {}
+        """First deliveries by message and node."""
+        self.receipts: dict[str, Row] = {}
+        """Receipts by message, as its author got them."""
+        self._news = asyncio.Event()
+        self._up: set[tuple[str, str]] = set()
+        self._folder = folder
+        self._offsets: defaultdict[str, int] = defaultdict(int)
+        self._waiting: list[Row] = []
+        self._born: dict[str, float] = {}
+        """Times of publications, as soon as they are known."""
+        self._notes: set[str] = set()
+        """Ids of what nodes tell each other."""
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    def reached(self, node: str) -> list[str]:
+        """Return the nodes with which a node has a link in both directions."""
+        return [other for other in self.names.values() if {(node, other), (other, node)} <= self._up]
+
+    def has(self, node: str, *messages: str) -> bool:
+        """Return True if a node has a copy of all of these messages."""
+        return set(messages) <= set(self.holds[node])
+
+    def wait_s(self, message: str, node: str) -> float:
+        """Return how long after its publication a message was delivered to a node."""
+        return self.delivered[message, node]["t"] - self.published[message]["t"]
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition of the ledger holds; raise `UnexpectedError` if that takes too long."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise UnexpectedError(f"{what}: that did not happen within {PATIENCE_S:.0f} s") from None
+
+    async def follow(self) -> AsyncIterator[tuple[list[Row], float]]:
+        """Read what nodes write, again and again; each time return the next rows, and the time up to which that was."""
+        while True:
+            until_s = time.time() - _BEHIND_S
+            yield self.read(until_s), until_s
+            await asyncio.sleep(_EVERY_S)
+
+    def read(self, until_s: float = float("inf")) -> list[Row]:
+        """Take what was added to the records up to a time; return it in order."""
+        with refusing(f"the records in {self._folder} cannot be read"):
+            for file in self._folder.glob("*.jsonl*"):
+                self._waiting += self._added(file)
+        self._waiting.sort(key=self._order)
+        count = bisect_right(self._waiting, until_s, key=lambda row: self._order(row)[0])
+        told, self._waiting = self._waiting[:count], self._waiting[count:]
+        for row in told:
+            row["t"], _ = self._order(row)
+            self._take(row)
+        self._news.set()
+        return told
+
+    def _order(self, row: Row) -> tuple[float, bool]:
+        """Return the place of a row among others: nothing about a message comes before its publication.
+
+        A node records that a moment after the first datagrams have left.
+        """
+        return max(row["t"], self._born.get(row["message"] or "", 0.0)), row["kind"] != Kind.PUBLISH
+
+    def _added(self, file: Path) -> list[Row]:
+        """Return the whole rows that a file has gained, with names in the place of ids."""
+        name = file.name.removesuffix(".part")
+        try:
+            with file.open("rb") as open_file:
+                open_file.seek(self._offsets[name])
+                added = open_file.read()
+        except FileNotFoundError:  # It was just given its final name.
+            return []
+        whole = added[: added.rfind(b"\n") + 1]
+        self._offsets[name] += len(whole)
+        return [self._named(row) for row in Record.from_json_lines(whole.splitlines()).rows()]
+
+    def _named(self, row: Row) -> Row:
+        row["node"] = self.names.get(row["node"], row["node"])
+        row["peer"] = self.names.get(row["peer"] or "", row["peer"])
+        row["source"] = self.names.get(row["source"] or "", row["source"])
+        if row["kind"] == Kind.PUBLISH and row["message"] is not None and row["attrs"] is not None:
+            self._born[row["message"]] = row["t"]
+            if row["attrs"]["destination"].startswith(_NOTE):
+                self._notes.add(row["message"])
+        return row
+
+    def _take(self, row: Row) -> None:
+        kind, node, peer = row["kind"], row["node"], row["peer"]
+        if peer is not None and kind in {Kind.UP, Kind.DOWN, Kind.ONEWAY}:
+            (self._up.add if kind == Kind.UP else self._up.discard)((node, peer))
+        elif kind == Kind.JOIN:  # A node that was killed has told nothing of the links that it lost.
+            self._up = {pair for pair in self._up if node not in pair}
+        elif row["message"] is not None:
+            row["message"] = RECEIPT if row["message"] in self._notes else row["message"]
+            self._take_message(row, node, row["message"])
+
+    def _take_message(self, row: Row, node: str, message: str) -> None:
+        held = self.holds[node]
+        match row["kind"]:
+            case Kind.PUBLISH:
+                self.published.setdefault(message, row)
+            case Kind.RECEIVE:
+                self.received.setdefault((message, node), row)
+            case Kind.DELIVER:
+                self.delivered.setdefault((message, node), row)
+            case Kind.RECEIPT:
+                self.receipts.setdefault(message, row)
+        if row["kind"] in {Kind.PUBLISH, Kind.RECEIVE} and message not in held:
+            held.append(message)
+        elif row["kind"] in {Kind.DROP, Kind.EXPIRE} and message in held:
+            held.remove(message)

@@ -1,0 +1,175 @@
+"""Shows the demonstration: on a terminal lines that scroll above one live picture, elsewhere lines alone.
+
+The picture has a box for each place. In it are the nodes that are there, below each name the neighbours with which it
+has a link, and the messages of the current scene that it has a copy of. Both come from the records (`Ledger`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Column, Table
+from rich.text import Text
+
+from carrypost.cli.demo.cast import ALONE, HILL, LAKE, Cast
+from carrypost.cli.demo.ledger import Ledger
+from carrypost.record import REDELIVERED, Kind, Row
+
+_PLACES = {HILL: "Hill village", ALONE: "far from both", LAKE: "Lake village"}
+"""Places from left to right, and their titles."""
+_LINES = 8
+"""Lines of a box that is not full."""
+_FRAME = 4
+"""Columns that the frame of a box takes."""
+
+
+class Picture:
+    """The one place that prints."""
+
+    def __init__(self, console: Console, cast: Cast, ledger: Ledger, *, pace: float = 1.0) -> None:
+        self._console = console
+        self._cast, self._ledger = cast, ledger
+        self._pace = pace
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._title = ""
+        self._messages: Sequence[str] = ()
+        """Messages of this scene."""
+        self.texts: dict[str, str] = {}
+        """Texts of messages, for people."""
+        self._known: set[str] = set()
+        """Messages of all scenes so far: the last rows of a scene come after its end."""
+        self._began_s = time.time()
+        self._lines: list[tuple[float, Text]] = []
+        """Lines that wait until everything is known that happened before, with their times."""
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release(float("inf"))
+        if self._live is not None:
+            self._live.stop()
+
+    async def show(self) -> None:
+        """Tell what nodes record, and draw the picture, for as long as this task runs."""
+        async for rows, until_s in self._ledger.follow():
+            for row in rows:
+                self._tell(row)
+            self._release(until_s)
+            if self._live is not None:
+                self._live.update(self.drawn(), refresh=True)
+
+    # --- lines -------------------------------------------------------------------------------------------------
+
+    async def scene(self, title: str, about: str, messages: Sequence[str]) -> None:
+        """Begin a scene, which is about these messages."""
+        self._title, self._messages = title, messages
+        self._known.update(messages)
+        self._say(time.time(), Text(f"\n{title}\n", "bold") + Text(about, "not bold"))
+        await self.pause(3.0)
+
+    async def direct(self, what: str) -> None:
+        """Say what happens around the nodes, which nobody tells them."""
+        self._note(time.time(), "", Text(what, "italic yellow"))
+        await self.pause(1.2)
+
+    def conclude(self, what: str) -> None:
+        """Say what a scene has shown."""
+        self._note(time.time(), "", Text(what, "bold green"))
+
+    def remark(self, who: str, what: str) -> None:
+        """Say what a person or a program does."""
+        self._note(time.time(), who, Text(what))
+
+    async def pause(self, length_s: float) -> None:
+        """Give people time to read; none if the demonstration is quick."""
+        await asyncio.sleep(length_s * self._pace)
+
+    def _tell(self, row: Row) -> None:
+        """Say what a row of the records means, if it means anything to people."""
+        node, peer, message = row["node"], row["peer"], row["message"]
+        if row["kind"] in {Kind.UP, Kind.DOWN} and peer is not None and node < peer:
+            what = "reaches" if row["kind"] == Kind.UP else "no longer reaches"
+            self._note(row["t"], node, Text(f"{what} {peer}", "dim"))
+        elif message is not None and message in self._known:
+            self._tell_message(row, node, Text(f"[{message}]", _style(message)))
+
+    def _tell_message(self, row: Row, node: str, message: Text) -> None:
+        what: Text | None = None
+        if row["kind"] == Kind.PUBLISH:
+            text = self.texts.get(str(row["message"]), "")
+            what = Text("sends ") + message + Text(f": {text}" if text else "")
+        elif row["kind"] == Kind.RECEIVE:
+            hops = "" if row["hops"] == 1 else f", {row['hops']} hops from {row['source']}"
+            what = Text("has a copy of ") + message + Text(f" from {row['peer']}{hops}")
+        elif row["kind"] == Kind.DELIVER and node != row["source"] and row["detail"] != REDELIVERED:
+            waited_s = self._ledger.wait_s(str(row["message"]), node)
+            what = Text("reads ") + message + Text(f", {waited_s:.1f} s after it was sent")
+        elif row["kind"] == Kind.RECEIPT:
+            what = Text("hears that ") + message + Text(" was delivered")
+        if what is not None:
+            self._note(row["t"], node, what)
+
+    def _note(self, t_s: float, who: str, what: Text) -> None:
+        """Have a line printed with its time and its subject."""
+        passed = Text(f"{max(0.0, t_s - self._began_s):5.1f} s  ", "dim")
+        self._say(t_s, passed + Text(f"{who:<6}", "bold") + what)
+
+    def _say(self, t_s: float, what: Text) -> None:
+        """Have a line printed once all that happened before is."""
+        self._lines.append((t_s, what))
+
+    def _release(self, until_s: float) -> None:
+        """Print the lines up to a time, in order."""
+        self._lines.sort(key=lambda line: line[0])
+        while self._lines and self._lines[0][0] <= until_s:
+            # Without a terminal there is no width to break lines at.
+            self._console.print(self._lines.pop(0)[1], soft_wrap=not self._console.is_terminal)
+
+    # --- picture -----------------------------------------------------------------------------------------------
+
+    def drawn(self) -> RenderableType:
+        """Return the picture as it is now."""
+        title = Text(f" {self._title or 'Starting six nodes'} ", "bold")
+        passed = Text(f"{time.time() - self._began_s:.0f} s ", "dim")
+        boxes = Table.grid(*(Column(ratio=1) for _ in _PLACES), expand=True)
+        inside = self._console.width // len(_PLACES) - _FRAME
+        contents = {place: self._nodes_at(place, inside) for place in _PLACES}
+        height = max(_LINES, *map(len, contents.values())) + 2
+        boxes.add_row(*(Panel(Group(*lines), title=_PLACES[place], height=height) for place, lines in contents.items()))
+        return Group(Rule(title + passed, align="left", style="dim"), boxes)
+
+    def _nodes_at(self, place: str, width: int) -> list[Text]:
+        """Return the lines of a box: the nodes at a place, whom they reach, and what they have."""
+        lines: list[Text] = []
+        for name, actor in self._cast.actors.items():
+            if actor.place == place:
+                lines.append(Text(name, "bold") + Text(" ") + self._state(name))
+                copies = [Text(f"[{each}]", _style(each)) for each in self._messages if self._ledger.has(name, each)]
+                held = Text(" ").join(copies).wrap(self._console, width - 1)
+                lines += [Text(" ") + line for line in held] or [Text()]
+        return lines
+
+    def _state(self, name: str) -> Text:
+        actor = self._cast[name]
+        if not actor.is_ready:
+            return Text("starts", "dim") if actor.runs else Text("is off", "bold red")
+        reached = " ".join(self._ledger.reached(name))
+        return Text(f"↔ {reached}", "green") if reached else Text("alone", "dim")
+
+
+_STYLES = ("cyan", "magenta", "blue", "red")
+
+
+def _style(message: str) -> str:
+    """Return the colour of a message, the same wherever it is shown."""
+    return f"bold {_STYLES[sum(message.encode()) % len(_STYLES)]}"

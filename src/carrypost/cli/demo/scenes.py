@@ -1,0 +1,207 @@
+"""The scenes: what is moved, sent and read, and what has to come of it.
+
+Nothing here says what becomes of a message: that is read from the nodes' records, and from what their programs get.
+A scene waits for what it announced, and raises `UnexpectedError` if that does not come.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from carrypost import Consumer, Destination, Sent, Topic
+from carrypost.cli.demo.cast import ALONE, HILL, LAKE, Cast
+from carrypost.cli.demo.ledger import PATIENCE_S, RECEIPT, Ledger, UnexpectedError
+from carrypost.cli.demo.picture import Picture
+from carrypost.errors import DeliveryTimeoutException
+from carrypost.events import SendState
+
+INTRODUCTION = (
+    "Six nodes on this machine, each a process with a key, a disk and a UDP port of its own. Anna and Bert live in "
+    "one village, Carl and Dora in another, and no radio reaches from one to the other. A bus goes to and fro. Emil "
+    "is away. There is no server: messages are stored, carried and forwarded.\n"
+)
+BUS_BYTES_MAX = 65_536
+PHOTO_BYTES = 100_000
+NODES: Mapping[str, Mapping[str, object]] = {
+    "anna": {},
+    "bert": {},
+    "bus": {"altruistic": True, "cache_bytes_max": BUS_BYTES_MAX},
+    "emil": {},
+    "carl": {},
+    "dora": {},
+}
+"""Settings of each node that the others do not have."""
+HOMES = {"anna": HILL, "bert": HILL, "carl": LAKE, "dora": LAKE}
+_HURRY_S = 1.0
+"""Time within which a program is handed what its node has."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """Messages of a scene, and the datagrams and bytes that all nodes sent meanwhile."""
+
+    title: str
+    messages: tuple[str, ...]
+    sent: Counter[str]
+
+
+class Play:
+    """The scenes, one after the other."""
+
+    def __init__(self, cast: Cast, ledger: Ledger, picture: Picture) -> None:
+        self.cast, self.ledger, self.picture = cast, ledger, picture
+        self.played: list[Played] = []
+        self._chat: dict[str, Consumer] = {}
+
+    async def play(self) -> None:
+        """Play all scenes on nodes that run."""
+        for name in HOMES:
+            self._chat[name] = await self.cast[name].context.create_durable_consumer("topic/chat", "chat")
+        await self.ledger.until(lambda: all(map(self.ledger.reached, HOMES)), "villagers reach each other")
+        await self._chat_by_bus()
+        await self._letter()
+        await self._forums()
+
+    @asynccontextmanager
+    async def _scene(self, title: str, about: str, *messages: str) -> AsyncIterator[None]:
+        """Play one scene, and note what it cost."""
+        title = f"{len(self.played) + 1}. {title}"
+        before = await self.cast.count()
+        await self.picture.scene(title, about, messages)
+        try:
+            yield
+        except (UnexpectedError, DeliveryTimeoutException) as error:
+            raise UnexpectedError(f"scene {title!r} did not come out as announced: {error}") from None
+        self.played.append(Played(title, messages, await self.cast.count() - before))
+        await self.picture.pause(3.0)
+
+    async def _drive(self, place: str, what: str) -> None:
+        """Let the bus leave the place where it is, and arrive at another one."""
+        await self.picture.direct(f"The bus {what}")
+        await self.cast.meet(bus=ALONE)
+        await self.ledger.until(lambda: not self.ledger.reached("bus"), "the bus loses sight of the others")
+        await self.cast.meet(bus=place)
+
+    async def _read(self, who: str, consumer: Consumer, *expected: str) -> list[str]:
+        """Receive messages in the program of a node; return their labels."""
+        labels: list[str] = []
+        for each in expected:
+            message = await consumer.receive(timeout=PATIENCE_S)
+            if message is None or message.descriptor is None:
+                raise UnexpectedError(f"{who} did not get [{each}] within {PATIENCE_S:.0f} s")
+            labels.append(message.descriptor.label)
+        return labels
+
+    async def _send(
+        self, who: str, to: Destination | str, text: str, label: str, *, photo: bytes | None = None
+    ) -> Sent:
+        """Send a text, or a photo of which it tells, from the program of a node."""
+        self.picture.texts[label] = text
+        return await self.cast[who].context.send(to, text if photo is None else photo, label=label)
+
+    async def _taken(self, node: str, *messages: str) -> None:
+        """Wait until a node has copies of messages."""
+        shown = " and ".join(f"[{each}]" for each in messages)
+        await self.ledger.until(lambda: self.ledger.has(node, *messages), f"{node} has copies of {shown}")
+
+    # --- scenes ------------------------------------------------------------------------------------------------
+
+    async def _chat_by_bus(self) -> None:
+        """Let a chat cross by bus, which is killed on its way and starts again."""
+        cast, picture, chat = self.cast, self.picture, self._chat
+        about = (
+            "Anna writes to the topic chat. Bert is near and hears it at once. Carl and Dora are out of reach: they "
+            "hear it only if the bus carries it, although nobody on the bus has asked for it."
+        )
+        async with self._scene("A chat by bus", about, "hello", "answer"):
+            await self._send("anna", "topic/chat", "The bridge is closed. Who has flour?", "hello")
+            await self._read("bert", chat["bert"], "hello")
+            await self._drive(HILL, "stops at Hill village")
+            await self._taken("bus", "hello")
+            await self._drive(ALONE, "drives on; nobody is in reach of it")
+            pid = await cast.kill("bus")
+            await picture.direct(f"The bus loses power: kill -9 of process {pid}")
+            await cast.start("bus")
+            picture.remark("bus", f"starts again as process {cast['bus'].process.pid}, with what is on its disk")
+            await self._drive(LAKE, "arrives at Lake village")
+            for name in ("carl", "dora"):
+                await self._read(name, chat[name], "hello")
+            await self._send("carl", "topic/chat", "I have flour.", "answer")
+            await self._taken("bus", "answer")
+            await self._drive(HILL, "goes back to Hill village")
+            await self._read("bert", chat["bert"], "answer")
+            await self._read("anna", chat["anna"], "hello", "answer")  # She has what she said herself, too.
+            picture.conclude("Stored at the sender, carried through a crash, forwarded to whoever asks.")
+
+    async def _letter(self) -> None:
+        """Send a letter to a queue whose owner is away, and wait for its receipt."""
+        cast, picture = self.cast, self.picture
+        about = (
+            "A message to a queue is for one receiver: this one is Emil's, who is out of reach of everybody. All nodes "
+            "carry letters. Anna wants to know when he has hers."
+        )
+        mailbox = await cast["emil"].context.declare_queue("letters")
+        inbox = await cast["emil"].context.create_consumer(mailbox)
+        async with self._scene("A letter, Emil is away", about, "letter", RECEIPT):
+            sent = await self._send("anna", mailbox, "Dear Emil, your roof leaks.", "letter")
+            picture.remark("anna", f"is told: {sent.state}, it is on her disk")
+            picture.remark("anna", f"is told: {await sent.carried(timeout=PATIENCE_S)}, a neighbour has it, too")
+            await self._taken("bus", "letter")
+            await self._drive(LAKE, "brings it to Lake village, where Emil is not")
+            await self._taken("carl", "letter")
+            await picture.direct("Emil comes home to Lake village")
+            await cast.meet(emil=LAKE)
+            await self._read("emil", inbox, "letter")
+            await self._taken("bus", RECEIPT)
+            if sent.state is not SendState.CARRIED:
+                raise UnexpectedError(f"anna's node says {sent.state} before a receipt can have reached it")
+            picture.remark("anna", f"is still told: {sent.state}, because nobody could tell her more")
+            await self._drive(HILL, "goes back to Hill village, with the receipt")
+            state = await sent.delivered(timeout=PATIENCE_S)
+            await self.ledger.until(lambda: "letter" in self.ledger.receipts, "anna's node records the receipt")
+            picture.remark("anna", f"is told: {state}")
+            picture.conclude("DELIVERED means that Emil's program has it. The receipt came back the same way.")
+
+    async def _forums(self) -> None:
+        """Let answers overtake their questions, in a plain topic and in a causal one."""
+        cast, ledger, picture = self.cast, self.ledger, self.picture
+        about = (
+            f"Carl asks with a photo of {PHOTO_BYTES:,} bytes. Dora's answer is short. The bus has room for "
+            f"{BUS_BYTES_MAX:,} bytes, so the answer is faster than its question. They do so on two topics: a plain "
+            "one, and a causal one, which hands out no answer before its question."
+        )
+        topics = {"plain": Topic("forum.plain"), "causal": Topic("forum.causal", "causal")}
+        readers = {
+            kind: {name: await cast[name].context.create_consumer(topic) for name in ("anna", "dora", "emil")}
+            for kind, topic in topics.items()
+        }
+        names = [f"{letter}-{kind}" for kind in topics for letter in "QA"]
+        async with self._scene("Forums, plain and causal", about, *names):
+            for kind, topic in topics.items():
+                await self._send("carl", topic, "Who is this?", f"Q-{kind}", photo=os.urandom(PHOTO_BYTES))
+                await self._read("dora", readers[kind]["dora"], f"Q-{kind}")
+                await self._send("dora", topic, "That is a beaver.", f"A-{kind}")
+                await self._read("emil", readers[kind]["emil"], f"Q-{kind}", f"A-{kind}")
+            await self._drive(LAKE, "comes to Lake village")
+            await self._taken("bus", "A-plain", "A-causal")
+            await self._drive(HILL, "goes to Hill village, with the answers alone")
+            order = {"plain": await self._read("anna", readers["plain"]["anna"], "A-plain")}
+            await self._taken("anna", "A-causal")
+            if await readers["causal"]["anna"].receive(timeout=_HURRY_S) is not None or ledger.has("anna", "Q-causal"):
+                raise UnexpectedError("anna's program got a message of forum.causal before Emil brought the question")
+            picture.remark("anna", "has the causal answer on her disk, but her program is not given it yet")
+            await picture.direct("Emil, who has the questions on his phone, goes to Hill village")
+            await cast.meet(emil=HILL)
+            order["plain"] += await self._read("anna", readers["plain"]["anna"], "Q-plain")
+            order["causal"] = await self._read("anna", readers["causal"]["anna"], "Q-causal", "A-causal")
+            for kind, labels in order.items():
+                picture.remark("anna", f"has read on forum.{kind}: {', then '.join(f'[{each}]' for each in labels)}")
+            if order != {"plain": ["A-plain", "Q-plain"], "causal": ["Q-causal", "A-causal"]}:
+                raise UnexpectedError("answers and questions were not read in the order of their topics")
+            await ledger.until(lambda: ("A-causal", "anna") in ledger.delivered, "anna's node records what she read")
+            held_s = ledger.delivered["A-causal", "anna"]["t"] - ledger.received["A-causal", "anna"]["t"]
+            picture.conclude(f"The causal answer waited {held_s:.1f} s on Anna's node for its question.")
