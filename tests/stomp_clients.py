@@ -63,10 +63,10 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def node_process(folder: Path, **stomp: object) -> Iterator[Process]:
+def node_process(folder: Path, **stomp: Any) -> Iterator[Process]:  # noqa: ANN401 - as the settings have them
     """Run a node in a process of its own, with its folder where a user has it whose home folder this is."""
-    data, port = folder / ".local" / "share" / "carrypost", free_port()
-    given = {"udp": apart(), "stomp": {"port": port, **stomp}}
+    data, port = folder / ".local" / "share" / "carrypost", stomp.setdefault("port", free_port())
+    given = {"udp": apart(), "stomp": stomp}
     changes = (f"{table}.{key}={json.dumps(value)}" for table, keys in given.items() for key, value in keys.items())
     order = NodeCommand(config=None, data=str(data), changes=tuple(changes), json=True, verbose=False)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
