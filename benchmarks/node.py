@@ -6,7 +6,7 @@ every payload and confirms it. *carrier*: nobody there asked for them, the node 
 that of the receiver's process, all threads, in user and kernel mode. The floor is what cannot be avoided: to verify
 one signature and to commit the same rows to SQLite, measured in the same run.
 
-Run: carrypost bench node [--quick] [--json] [--profile] [--messages 12000] [--repeats 3]
+Run: carrypost bench node [--quick] [--json] [--profile] [--trace] [--messages 12000] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SIZE_BYTES: Final = 1_000
 GOAL: Final = 4_000
 DESTINATION: Final = "news"
 ROLES: Final = ("consumer", "carrier")
+TRACED: Final = ", traced"
+"""Added to the role of a receiver that keeps the history of messages."""
 VERIFICATIONS: Final = 2_000
 _ROW_BYTES: Final = 320
 """About what a message's row has beside its payload: descriptor, signature, and when it came."""
@@ -61,7 +63,9 @@ class Meeting:
         self.sender = self._start("sender")
         self.sender.answer()
 
-    def _start(self, name: str, *arguments: str, altruistic: bool = False, **udp: object) -> Worker:
+    def _start(
+        self, name: str, *arguments: str, altruistic: bool = False, traced: bool = False, **udp: object
+    ) -> Worker:
         file = settings_file(
             self._folder / name,
             altruistic=altruistic,
@@ -69,6 +73,7 @@ class Meeting:
             announce_s_min=0.1,
             announce_s_max=0.5,
             udp={"port": self._port, "interfaces": ["lo"], **udp},
+            trace={"enabled": traced},
         )
         return start(name, ["_worker.py", str(file), *arguments])
 
@@ -82,9 +87,10 @@ class Meeting:
     def receive(self, role: str) -> Reception:
         """Let a new node meet the sender, until it has everything."""
         self._receivers += 1
+        traced, role = role.endswith(TRACED), role.removesuffix(TRACED)
         arguments = ["--profile"] if self._profile else []
         name = f"{role}-{self._receivers}"
-        with self._start(name, *arguments, altruistic=role == "carrier", hear=[]) as receiver:
+        with self._start(name, *arguments, altruistic=role == "carrier", traced=traced, hear=[]) as receiver:
             receiver.answer()
             if role == "consumer":
                 receiver.ask("subscribe", pattern=DESTINATION)
@@ -168,15 +174,17 @@ def main(argv: Sequence[str]) -> int:
     parser = _report.parser("node", str(__doc__).split("\n\n", maxsplit=1)[0], "--messages 20000 --profile")
     parser.add_argument("--quick", action="store_true", help="1,000 messages, once, in a few seconds")
     parser.add_argument("--profile", action="store_true", help="also show where the time goes; costs a little itself")
+    parser.add_argument("--trace", action="store_true", help="also with the history of messages ([trace])")
     parser.add_argument("--messages", type=int, default=12_000, metavar="N", help="messages of a meeting")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="meetings of each kind")
     given = parser.parse_args(argv)
     if min(given.messages, given.repeats) < 1:
         parser.error("--messages and --repeats must be at least 1")
     messages, repeats = (1_000, 1) if given.quick else (given.messages, given.repeats)
+    roles = (*ROLES, *(f"{role}{TRACED}" for role in ROLES)) if given.trace else ROLES
     try:
         with scratch() as folder:
-            publish_s, receptions = measure(folder, messages, repeats, profile=given.profile)
+            publish_s, receptions = measure(folder, messages, repeats, roles, profile=given.profile)
             per_commit = max(1, round(statistics.median(each.per_commit for each in receptions["carrier"])))
             floors = {"verify": verify_us(), "commit": commit_us(folder / "bare.sqlite", messages, per_commit)}
     except BenchmarkError as error:
@@ -186,10 +194,10 @@ def main(argv: Sequence[str]) -> int:
     floor_us = sum(floors.values())
     show(
         f"Reception: signed messages of {SIZE_BYTES:,} bytes, CPU time of the receiver's process, median of {repeats}",
-        [role_row(role, messages, receptions[role], floor_us) for role in ROLES],
+        [role_row(role, messages, receptions[role], floor_us) for role in roles],
     )
     if given.profile:
-        rows = [row for role in ROLES for row in area_rows(role, messages, receptions[role])]
+        rows = [row for role in roles for row in area_rows(role, messages, receptions[role])]
         show("Areas: where the receiver's CPU time goes", rows)
     show(
         "Floor: CPU µs a message of what cannot be avoided; publish is all that the sender did per message before",
@@ -198,15 +206,17 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(folder: Path, messages: int, repeats: int, *, profile: bool) -> tuple[float, dict[str, list[Reception]]]:
+def measure(
+    folder: Path, messages: int, repeats: int, roles: Sequence[str], *, profile: bool
+) -> tuple[float, dict[str, list[Reception]]]:
     """CPU seconds of all publications, and the receptions by role."""
     meeting = Meeting(folder, messages, profile=profile)
-    receptions: dict[str, list[Reception]] = {role: [] for role in ROLES}
+    receptions: dict[str, list[Reception]] = {role: [] for role in roles}
     with meeting.sender:
         say(f"publishing {messages:,} messages")
         publish_s = meeting.publish()
         for number in range(repeats):
-            for role in ROLES:
+            for role in roles:
                 found = meeting.receive(role)
                 receptions[role].append(found)
                 rate = messages / found.cpu_s

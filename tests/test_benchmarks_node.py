@@ -47,9 +47,10 @@ def test_along_a_chain_everything_arrives_beside_the_reference(tmp_path: Path) -
 
 
 def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_possible(tmp_path: Path) -> None:
-    shown = tables(tmp_path, "node", "--quick", "--json", "--profile")
+    shown = tables(tmp_path, "node", "--quick", "--json", "--profile", "--trace")
     assert list(shown) == ["Reception", "Areas", "Floor"]
-    assert [row["receiver"] for row in shown["Reception"]] == ["consumer", "carrier"]
+    roles = ["consumer", "carrier", "consumer, traced", "carrier, traced"]
+    assert [row["receiver"] for row in shown["Reception"]] == roles
     (floor,) = shown["Floor"]
     for row in shown["Reception"]:
         assert row["messages/CPU s"] == pytest.approx(1e6 / row["µs a message"])

@@ -64,6 +64,10 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
         [{"kind": "deliver", **NAMED_1}, {"kind": "deliver", "detail": "redelivered", **NAMED_2}],
     ),
     (
+        events.Passed(B, (M1, M2)),
+        [{"kind": "pass", "peer": "b", **NAMED_1}, {"kind": "pass", "peer": "b", **NAMED_2}],
+    ),
+    (
         events.Dropped((M1, M2), Reason.EVICTED),
         [{"kind": "drop", "detail": "evicted", **NAMED_1}, {"kind": "drop", "detail": "evicted", **NAMED_2}],
     ),

@@ -470,6 +470,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "udp settings": lambda: _config_table(node_settings.UdpSettings),
     "record settings": lambda: _config_table(node_settings.RecordSettings),
     "stomp settings": lambda: _config_table(node_settings.StompSettings),
+    "trace settings": lambda: _config_table(node_settings.TraceSettings),
     "scenario": scenario_tables,
     "mobility": mobility_tables,
     "lab tables": lab_tables,

@@ -83,6 +83,13 @@ class Received(msgspec.Struct, frozen=True):
     """The relays between, if `peer` is no neighbour."""
 
 
+class Passed(msgspec.Struct, frozen=True):
+    """A neighbour acknowledged whole messages that this host sent to it. Emitted only after `Host.trace`."""
+
+    peer: NodeId
+    descriptors: tuple[Descriptor, ...]
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One message for the local application."""
 
@@ -328,7 +335,7 @@ class PayloadWanted(LayerEvent, frozen=True):
 
 
 Event = (
-    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
-    | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp
+    Received | Passed | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed
+    | GivenUp | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp
     | NeighbourDown | OneWay | Reachable | Unreachable | LayerEvent
 )  # fmt: skip

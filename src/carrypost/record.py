@@ -43,6 +43,8 @@ class Kind(enum.StrEnum):
     """By the application: source = node, size = payload bytes, detail = barrier entries, where there is an order."""
     RECEIVE = "receive"
     """A whole message is here for the first time, never the author's own. hops 1: from the author."""
+    PASS = "pass"  # noqa: S105 - no password
+    """A neighbour (peer) acknowledged the whole message; only where a node keeps traces."""
     DELIVER = "deliver"
     """To the application, own messages included."""
     EXPIRE = "expire"
@@ -130,15 +132,19 @@ _SEEN: Mapping[type[events.Event], Kind] = {
     events.Unreachable: Kind.UNREACH,
 }  # fmt: skip
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
+_PASS = Kind.PASS.value
 
 
 class Record:
-    """The event log of one run, by columns."""
+    """The event log of one run, by columns.
 
-    __slots__ = ("run", "t_us", *(column.name for column in SCHEMA[2:]))
+    `by_id`: messages are called by their ids, also those that have a label, which is an attribute then.
+    """
 
-    def __init__(self, run: str = "") -> None:
-        self.run = run
+    __slots__ = ("by_id", "run", "t_us", *(column.name for column in SCHEMA[2:]))
+
+    def __init__(self, run: str = "", *, by_id: bool = False) -> None:
+        self.run, self.by_id = run, by_id
         self.clear()
 
     def clear(self) -> None:
@@ -215,6 +221,14 @@ class Record:
         detail = [REDELIVERED if each.redelivered else None for each in deliveries]
         self._burst(_DELIVER, t_us, node, descriptors, detail=detail, attrs=attrs)
 
+    def passed(self, t_us: int, node: str, event: events.Passed) -> None:
+        """Append a burst of messages that a neighbour has now."""
+        self._burst(_PASS, t_us, node, event.descriptors, peer=event.peer)
+
+    def named(self, message: MessageId, label: str) -> str:
+        """Return what a message is called here."""
+        return label if label and not self.by_id else ids.shown(message)
+
     def expired(self, t_us: int, node: str, event: events.Expired, *, attrs: Mapping[str, str] | None = None) -> None:
         """Append a burst of messages that wait no more, and were not delivered; `attrs` for all of them."""
         self._burst(_EXPIRE, t_us, node, event.descriptors, attrs=attrs)
@@ -234,7 +248,9 @@ class Record:
         if descriptor.ordering:
             attrs["ordering"] = descriptor.ordering.text
             detail = str(len(descriptor.barrier))
-        message, size = descriptor.shown, descriptor.size
+        if self.by_id and descriptor.label:
+            attrs["label"] = descriptor.label
+        message, size = self.named(descriptor.id, descriptor.label), descriptor.size
         self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
 
     def dropped(self, t_us: int, node: str, event: events.Dropped) -> None:
@@ -261,7 +277,7 @@ class Record:
 
     def acknowledged(self, t_us: int, node: str, event: events.Acknowledged) -> None:
         """Append that a recipient has a message that this node sent."""
-        message = event.label or ids.shown(event.message)
+        message = self.named(event.message, event.label)
         self.add(Kind.RECEIPT, t_us, node, peer=event.recipient, message=message, source=node)
 
     def _burst(
@@ -282,12 +298,16 @@ class Record:
         self.kind.extend([kind] * count)
         self.node.extend([node] * count)
         self.peer.extend([peer] * count)
-        self.message.extend([each.shown for each in descriptors])
         self.source.extend([each.node for each in descriptors])
         self.hops.extend(blank if hops is None else hops)
         self.size.extend([each.size for each in descriptors])
         self.detail.extend(blank if detail is None else detail)
-        self.attrs.extend([attrs] * count)
+        if self.by_id and any(each.label for each in descriptors):
+            self.message.extend([self.named(each.id, each.label) for each in descriptors])
+            self.attrs.extend([{**(attrs or {}), "label": each.label} if each.label else attrs for each in descriptors])
+        else:
+            self.message.extend([each.shown for each in descriptors])
+            self.attrs.extend([attrs] * count)
 
     def columns(self) -> dict[str, list[Any]]:
         """The columns of `SCHEMA`, for a table. The lists are the record's own, except `run` and `t`."""
@@ -331,10 +351,10 @@ Append = Callable[[Record, int, str, Any], None]
 """Appends what an event of a node at a time means to the log."""
 _ROWS: dict[type[events.Event], Append] = {
     events.Published: lambda record, t_us, node, event: record.published(t_us, node, event.descriptor),
-    events.Delivered: Record.delivered, events.Dropped: Record.dropped, events.Expired: Record.expired,
-    events.Refused: Record.refused, events.NeighbourUp: Record.seen, events.NeighbourDown: Record.seen,
-    events.OneWay: Record.seen, events.Acknowledged: Record.acknowledged, events.Reachable: Record.reachable,
-    events.Unreachable: Record.seen,
+    events.Passed: Record.passed, events.Delivered: Record.delivered, events.Dropped: Record.dropped,
+    events.Expired: Record.expired, events.Refused: Record.refused, events.NeighbourUp: Record.seen,
+    events.NeighbourDown: Record.seen, events.OneWay: Record.seen, events.Acknowledged: Record.acknowledged,
+    events.Reachable: Record.reachable, events.Unreachable: Record.seen,
 }  # fmt: skip
 """Other events are between a host and its programs."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import bench, doctor, emu, keys, lab, messages, names, node, reproduce
+from carrypost.cli import bench, cache, doctor, emu, keys, lab, messages, names, node, reproduce, trace
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
 from carrypost.cli.demo.command import demo
@@ -63,6 +63,8 @@ app.command()(messages.browse)
 app.command()(names.ls)
 app.command()(names.bind)
 app.command()(names.unbind)
+app.command()(trace.trace)
+app.add_typer(cache.cache)
 app.command()(doctor.doctor)
 app.add_typer(keys.keys)
 app.add_typer(emu.emu)

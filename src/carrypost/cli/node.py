@@ -224,8 +224,8 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
 
 
-def ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the node says
-    """What the node that runs here answers to a question without arguments."""
+def ask(settings: NodeSettings, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - what the node says
+    """Return what the node that runs here answers to a plain call."""
     import asyncio  # noqa: PLC0415 - needed by these commands only
 
     from carrypost.node.control.client import Client  # noqa: PLC0415
@@ -233,7 +233,7 @@ def ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the no
     async def answer() -> object:
         try:
             async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
-                return await getattr(client, what)()
+                return await getattr(client, what)(*given, **named)
         except TimeoutError:
             raise TimeoutError(f"the node at {settings.control} does not answer") from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.events import Dropped, Expired, Reason, Received, Refused
+from carrypost.events import Dropped, Expired, Passed, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, joined
 from carrypost.journal import Journal
 from carrypost.undo import UndoLog
@@ -29,7 +29,7 @@ class Outputs:
 
     __slots__ = (
         "_expired", "_named", "_received", "_refusals_max", "dropped", "events", "gathered", "journal", "outgoing",
-        "refusals", "refused", "tell", "undo",
+        "refusals", "refused", "tell", "tracing", "undo",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -41,6 +41,8 @@ class Outputs:
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """Whether `report` has anything to tell."""
+        self.tracing = False
+        """True if `passed` is to be called."""
         self._received: dict[tuple[NodeId, tuple[NodeId, ...]], list[Reception]] = {}
         """Not reported yet, by the host that sent them and the relays between."""
         self._expired: list[Descriptor] = []
@@ -70,6 +72,14 @@ class Outputs:
         """
         self._received.setdefault((peer, path), []).extend(receptions)
         self.gathered = True
+
+    def trace(self) -> None:
+        """Report from now on which neighbour has which message."""
+        self.tracing = True
+
+    def passed(self, peer: NodeId, descriptors: Sequence[Descriptor]) -> None:
+        """Report that a neighbour acknowledged whole messages."""
+        self.tell(Passed(peer, tuple(descriptors)))
 
     def expire(self, descriptors: Sequence[Descriptor]) -> None:
         """Report messages that will never be delivered with the next `report`, after their reception."""

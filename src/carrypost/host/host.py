@@ -17,6 +17,7 @@ from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.wire import frames as fr
+from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
 from carrypost.model.descriptor import Ordering
@@ -26,7 +27,7 @@ from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from random import Random
 
@@ -110,6 +111,13 @@ class Host:
         """Return how things stand: neighbours, cache, acknowledgements, the island, counters."""
         return overview(self._ground, self._neighbours, self._acked, self._island, self.incarnation)
 
+    def holding(self, *, after: int = 0, names: Collection[str] = ()) -> Iterator[HeldCopy]:
+        """Yield what is here of every message, the oldest first. The host must not change meanwhile.
+
+        `after`: only those with a greater serial. `names`: only those with one of these as their id or label.
+        """
+        return holding(self._holdings, self.messaging.owed_to, after, names)
+
     def awaited(self) -> dict[MessageId, list[NodeId]]:
         """Return the recipients that are left of each own message here that lists any. Looks at all copies."""
         return {
@@ -144,6 +152,10 @@ class Host:
         self._layers.restore(rows)
         self._steps.start(incarnation)
         self._finish(now)
+
+    def trace(self) -> None:
+        """Tell from now on which neighbour has which message (`events.Passed`)."""
+        self._outputs.trace()
 
     def close(self) -> None:
         """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
@@ -244,6 +256,12 @@ class Host:
         """Take a copy out of the cache, for good."""
         with self.step(now):
             self._discard(message, reason, done=True)
+
+    def purge(self, messages: Iterable[MessageId], now: int) -> None:
+        """Take copies out of the cache, for good, because a person wants them gone."""
+        with self.step(now):
+            for message in messages:
+                self._discard(message, Reason.WITHDRAWN, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
         """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""

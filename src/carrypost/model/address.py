@@ -214,6 +214,14 @@ def name_of(destination: str) -> str | None:
     return found.name if found.node is None else queue_name(found.name, found.node)
 
 
+def written(destination: str) -> str:
+    """Return a destination as programs write it: ``topic/x``, ``queue/Alan@N``; what is neither stays as it is."""
+    name = name_of(destination)
+    if name is None:
+        return destination
+    return (_QUEUE if destination.startswith(_QUEUE) else _TOPIC) + name
+
+
 def _named(name: object, what: str) -> str:
     """The name, if it is one: callers are not all checked."""
     if not isinstance(name, str) or not name:

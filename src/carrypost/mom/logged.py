@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Assigned, Event, Receipt, SendState
-from carrypost.model import ids
 from carrypost.record import Kind
 
 if TYPE_CHECKING:
@@ -20,7 +19,8 @@ def _assigned(record: Record, t_us: int, node: str, event: Assigned) -> None:
     """Append to whom a queue gave a message."""
     given = event.descriptor
     record.add(
-        Kind.ASSIGN, t_us, node, message=given.shown, source=given.node, size=given.size, detail=event.receiver
+        Kind.ASSIGN, t_us, node, message=record.named(given.id, given.label), source=given.node, size=given.size,
+        detail=event.receiver,
     )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def _receipt(record: Record, t_us: int, node: str, event: Receipt) -> None:
     if kind is Kind.RECEIPT and event.acknowledged:
         return  # `Acknowledged` tells of each recipient.
     if event.rose and kind is not None:
-        message = event.label or ids.shown(event.message)
+        message = record.named(event.message, event.label)
         record.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)
 
 

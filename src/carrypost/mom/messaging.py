@@ -91,6 +91,11 @@ class Messaging(Layer):
             **self.queues.overview(),
         )
 
+    def owed_to(self, message: MessageId) -> list[str]:
+        """Return the subscriptions and queues of this node that are to have a message."""
+        claimants = [claim.claimant.written for claim in self.claims.of(message)]
+        return list(dict.fromkeys([*claimants, *self.queues.having(message)]))
+
     # --- a layer -------------------------------------------------------------------------------------------
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:

@@ -42,6 +42,10 @@ class MessagingCommands:
         """How things stand; None while it is asleep."""
         return None if self._messaging is None else self._messaging.overview()
 
+    def owed_to(self, message: MessageId) -> list[str]:
+        """Return the subscriptions and queues of this node that are to have a message."""
+        return [] if self._messaging is None else self._messaging.owed_to(message)
+
     def open(self, now: int) -> None:
         """Wake messaging: durable subscriptions of earlier lives collect from now on. A second time does nothing."""
         if self._messaging is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, StateError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.address import address, is_held
+from carrypost.model.address import address, is_held, name_of, topic, topic_written, written
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
@@ -350,6 +350,13 @@ class Claimant:
         self.backlog = Backlog()
         self.ended = False
         self._turn = 0
+
+    @property
+    def written(self) -> str:
+        """What people call it: its topic, with the name that its user gave it, or its queue."""
+        name = topic_written(self.pattern)
+        place = written(self.pattern) if name is None else topic(name)
+        return place if self.name in (self.pattern, name_of(self.pattern)) else f"{place} ({self.name})"
 
     def next_consumer(self) -> Consumer | None:
         """Return the consumer that is to have the next message: of those with credit, each in its turn."""

@@ -31,6 +31,7 @@ except ImportError:  # Windows: best effort
 _log = logging.getLogger("carrypost.node")
 KEY_FILE = "node.key"
 STORE_FILE = "store.sqlite"
+TRACE_FILE = "trace.sqlite"
 OWNER_FILE = "node.id"
 NAMES_FILE = "names.json"
 LOCK_FILE = "lock"
@@ -53,6 +54,7 @@ class Home:
         self.folder = settings.data
         self.key_file = self.folder / KEY_FILE
         self.store_file = self.folder / STORE_FILE
+        self.trace_file = self.folder / TRACE_FILE
         self._mark = self.folder / OWNER_FILE
 
     def create(self) -> None:

@@ -23,6 +23,7 @@ from carrypost.node.clock import NodeClock
 from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
+from carrypost.node.recording.traces import Traces
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
@@ -42,6 +43,7 @@ class Node:
         limits = settings.core.limits
         self.udp = Udp(settings.udp, self._received, magic=MAGIC, datagram_bytes_max=limits.datagram_bytes_max)
         self.chronicle: Chronicle | None = None
+        self.traces: Traces | None = None
         self._privilege = privilege
         self._driver: NodeDriver | None = None
         self._exits = contextlib.ExitStack()
@@ -93,6 +95,8 @@ class Node:
         driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
+        if self.settings.trace.enabled:
+            self.traces = Traces(home.trace_file, self.settings.trace, driver)
         state = list(self.store.state())
         if not state and (known_key or not identity.signed):
             # The key, or a node of that name, may have had an earlier life whose store is gone: no number of that life
@@ -118,6 +122,9 @@ class Node:
         if self.chronicle is not None:
             self.chronicle.close()
             self.chronicle = None
+        if self.traces is not None:
+            self.traces.close()
+            self.traces = None
 
     @property
     def driver(self) -> NodeDriver:
@@ -152,6 +159,8 @@ class Node:
     def _take(self, event: Event) -> None:
         if self.chronicle is not None:
             self.chronicle.observe(event)
+        if self.traces is not None:
+            self.traces.observe(event)
         if isinstance(event, ClaimLost):
             self._warn_of_loss(event)
         if self._programs is not None and (act := self._programs.get(type(event))) is not None:

@@ -1,8 +1,8 @@
 """Settings of a real node: those of its host, and where it listens, stores and records.
 
 One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
-``[node]``, ``[udp]``, ``[record]`` and ``[stomp]`` are those below. Environment variables lie over the file
-(``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that works.
+``[node]``, ``[udp]``, ``[record]``, ``[stomp]`` and ``[trace]`` are those below. Environment variables lie over the
+file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that works.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from carrypost.config import KIB, MIB, UNBOUNDED, Settings
 from carrypost.config.rules import flag, number, table, text, texts, texts_or, whole
 from carrypost.config.tables import Fields, Tables, changed, merged
+from carrypost.config.units import DAY_S, YEAR_S
 from carrypost.errors import ConfigError
 from carrypost.files import read_text
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
@@ -133,6 +134,18 @@ def _loopback(host: str) -> bool:
         return False
 
 
+@table("trace")
+class TraceSettings:
+    """The history of messages that `carrypost trace` shows."""
+
+    enabled: bool = flag(False)
+    """Keep it. It is written to `trace.sqlite` in the data folder every second."""
+    messages_max: int = whole(10_000, 1, UNBOUNDED)
+    """Messages whose history is kept, with 4 KiB each on average; the oldest are forgotten."""
+    keep_s: float = number(30 * DAY_S, 1.0, YEAR_S)
+    """For how long it is kept."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """Everything about one real node."""
@@ -143,6 +156,7 @@ class NodeSettings:
     udp: UdpSettings = field(default_factory=UdpSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
     base: Path = field(default_factory=Path.cwd)
     """What relative paths are relative to: the folder of the settings file, or where the command was given."""
 
@@ -193,6 +207,7 @@ def _utf8(path: Path) -> Path:
 
 FIELDS = Fields({
     "": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings, "stomp": StompSettings,
+    "trace": TraceSettings,
 })  # fmt: skip
 
 
@@ -218,6 +233,7 @@ def _made(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, 
         udp=UdpSettings(**tables["udp"]),
         record=RecordSettings(**tables["record"]),
         stomp=StompSettings(**tables["stomp"]),
+        trace=TraceSettings(**tables["trace"]),
         base=base,
     )
 

@@ -276,7 +276,11 @@ class Holdings:
         """
         found = mask & self.watched
         self.watched &= ~found
-        self._carried += [copy for slot in bits(found) if (copy := self.cache.copies[slot]) is not None]
+        self._carried += self.at(found)
+
+    def at(self, mask: int) -> list[Copy]:
+        """Return the copies that have these slots."""
+        return [copy for slot in bits(mask) if (copy := self.cache.copies[slot]) is not None]
 
     def take_carried(self) -> list[Copy]:
         """What is watched and was found to be at a neighbour since the last call."""

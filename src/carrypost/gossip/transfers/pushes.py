@@ -100,6 +100,8 @@ class Pushes:
             return False
         link.learn(slots)
         link.took()
+        if self._outputs.tracing:
+            self._outputs.passed(link.node, [copy.descriptor for copy in self._holdings.at(slots)])
         watched = bool(slots & self._holdings.watched)
         if watched:
             self._holdings.mark_carried(slots)

@@ -119,6 +119,8 @@ class Serving:
             link.took()
             if through & self._holdings.watched:
                 self._holdings.mark_carried(through)
+            if self._outputs.tracing:
+                self._outputs.passed(link.node, [copy.descriptor for copy in self._holdings.at(through)])
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         useful = pushed or outbox.recovery.unacknowledged < unacknowledged

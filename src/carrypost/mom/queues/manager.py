@@ -91,6 +91,10 @@ class Manager:
                 sends.setdefault(self.declared.managed(draft.destination), []).append(draft)
         self._bounds.check(sends)
 
+    def having(self, message: MessageId) -> list[str]:
+        """Return the names of the queues that a message is in."""
+        return [entry.queue for entry in self._stock.of(message)]
+
     # --- messages ------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, now: int, refusal: str) -> None:

@@ -99,6 +99,10 @@ class Queues:
         entries = sum(len(queue.entries) for queue in queues)
         return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
 
+    def having(self, message: MessageId) -> list[str]:
+        """Return the queues of this node that a message is in."""
+        return [address.written(address.queue(name, self._node)) for name in self.manager.having(message)]
+
     def wake(self) -> None:
         """Carry for everybody what is for queues, and want what is for this node."""
         self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])

@@ -78,6 +78,28 @@ class Gate(Asked, tag="gate", frozen=True):
     hear: list[str] | None
 
 
+class Cache(Asked, tag="cache", frozen=True):
+    """Ask what the node holds, a page at a time: of one message, of one destination, or what it carries for others."""
+
+    number: int
+    after: int = 0
+    """The serial of the last copy of the page before."""
+    message: str = ""
+    destination: str = ""
+    foreign: bool = False
+    purge: bool = False
+    """Throw these copies away, but for those that a program here is owed."""
+    force: bool = False
+    """Throw those away, too."""
+
+
+class Trace(Asked, tag="trace", frozen=True):
+    """Ask what is known of the message of an id, or of those of a label."""
+
+    number: int
+    message: str
+
+
 class Stop(Asked, tag="stop", frozen=True):
     """End the node."""
 
@@ -91,7 +113,7 @@ class CallPart(Asked, tag="part", frozen=True):
     data: bytes = msgspec.field(name="bytes")
 
 
-PlainCall = Status | Peers | Gate | Stop
+PlainCall = Status | Peers | Gate | Cache | Trace | Stop
 AnyCall = Hello | Call | CallPart | PlainCall
 
 

@@ -157,6 +157,17 @@ class Client:
         """Set the gate: the addresses whose datagrams the node takes from now on; None: everybody's."""
         await self._ask(calls.Gate(self._caller.next(), None if hear is None else list(hear)))
 
+    async def cache(self, **chosen: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of `calls.Cache`
+        """Return what the node holds, as `carrypost cache` shows it; with `purge`, what was thrown away or spared."""
+        found: list[dict[str, Any]] = []
+        while page := await self._ask(calls.Cache(self._caller.next(), found[-1]["serial"] if found else 0, **chosen)):
+            found += page
+        return found
+
+    async def trace(self, message: str) -> dict[str, Any]:
+        """Return what the node knows of a message: its `rows`, what is `held` of it, and whether history is kept."""
+        return dict(await self._ask(calls.Trace(self._caller.next(), message)))
+
     async def stop(self) -> None:
         """End the node; returns when it has hung up."""
         with contextlib.suppress(NoNodeError):

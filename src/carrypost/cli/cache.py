@@ -1,0 +1,101 @@
+"""Commands about what the node on this machine holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from carrypost.cli._groups import Commands
+from carrypost.cli._output import JsonOption, clock, line, say, size, table, wants_json
+from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.errors import CarrypostError, LocalError
+
+cache = Commands("cache", help="What the node on this machine holds, for whom, and until when.")
+
+MessageArgument = Annotated[str, typer.Argument(help="The id of a message, or a label.", metavar="[ID|LABEL]")]
+DestinationOption = Annotated[
+    str, typer.Option("--to", help="Of this topic or queue.", metavar="DESTINATION", show_default=False)
+]
+ForeignOption = Annotated[bool, typer.Option("--foreign", help="What the node only carries for others.")]
+
+
+@cache.command()
+def inspect(
+    message: MessageArgument = "",
+    *,
+    to: DestinationOption = "",
+    foreign: ForeignOption = False,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what the node holds, the oldest first.
+
+    A message is *own* if a program of this node sent it, *wanted* if one subscribes to it, else *carried*.
+
+    For example:
+
+    * `carrypost cache inspect`
+
+    * `carrypost cache inspect --to queue/Alan`
+
+    * `carrypost cache inspect --foreign --json`
+    """
+    found = ask(settings_of(config, data), "cache", message=message, destination=to, foreign=foreign)
+    if wants_json(json):
+        for each in found:
+            line(_line(each))
+    elif found:
+        columns = ("message", "destination", "role", "for", "until", "size")
+        table("", columns, list(map(_row, found)), breakable=["message", "destination", "for"])
+    else:
+        say("the node holds nothing of that kind")
+
+
+@cache.command()
+def purge(
+    message: MessageArgument = "",
+    *,
+    to: DestinationOption = "",
+    foreign: ForeignOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Also what a program of this node is owed.")] = False,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Throw messages away for good: they do not come back from others. Copies elsewhere stay.
+
+    What a subscription or a queue of this node is owed is spared, unless `--force` is given. Then the authors of
+    messages in queues of this node hear that these failed.
+
+    For example:
+
+    * `carrypost cache purge --foreign` frees what is carried for others
+
+    * `carrypost cache purge firstMSG`
+
+    * `carrypost cache purge --to queue/Alan --force`
+    """
+    if not (message or to or foreign):
+        raise LocalError("name what is to go: a message's id or label, --to DESTINATION, or --foreign")
+    chosen = {"message": message, "destination": to, "foreign": foreign}
+    found = ask(settings_of(config, data), "cache", purge=True, force=force, **chosen)
+    gone = [each for each in found if each["purged"]]
+    if wants_json(json):
+        for each in found:
+            line(_line(each) | {"purged": each["purged"]})
+    else:
+        typer.echo(f"{len(gone):,} messages were thrown away ({size(sum(each['held_bytes'] for each in gone))})")
+    if spared := len(found) - len(gone):
+        raise CarrypostError(f"{spared:,} messages were spared, which programs here are owed; --force throws them away")
+
+
+def _line(copy: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in copy.items() if name not in ("serial", "purged")}
+
+
+def _row(copy: dict[str, Any]) -> tuple[object, ...]:
+    whom = ", ".join(copy["owed_to"] or copy["recipients"]) or ("messaging" if copy["owed"] else "others")
+    until = "-" if copy["expires"] is None else clock(copy["expires"])
+    return copy["label"] or copy["message"], copy["destination"], copy["role"], whom, until, size(copy["size"])

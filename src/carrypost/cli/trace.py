@@ -1,0 +1,70 @@
+"""The command that tells what the node on this machine knows of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from carrypost.cli._output import JsonOption, cell, clock, line, say, table, wants_json
+from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.errors import CarrypostError
+
+_SENTENCES = {
+    "publish": "stored here: a program of this node sent it to {destination}",
+    "receive": "received from {peer}, after {hops} hops",
+    "pass": "passed to {peer}",
+    "deliver": "owed to a subscription or a queue of this node",
+    "assign": "assigned to a receiver at {detail}",
+    "receipt": "delivered, as its receipt says {peer}",
+    "failure": "failed: {detail}",
+    "drop": "left this node: {detail}",
+    "expire": "expired before it could be delivered",
+    "refuse": "refused: {detail}",
+}
+_OFF = "this node keeps no history of messages: set trace.enabled = true for those to come"
+
+
+def trace(
+    message: Annotated[str, typer.Argument(help="The id of a message, or a label.", metavar="ID|LABEL")],
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """What the node on this machine knows of a message, by time.
+
+    Tells when it was stored or received, and from whom; to whom it was passed; to whom it is owed here; of queues, to
+    whom it was assigned; of own messages, what receipts said; how it ended; and what is held of it now. The history is
+    kept only where the node has `trace.enabled = true`; without it, only the present state is told.
+
+    For example:
+
+    * `carrypost trace firstMSG`, on a node that was started with `--set trace.enabled=true`
+
+    * `carrypost trace firstMSG --json`
+    """
+    found = ask(settings_of(config, data), "trace", message)
+    rows = found["rows"] + [{"kind": "held", "t": each["received"], **each} for each in found["held"]]
+    if not found["kept"]:
+        say(_OFF)
+    if not rows:
+        raise CarrypostError(f"this node knows of no message with the id or label {message}")
+    if wants_json(json):
+        for row in rows:
+            line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
+        return
+    for named in dict.fromkeys(row["message"] for row in rows):
+        told = [(clock(row["t"]), _sentence(row)) for row in rows if row["message"] == named]
+        table(f"Message {cell(named)}", ("time", "what"), told, breakable=["what"])
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    if row["kind"] == "held":
+        until = "for good" if row["expires"] is None else f"until {clock(row['expires'])}"
+        return f"here since then: {row['role']}, {row['state']}, for {', '.join(row['owed_to']) or 'others'}, {until}"
+    told = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
+    sentence = _SENTENCES.get(row["kind"], row["kind"]).format_map(told)
+    path = row.get("attrs", {}).get("path")
+    return f"{sentence}, by way of {path}" if path else sentence.strip()

@@ -1,0 +1,89 @@
+"""What a host holds of each message, for people who ask: for whom, and until when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.gossip.holdings import owners
+from carrypost.gossip.holdings.lives import state_of
+from carrypost.model import address, ids
+from carrypost.model.ids import MessageId, NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.holdings.holdings import Holdings
+
+_OWED = owners.DELIVERIES | owners.ORDER | owners.PUBLISHING | owners.CLAIMS | owners.QUEUES | owners.RECIPIENTS
+"""Those who pin what programs of this node are to have, or what is not safe yet."""
+
+
+class HeldCopy(msgspec.Struct, frozen=True):
+    """What is here of one message."""
+
+    serial: int
+    """Its place among all copies, in order of coming."""
+    id: MessageId
+    message: str
+    """The id as people see it."""
+    label: str
+    destination: str
+    """As programs write it."""
+    source: NodeId
+    role: str
+    """own, wanted by a program here, or carried for others."""
+    state: str
+    """As in the protocol's table of a copy's life."""
+    giver: NodeId | None
+    hops: int
+    received_us: int
+    deadline_us: int | None
+    size: int
+    """Bytes of the message."""
+    held_bytes: int
+    owed: bool
+    """True if a program of this node is to have it still, or its messaging needs it."""
+    owed_to: list[str]
+    """Subscriptions and queues of this node that are to have it."""
+    recipients: list[NodeId]
+    """Nodes that it lists and that have not got it, as far as is known here."""
+
+
+def holding(
+    holdings: Holdings, owed_to: Callable[[MessageId], list[str]], after: int, names: Collection[str]
+) -> Iterator[HeldCopy]:
+    """Yield what is here, the oldest first: as `Host.holding` says."""
+    copies = [copy for copy in holdings.cache.copies if copy is not None and copy.here and copy.serial > after]
+    if names:
+        copies = [copy for copy in copies if copy.descriptor.label in names or ids.shown(copy.id) in names]
+    for copy in sorted(copies, key=lambda copy: copy.serial):
+        yield _held(copy, holdings, owed_to(copy.id))
+
+
+def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str]) -> HeldCopy:
+    descriptor = copy.descriptor
+    # What nodes tell each other is no program's, but messaging relies on it.
+    own_control = copy.own and address.name_of(descriptor.destination) is None
+    awaited = copy.interesting and not copy.finished
+    return HeldCopy(
+        serial=copy.serial,
+        id=copy.id,
+        message=ids.shown(copy.id),
+        label=descriptor.label,
+        destination=address.written(descriptor.destination),
+        source=descriptor.node,
+        role="own" if copy.own else "wanted" if copy.interesting else "carried",
+        state=state_of(holdings.cache, copy.id).value,
+        giver=copy.giver,
+        hops=copy.hops,
+        received_us=copy.received_us,
+        deadline_us=descriptor.deadline_us,
+        size=descriptor.size,
+        held_bytes=copy.held_bytes,
+        owed=bool(owed_to or copy.pins & _OWED or own_control or awaited),
+        owed_to=list(owed_to),
+        recipients=holdings.recipients.left(descriptor) if descriptor.listed else [],
+    )

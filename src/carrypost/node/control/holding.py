@@ -1,0 +1,71 @@
+"""Answers what a node holds and knows of messages, and throws copies away: the calls `cache` and `trace`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from carrypost.host.held import HeldCopy
+from carrypost.model import ids
+from carrypost.model.times import MICROSECONDS
+from carrypost.node.control import calls
+from carrypost.node.runtime import Node
+
+_PAGE = 500
+"""Copies of one answer."""
+
+
+class Holding:
+    """What one node holds."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def page(self, call: calls.Cache) -> list[dict[str, Any]]:
+        """Return the next copies that are asked for, after throwing away those that are to be."""
+        names = ids.spellings(call.message) if call.message else ()
+        held = self._node.host.holding(after=call.after, names=names)
+        page = list(islice((each for each in held if _is_asked_for(each, call)), _PAGE))
+        purged = {each.id for each in page if call.purge and (call.force or not each.owed)}
+        if purged:
+            driver = self._node.driver
+            driver.host.purge(purged, driver.now)
+            driver.drain()
+        return [_told(each) | {"purged": each.id in purged} for each in page]
+
+    def trace(self, call: calls.Trace) -> dict[str, Any]:
+        """Return the rows of a message, what is held of it now, and whether rows are kept at all."""
+        traces = self._node.traces
+        rows = [] if traces is None else traces.find(call.message)
+        names = ids.spellings(call.message) | {row["message"] for row in rows}
+        held = islice(self._node.host.holding(names=names), _PAGE)
+        return {"kept": traces is not None, "rows": rows, "held": list(map(_told, held))}
+
+
+def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
+    queue, _, _ = copy.destination.rpartition("@")
+    return (not call.destination or call.destination in (copy.destination, queue)) and (
+        not call.foreign or copy.role == "carried"
+    )
+
+
+def _told(copy: HeldCopy) -> dict[str, Any]:
+    deadline_us = copy.deadline_us
+    return {
+        "serial": copy.serial,
+        "message": copy.message,
+        "label": copy.label,
+        "destination": copy.destination,
+        "source": copy.source,
+        "role": copy.role,
+        "state": copy.state,
+        "giver": copy.giver,
+        "hops": copy.hops,
+        "received": copy.received_us / MICROSECONDS,
+        "expires": None if deadline_us is None else deadline_us / MICROSECONDS,
+        "size": copy.size,
+        "held_bytes": copy.held_bytes,
+        "owed": copy.owed,
+        "owed_to": copy.owed_to,
+        "recipients": copy.recipients,
+    }

@@ -1,0 +1,190 @@
+"""The history of messages on a real node, for `carrypost trace`: rows of the record, in an SQLite file.
+
+Rows are collected in memory and written in bursts, each one value of JSON lines without an index: a message costs a
+node two or three rows, and somebody asks about one message in a million. A search reads all bursts, which are few
+megabytes. A burst counts as many messages as it tells the arrival of, or as its bytes are worth if that is more. The
+oldest bursts are deleted while the others hold as many messages as are to be kept.
+
+The history is an aid, and never costs the node anything else: a damaged file is set aside, a full disk costs rows, and
+the file is not flushed to the disk, so a loss of power may damage it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from carrypost import events
+from carrypost.files import reason
+from carrypost.model import ids
+from carrypost.model.times import MICROSECONDS
+from carrypost.node.driver import NodeDriver
+from carrypost.node.settings import TraceSettings
+from carrypost.record import Kind, Record
+
+_FLUSH_S = 1.0
+_ROWS_MAX = 4_096
+"""Rows that wait in memory to be written."""
+_MESSAGE_BYTES = 4_096
+"""So many bytes of history count as one message, whatever they tell: peers choose labels, and how much is refused."""
+_FOUND_MAX = 20
+"""Messages of one label that are told, the latest."""
+_TOLD_MAX = 10_000
+"""Rows that are told, the latest."""
+_ARRIVALS = frozenset({Kind.PUBLISH.value, Kind.RECEIVE.value})
+_UNNAMED = frozenset(
+    {events.NeighbourUp, events.NeighbourDown, events.OneWay, events.Reachable, events.Unreachable}
+)  # fmt: skip
+"""Events that have rows, and are about no message."""
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PRIMARY = 0xFF
+"""The part of an error's code that is not a detail."""
+_TABLE = "CREATE TABLE IF NOT EXISTS burst (number INTEGER PRIMARY KEY, until_us INTEGER, messages INTEGER, lines TEXT)"
+_log = logging.getLogger("carrypost.trace")
+
+
+class Traces:
+    """The history of the messages of one node."""
+
+    def __init__(self, file: Path, settings: TraceSettings, driver: NodeDriver) -> None:
+        self._file, self._settings, self._driver = file, settings, driver
+        self._node = driver.host.node
+        self._record = Record(by_id=True)
+        self._timer: asyncio.TimerHandle | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._bursts: deque[tuple[int, int, int]] = deque()
+        """Number, time of the last row and messages of every burst in the file, the oldest first."""
+        self._messages = 0
+        self._failed = False
+        self.lost = 0
+        """Rows that could not be written."""
+        with self._trying():
+            self._open()
+        driver.host.trace()
+
+    def observe(self, event: events.Event) -> None:
+        """Note an event of the host, if it is about a message."""
+        kind = type(event)
+        if kind in _UNNAMED or (kind is events.Refused and event.message is None):  # type: ignore[union-attr]
+            return
+        self._record.observe(self._driver.now, self._node, event)
+        if len(self._record) >= _ROWS_MAX:
+            self.flush()
+        elif self._timer is None and len(self._record):
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Write what was collected, and delete what is too old."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        record = self._record
+        rows = len(record)
+        lines = "\n".join(record.json_lines())
+        messages = max(sum(kind in _ARRIVALS for kind in record.kind), len(lines) // _MESSAGE_BYTES)
+        record.clear()
+        self.lost += rows
+        with self._trying():
+            self._write(lines, messages, self._driver.now)
+            self.lost -= rows
+            if self._failed:
+                self._failed = False
+                _log.warning("the history %s is written again; %d rows are missing in it", self._file, self.lost)
+
+    def find(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of the message with this id, or of those with this label, in order of time."""
+        self.flush()
+        names = ids.spellings(name)
+        found: dict[str, None] = {}
+        for row in self._rows(names):
+            if row["message"] in names or row.get("attrs", {}).get("label") == name:
+                found[row["message"]] = None
+        wanted = set(list(found)[-_FOUND_MAX:])
+        return list(deque((row for row in self._rows(wanted) if row["message"] in wanted), _TOLD_MAX))
+
+    def close(self) -> None:
+        """Write what was collected, and close the file."""
+        self.flush()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- the file ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _trying(self) -> Iterator[None]:
+        """Go on without a history where it cannot be written, and say so once; set a damaged file aside."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            damaged = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & _PRIMARY in _DAMAGED
+            if not self._failed and not (damaged and self._set_aside(error)):
+                self._failed = True
+                why = reason(error)
+                _log.warning("the history %s cannot be written: %s; the node goes on without", self._file, why)
+
+    def _set_aside(self, error: Exception) -> bool:
+        """Give a damaged file another name; False if that cannot be done."""
+        aside = self._file.with_name(f"{self._file.name}.damaged")
+        try:
+            self._file.replace(aside)
+            for suffix in ("-wal", "-shm"):
+                self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+        except OSError:
+            return False
+        _log.warning(
+            "the history %s is damaged (%s): it is called %s now, and a new one begins", self._file, error, aside.name
+        )
+        return True
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = connection = sqlite3.connect(self._file, isolation_level=None)
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF", _TABLE):
+                connection.execute(statement)
+            self._bursts = deque(connection.execute("SELECT number, until_us, messages FROM burst ORDER BY number"))
+            self._messages = sum(messages for _, _, messages in self._bursts)
+        return self._connection
+
+    def _write(self, lines: str, messages: int, now: int) -> None:
+        connection = self._open()
+        if lines:
+            number = self._bursts[-1][0] + 1 if self._bursts else 1
+            connection.execute("INSERT INTO burst VALUES (?, ?, ?, ?)", (number, now, messages, lines))
+            self._bursts.append((number, now, messages))
+            self._messages += messages
+        oldest_us = now - round(self._settings.keep_s * MICROSECONDS)
+        last = 0
+        while self._bursts:
+            number, until_us, counted = self._bursts[0]
+            if self._messages - counted < self._settings.messages_max and until_us >= oldest_us:
+                break
+            self._bursts.popleft()
+            self._messages -= counted
+            last = number
+        if last:
+            connection.execute("DELETE FROM burst WHERE number <= ?", (last,))
+
+    def _rows(self, names: Collection[str]) -> list[dict[str, Any]]:
+        """Return the rows in which one of these names stands, in order of time."""
+        needles = [msgspec.json.encode(name).decode() for name in names]
+        found: list[dict[str, Any]] = []
+        with self._trying():
+            for (lines,) in self._open().execute("SELECT lines FROM burst ORDER BY number"):
+                if any(needle in lines for needle in needles):
+                    told = [line for line in lines.split("\n") if any(needle in line for needle in needles)]
+                    found += map(msgspec.json.decode, told)
+        return found
