@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from carrypost.cli import _output, _settings, _signals
-from carrypost.config.document import assigned
 from carrypost.errors import (
     IllegalStateException,
     InvalidDestinationException,
@@ -46,7 +45,7 @@ class Place(msgspec.Struct, frozen=True):
     def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
         """Return a factory of contexts on that node."""
         _settings.settings_of(self.config, self.data, self.changes)  # A name that is no setting is told as such.
-        settings: dict[str, Any] = dict(assigned(change, "udp.port=4000") for change in self.changes)
+        settings: dict[str, Any] = _settings.changed(self.changes)
         if self.data is not None:
             settings["data"] = _settings.absolute(self.data)
         return ConnectionFactory(self.config, attach=attach, **settings)

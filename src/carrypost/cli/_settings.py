@@ -14,7 +14,7 @@ import msgspec
 
 from carrypost.config.document import assigned
 from carrypost.errors import ConfigError
-from carrypost.node.settings import NodeSettings, load
+from carrypost.node.settings import FIELDS, NodeSettings, load
 
 
 class NodeCommand(msgspec.Struct, frozen=True):
@@ -34,10 +34,16 @@ class NodeCommand(msgspec.Struct, frozen=True):
 
 def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
     """Settings from the file, the environment and the command line, the last on top."""
-    keywords = dict(assigned(change, "udp.port=4000") for change in changes)
+    keywords = changed(changes)
     if data is not None:
         keywords["node.data"] = absolute(data)
     return load(config, os.environ, keywords)
+
+
+def changed(changes: Sequence[str]) -> dict[str, object]:
+    """Settings that ``--set KEY=VALUE`` changes: as in TOML, or as in the environment, where lists have no brackets."""
+    pairs = [assigned(change, "udp.port=4000") for change in changes]
+    return {key: FIELDS.meant(key, value) if isinstance(value, str) else value for key, value in pairs}
 
 
 def absolute(path: Path) -> str:

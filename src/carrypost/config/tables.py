@@ -71,6 +71,16 @@ class Fields:
                 found[table][key] = self._rules[name].read(variable, text)
         return found
 
+    def meant(self, name: str, text: str) -> object:
+        """Return the value that a text stands for, as in the environment; or the text, if it stands for none."""
+        rule = self._rules.get(name)
+        if rule is None or text == rule.none:
+            return text
+        try:
+            return rule.meant(text)
+        except ValueError:  # Checking the value will say what is allowed.
+            return text
+
     def _put(self, found: Tables, name: str, value: object, where: Where) -> None:
         if (rule := self._rules.get(name)) is None:
             hint = nearest(name, [*self._rules, *filter(None, self._kinds)])
