@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -142,8 +142,9 @@ class Raw:
     async def rest(self) -> list[Frame]:
         """Return all frames that come until the connection ends."""
         found: list[Frame] = []
-        while (frame := await self._next()) is not None:
-            found.append(frame)
+        with suppress(ConnectionError):
+            while (frame := await self._next()) is not None:
+                found.append(frame)
         return found
 
     async def take(self, command: str) -> Frame:
