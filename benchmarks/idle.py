@@ -5,9 +5,10 @@ network namespace of its own, on one link. *Alone*: CPU share and memory of a no
 goes over the interface of one node and the CPU time it takes, per hour, in reach of so many others that want what it
 publishes. Per hour is computed, not waited for: what an interval without messages costs per second, and what a message
 costs beyond that, measured at a shorter interval. With `--full` messages come at their real interval, and the whole is
-measured at once.
+measured at once. *Island*: CPU time of nodes that are all in reach of each other and have nothing to do, with `island`
+and without. Both groups run at the same time, each on a link of its own.
 
-Run: carrypost bench idle [--quick] [--json] [--seconds 60] [--full]
+Run: carrypost bench idle [--quick] [--json] [--seconds 60] [--full] [--only alone island]
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from benchmarks._processes import (
 from tools import netns
 
 NAMES: Final = ("a", "b", "c", "d", "e")
+PARTS: Final = ("alone", "island")
+ISLAND_CPU_MAX: Final = 1.1
+"""With an island, times what it is without."""
 CPU_US_PER_S_MAX: Final = 1_000
 """A tenth of a per cent of one core."""
 MEMORY_BYTES_MAX: Final = 45_000_000
@@ -58,6 +62,10 @@ class Options:
     messages: int = 4
     warm_up_s: float = 8.0
     neighbours: Sequence[int] = (0, 1, 4)
+    island_s: float = 180.0
+    settle_s: float = 30.0
+    """After which announcements come at their longest period."""
+    island_neighbours: int = 5
 
 
 @dataclass(frozen=True)
@@ -90,18 +98,17 @@ class Cost:
 class Scene:
     """One link, the node that is weighed, and its neighbours."""
 
-    def __init__(self, net: netns.Net, folder: Path) -> None:
-        net.add(*NAMES)
-        self._net = net
-        self._folder = folder
-        self._lan = net.switch(*NAMES)
+    def __init__(self, net: netns.Net, folder: Path, names: Sequence[str] = NAMES, **settings: object) -> None:
+        net.add(*names)
+        self._net, self._folder, self._names, self._settings = net, folder, names, settings
+        self._lan = net.switch(*names)
         self._nodes: list[Worker] = []
 
     def grow(self, neighbours: int) -> None:
         """Start nodes until there are so many neighbours, which want what is published and confirm all that comes."""
         while len(self._nodes) <= neighbours:
-            name = NAMES[len(self._nodes)]
-            file = settings_file(self._folder / name)
+            name = self._names[len(self._nodes)]
+            file = settings_file(self._folder / name, **self._settings)
             node = start(name, ["_worker.py", str(file)], net=self._net, namespace=name)
             self._nodes.append(node)
             node.answer()
@@ -110,13 +117,18 @@ class Scene:
         self._nodes[0].ask("linked", count=neighbours)
 
     @property
+    def cpu_s(self) -> list[float]:
+        """CPU seconds of each node so far."""
+        return [node.cpu_s for node in self._nodes]
+
+    @property
     def pid(self) -> int:
         """Process of the node that is weighed."""
         return self._nodes[0].process.pid
 
     def cost(self) -> Cost:
         """What it has cost so far."""
-        found = interface_counters(self._net, self._lan.ends[NAMES[0]])
+        found = interface_counters(self._net, self._lan.ends[self._names[0]])
         return Cost(
             time.monotonic(), cpu_s(self.pid), found["tx_packets"], found["tx_bytes"], found["rx_packets"],
             found["rx_bytes"],
@@ -213,6 +225,40 @@ def measure(folder: Path, options: Options, *, full: bool) -> tuple[list[Row], l
     return alone, hours
 
 
+def measure_island(folder: Path, options: Options) -> list[Row]:
+    """Return the rows about nodes with an island and without."""
+    count = options.island_neighbours
+    with netns.Net() as net, contextlib.ExitStack() as ending:
+        scenes: dict[bool, Scene] = {}
+        for island in (False, True):
+            names = [f"{'with' if island else 'without'}{number}" for number in range(count + 1)]
+            scenes[island] = Scene(net, folder, names, island=island)
+            ending.callback(scenes[island].close)
+            scenes[island].grow(count)
+        say(f"{count} neighbours, with an island and without: {options.settle_s:g} s, then {options.island_s:g} s")
+        time.sleep(options.settle_s)
+        before = {island: made.cpu_s for island, made in scenes.items()}
+        costs = {island: made.cost() for island, made in scenes.items()}
+        time.sleep(options.island_s)
+        after = {island: made.cpu_s for island, made in scenes.items()}
+        costs = {island: made.cost() - costs[island] for island, made in scenes.items()}
+    means = {island: (sum(after[island]) - sum(before[island])) / (count + 1) for island in scenes}
+    return [
+        {
+            "island": str(island).lower(),
+            "neighbours": count,
+            "seconds": costs[island].seconds,
+            "CPU µs/s a node": means[island] / options.island_s * 1e6,
+            "bytes/s of a node": costs[island].sent_bytes / costs[island].seconds,
+            "times": times,
+            "goal": ISLAND_CPU_MAX if island else None,
+            "met": times <= ISLAND_CPU_MAX,
+        }
+        for island in scenes
+        for times in [means[island] / (means[False] or 1e-9)]  # In a moment a node may do nothing at all.
+    ]
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the tables."""
     parser = _report.parser("idle", str(__doc__).split("\n\n", maxsplit=1)[0], "--seconds 300 --json")
@@ -221,6 +267,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--full", action="store_true", help="a message every three minutes, three of them for each number of neighbours"
     )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     given = parser.parse_args(argv)
     if given.seconds <= 0:
         parser.error("--seconds must be more than nothing")
@@ -228,17 +275,22 @@ def main(argv: Sequence[str]) -> int:
     if given.full:
         options = Options(alone_s=given.seconds, every_s=EVERY_S, messages=3)
     if given.quick:
-        options = Options(0.5, 0.5, 0.3, 2, 0.2, (0, 1))
+        options = Options(0.5, 0.5, 0.3, 2, 0.2, (0, 1), 0.5, 0.2, 1)
     if reason := without_namespaces("idle"):
         say(reason)
         return 1
     try:
         with scratch() as folder:
-            alone, hours = measure(folder, options, full=given.full)
+            alone, hours = measure(folder, options, full=given.full) if "alone" in given.only else ([], [])
+            islands = measure_island(folder, options) if "island" in given.only else []
     except (netns.NetError, BenchmarkError) as error:
         say(f"carrypost bench idle: {error}")
         return 1
     show = partial(_report.show, json=given.json)
+    if islands:
+        show("Island: nodes with nothing to do that know whom they can reach, and without", islands)
+    if not alone:
+        return 0
     show(f"Alone: a node that hears nobody, for {options.alone_s:g} s", alone)
     way = "measured" if given.full else f"computed from {options.idle_s:g} s without and {options.messages} messages"
     show(

@@ -124,7 +124,10 @@ def test_attached_and_blocking_programs_are_weighed_against_embedded_and_awaited
 @needs_namespaces
 def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
     shown = tables(tmp_path, "idle", "--quick", "--json")
-    assert list(shown) == ["Alone", "Neighbours"]
+    assert list(shown) == ["Island", "Alone", "Neighbours"]
+    without, island = shown["Island"]
+    assert (without["island"], without["neighbours"], island["island"]) == ("false", 1, "true")
+    assert island["met"] is (island["times"] <= island["goal"])
     (alone,) = shown["Alone"]
     assert alone["memory kB"] > alone["of it anonymous kB"] > 1_000
     assert alone["CPU met"] is (alone["CPU µs/s"] < alone["goal µs/s"])

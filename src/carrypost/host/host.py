@@ -308,13 +308,13 @@ class Host:
                 self._outputs.refuse("link-budget", peer, count=len(frames))
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
-            first = frames[0] if len(frames) == 1 else None
+            first, link = frames[0] if frames else None, neighbour.link
             listening = self._layers.listening
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):
-                link = neighbour.link
                 new = bool(link.unconfirmed.slots) and self._announced_receipts(link, first.receipts, now)
+                new = (len(frames) > 1 and link.receive(frames[1:], now)) or new
             else:
-                new = neighbour.link.receive(frames, now)
+                new = link.receive(frames, now)
         else:
             new = self._neighbours.receive(frames, peer, now)
             neighbour = self._neighbours.get(peer)

@@ -58,6 +58,8 @@ class Peer(msgspec.Struct, eq=False):
     """Time at which the contact began."""
     digest: int | None = None
     """The digest that it told last; None: none yet, so it may have no island."""
+    said: LinkState | None = None
+    """Its last link state, unless that listed or asked for anything."""
     chose: bool = False
     """True if it made this host its relay."""
     one_way: frozenset[bytes] = frozenset()
@@ -93,14 +95,14 @@ class Flood:
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
         self._passing: dict[NodeId, int] = {}
         """When to pass on records; at most one of each author."""
-
-    @property
-    def due_us(self) -> int:
+        self.due_us = NEVER
         """Time at which `expire` has something to do."""
+
+    def _look_ahead(self) -> None:
         times = [NEVER, *self._passing.values(), *[each.compare_us for each in self.peers.values()]]
         if any(each.owed for each in self.peers.values()):
             times.append(self._pace.above_us(0.5, 0) if self._signed else 0)
-        return min(times)
+        self.due_us = min(times)
 
     def soon(self, now: int, within_us: int) -> int:
         """Return a moment in the near future, by chance; now where nobody waits."""
@@ -113,6 +115,7 @@ class Flood:
     def part(self, link: Link) -> None:
         """End a contact."""
         self.peers.pop(link.peer, None)
+        self._look_ahead()
 
     def neighbours_of(self, peer: Peer) -> frozenset[bytes]:
         """Return the prefixes of a neighbour's neighbours. Where a driver tells of contacts, lists are out of date."""
@@ -179,7 +182,8 @@ class Flood:
         """Pass a record on soon, if that is up to this host."""
         due = peer.chose or self.lossless or now < peer.repaired_us + _REPAIR_US
         if due and not entry.passed and entry.node not in self._passing:
-            self._passing[entry.node] = self.soon(now, JITTER_US)
+            self._passing[entry.node] = due_us = self.soon(now, JITTER_US)
+            self.due_us = min(self.due_us, due_us)
 
     def _is_covered(self, entry: Entry) -> bool:
         """Return True if every neighbour that has an island got a record from those who sent it to this host."""
@@ -202,8 +206,11 @@ class Flood:
         peer = self.peers.get(link.peer)
         if peer is None:
             return False
+        if frame == peer.said and peer.digest == self._table.digest and peer.compare_us == NEVER:
+            return False  # As most of them.
         if (frame.heads or frame.wanted) and not link.budgets.lists.take(1, now):
             raise LimitError("rate")
+        peer.said = None if frame.heads or frame.wanted else frame
         before = peer.digest is None, peer.chose, peer.one_way
         peer.digest = int.from_bytes(frame.digest, "big")
         peer.chose = self.lossless or self._prefix in cut(frame.relays, PREFIX_BYTES)
@@ -217,6 +224,7 @@ class Flood:
             peer.tries = 0
         elif not (frame.heads or frame.wanted):
             self._compare_later(peer, now, first=before[0])
+        self._look_ahead()
         return (False, peer.chose, peer.one_way) != before
 
     def _compare_later(self, peer: Peer, now: int, *, first: bool) -> None:
@@ -295,3 +303,4 @@ class Flood:
             if peer.compare_us <= now:
                 self._compare(peer, now)
             self._serve(peer, now)
+        self._look_ahead()

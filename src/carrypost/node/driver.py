@@ -19,6 +19,7 @@ from carrypost.events import Event, PayloadWanted
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
+from carrypost.gossip.wire.cloud_frames import LinkState
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
@@ -45,8 +46,10 @@ _UNREAD_MAX = 128
 _UNREAD_PEERS_MAX = 1_024
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
 """States of messages that a host has no copy of."""
-_TELLING = (Announce, Profile)
+_TELLING_ALONE = (Announce, Profile)
 """Frames that tell others of this node, and so go out by every means."""
+_TELLING = (*_TELLING_ALONE, LinkState)
+"""The same beside an announcement: one datagram costs less than two, though some of its copies are for nobody."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -248,9 +251,10 @@ class NodeDriver(ProgramDriver):
             self.host.payload_gone(message, self.now)
         if transmission.to is None:
             # What tells of this node goes out by every means; the rest only where somebody is known to listen.
+            telling = _TELLING if any(type(each) is Announce for each in sent) else _TELLING_ALONE
             for announcing in (True, False):
                 self._send(
-                    [each for each in sent if (type(each) in _TELLING) is announcing], None, announcing=announcing
+                    [each for each in sent if (type(each) in telling) is announcing], None, announcing=announcing
                 )
         else:
             self._send(sent, transmission.to, announcing=False)

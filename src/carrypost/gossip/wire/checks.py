@@ -163,6 +163,8 @@ def _check_relay(frame: f.Relay, _limits: Limits) -> None:
 
 def _check_prefixes(data: bytes, most: int, size: int = PREFIX_BYTES) -> None:
     """Check packed prefixes, each with what belongs to it: distinct, ascending, not too many."""
+    if not data:
+        return
     allow(len(data), most * size)
     prefixes = [each[:PREFIX_BYTES] for each in cut(data, size)]
     require(sound=len(data) % size == 0 and all(map(lt, prefixes, prefixes[1:])))
