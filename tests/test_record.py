@@ -108,6 +108,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.Handed(1, 1, M1, 1), []),
     (events.ClaimLost("mail", M1, Reason.EVICTED), []),
     (events.GivenUp(1, M1, 6), []),
+    (events.Unserved(1, "holder/h/news"), []),
     (events.Done(1), []),
     (events.Undone(1, "disk"), []),
     (events.Advertised("news", "topic/news"), []),

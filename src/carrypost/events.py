@@ -218,6 +218,14 @@ class ClaimLost(msgspec.Struct, frozen=True):
     durable: bool = False
 
 
+class Unserved(msgspec.Struct, frozen=True):
+    """A consumer whose subscription is not durable gets nothing further: its holder cannot be reached any more."""
+
+    consumer: int
+    destination: str
+    """Of publications to the topic."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """A work, or a command of messaging, is durable."""
 
@@ -336,6 +344,7 @@ class PayloadWanted(LayerEvent, frozen=True):
 
 Event = (
     Received | Passed | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed
-    | GivenUp | ClaimLost | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised | NeighbourUp
+    | GivenUp | ClaimLost | Unserved | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised
+    | NeighbourUp
     | NeighbourDown | OneWay | Reachable | Unreachable | LayerEvent
 )  # fmt: skip

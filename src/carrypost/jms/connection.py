@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
 from carrypost.jms.calling import Caller
-from carrypost.jms.reports import Reports
+from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider, Source
@@ -185,6 +185,10 @@ class Connection:
                     f"({lost.reason.value}), {count} so far: consume more often, or give the node a larger cache"
                 )
             )
+
+    def unserved(self, event: Unserved) -> None:
+        """Report that one of the consumers gets nothing further."""
+        self.reports.report(unserved(event))
 
     async def told(self) -> None:
         """If the connection is closed, wait until all of its problems were told."""

@@ -19,7 +19,7 @@ from carrypost.errors import (
     NameNotFoundException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenUp, Handed, Receipt, Undone
+from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenUp, Handed, Receipt, Undone, Unserved
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
@@ -100,8 +100,8 @@ class LocalProvider(Provider):
         """The events that are for programs, and what passes each of them on."""
         return {
             Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
-            GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Browsed: self._tell_browsed,
-            Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
+            GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Unserved: self._tell_unserved,
+            Browsed: self._tell_browsed, Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
             Discovered: self._tell_answered,
         }  # fmt: skip
 
@@ -148,6 +148,11 @@ class LocalProvider(Provider):
         for connection, client in self._clients.items():
             if lost.durable and client == lost.client:
                 self._programs[connection].lost(lost)
+
+    def _tell_unserved(self, event: Unserved) -> None:
+        session = self._consumers.get(event.consumer)
+        if session is not None:
+            self._programs[self._sessions[session]].unserved(event)
 
     def _tell_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
@@ -43,6 +43,9 @@ class Program(Protocol):
 
     def lost(self, lost: ClaimLost) -> None:
         """Report that a durable subscription of its client id will not get a message."""
+
+    def unserved(self, event: Unserved) -> None:
+        """Report that one of its consumers gets nothing further."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""

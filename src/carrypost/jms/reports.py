@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
 from carrypost.jms.calling import Caller, is_called_by
+from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
+    from carrypost.events import Unserved
     from carrypost.jms.provider import Source
 
 ExceptionListener = Callable[[JMSException], Awaitable[None] | None]
 _log = logging.getLogger("carrypost.jms")
+
+
+def unserved(event: Unserved) -> JMSException:
+    """Return what programs are told of a consumer that gets nothing further."""
+    return JMSException(
+        f"the consumer of {event.destination} gets nothing further: there is no path any more to "
+        f"{addressee(event.destination)!r}, which holds the topic; close it, and make it again when there is one, or "
+        "make it durable"
+    )
 
 
 class Reports:

@@ -22,7 +22,7 @@ from carrypost.node.control import calls
 from carrypost.node.control.framing import PART_BYTES
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
     from carrypost.model.ids import MessageId
     from carrypost.node.control.line import Line
 
@@ -225,6 +225,10 @@ class Seat:
     def lost(self, lost: ClaimLost) -> None:
         """Pass on what was lost."""
         self._telling.news(self.number, "lost", lost)
+
+    def unserved(self, event: Unserved) -> None:
+        """Pass on which consumer gets nothing further."""
+        self._telling.news(self.number, "unserved", event)
 
     def receipt(self, receipt: Receipt) -> None:
         """Pass on how far a message has come."""

@@ -134,16 +134,19 @@ class Enrolling:
         ):  # fmt: skip
             self._put(destination, EnrolmentRow(self._next(), deadline_us, durable, selector), now)
 
-    def drop_unreachable(self) -> None:
-        """Drop enrolments that last as long as there is a path to the holder, where there is none: so does the holder.
+    def drop_unreachable(self, now: int) -> list[str]:
+        """Drop enrolments that last as long as there is a path to the holder, where there is none; return their topics.
 
-        They are not made again before somebody subscribes.
+        So does the holder. It is told, too, since it may have been restarted, and know nothing of it. They are not made
+        again before somebody subscribes.
         """
-        for destination, row in list(self._rows.items()):
-            if not row.durable and not row.left and address.addressee(destination) not in self._in_reach:
-                del self._rows[destination]
-                self._again_us.pop(destination, None)
-                self._table.delete(destination.encode())
+        dropped = [
+            destination for destination, row in self._rows.items()
+            if not row.durable and not row.left and address.addressee(destination) not in self._in_reach
+        ]  # fmt: skip
+        for destination in dropped:
+            self.follow(destination, (), now)
+        return dropped
 
     def _next(self) -> int:
         self._number += 1

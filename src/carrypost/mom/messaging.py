@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from carrypost import record
-from carrypost.events import Handed, Reason
+from carrypost.events import Handed, Reason, Unserved
 from carrypost.gossip.layer import Layer
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
@@ -58,7 +58,7 @@ class Messaging(Layer):
 
     def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
+        self._journal, self._undo, self._tell = ground.outputs.journal, ground.outputs.undo, ground.outputs.tell
         self._deliveries = deliveries
         context = Context(ground, deliveries, incarnation)
         self._ledger = context.ledger
@@ -201,6 +201,9 @@ class Messaging(Layer):
             self.queues.enrolling.follow(destination, subscriptions, now)
             if not subscriptions:
                 self.queues.forsake(destination)
+        for destination in self.queues.enrolling.drop_unreachable(now):
+            for consumer in self._topics.consumers_of(destination):
+                self._tell(Unserved(consumer.number, destination))
         drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts), *self.discoveries.drafts()]
         self._look_ahead()
         return drafts

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
     from carrypost.mom.context import Context
     from carrypost.mom.rows import Stored
-    from carrypost.mom.state import Key
+    from carrypost.mom.state import Consumer, Key
 
 LINGER_US = 5_000_000
 """An interest outlives its last subscription by so much."""
@@ -243,7 +243,11 @@ class Topics:
 
     def is_consumed(self, destination: str) -> bool:
         """Whether somebody has a consumer of this very topic."""
-        return any(each.consumers for each in self._open.get(exactly(destination), ()))
+        return bool(self.consumers_of(destination))
+
+    def consumers_of(self, destination: str) -> list[Consumer]:
+        """Return the consumers of this very topic."""
+        return [consumer for each in self._open.get(exactly(destination), ()) for consumer in each.consumers]
 
     # --- use -----------------------------------------------------------------------------------------------
 

@@ -37,12 +37,13 @@ from carrypost.jms.asking import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.passage import from_handed, to_draft
 from carrypost.jms.provider import Perform
+from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
 from carrypost.mom.commands import Declare
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
     from carrypost.gossip.layer import Draft
     from carrypost.jms.provider import Performed, Provider
     from carrypost.mom.commands import Ack
@@ -416,6 +417,10 @@ class Client:
 
     def lost(self, lost: ClaimLost) -> None:
         """Nothing: STOMP has no word for it."""
+
+    def unserved(self, event: Unserved) -> None:
+        """End the connection: a client that connects again also subscribes again."""
+        self.fail(unserved(event))
 
     def node_ended(self, reason: str) -> None:
         """End the connection."""

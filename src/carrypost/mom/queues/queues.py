@@ -221,7 +221,6 @@ class Queues:
             if copy.here:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
         self.holder.enrolled.drop_unreachable(now)
-        self.enrolling.drop_unreachable()
         return [*self.post.drafts(now), *self.holder.drafts(now)]
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
