@@ -28,6 +28,7 @@ HILL, LAKE = "Hill", "Lake"
 ALONE = ""
 """Place of nodes that are in reach of nobody, not of each other either."""
 _START_S = 60.0
+_LEAVE_S = 2.0
 _END_S = 5.0
 _ANSWER_S = 10.0
 _SETTINGS = {
@@ -36,7 +37,7 @@ _SETTINGS = {
     "udp.hear": list[str](),
     "announce_s_min": 0.1,
     "announce_s_max": 0.25,
-    "record.sample_s": 0.25,  # Also how often rows are written.
+    "record.sample_s": 0.15,  # Also how often rows are written.
     "record.rotate_s": 86_400,
 }
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CARRYPOST_")}
@@ -123,7 +124,7 @@ class Actor:
         for each in (self._context, self._client):
             if each is not None:
                 with suppress(CarrypostError, TimeoutError):
-                    async with asyncio.timeout(_ANSWER_S):
+                    async with asyncio.timeout(_LEAVE_S):
                         await each.close()
         self._context = self._client = None
 
@@ -227,10 +228,10 @@ class Cast:
         """End all processes in order, within seconds. Idempotent."""
         for watch in self._watches.values():
             watch.cancel()
+        await asyncio.gather(*(actor.leave() for actor in self.actors.values()))
         for actor in self.actors.values():
             actor.send_signal(signal.SIGTERM)
         await asyncio.gather(*(actor.ended() for actor in self.actors.values()))
-        await asyncio.gather(*(actor.leave() for actor in self.actors.values()))
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

@@ -19,14 +19,16 @@ from carrypost.files import refusing
 from carrypost.record import Kind, Record, Row
 
 _EVERY_S = 0.1
-_BEHIND_S = 0.4
+_BEHIND_S = 0.3
 """Age at which a row is told: longer than nodes keep rows to themselves."""
 PATIENCE_S = 30.0
 """How long something may take that a scene announced; a busy machine is slow."""
-RECEIPT = "receipt"
-"""Name for what nodes tell each other about a letter: such messages have no label."""
-_NOTE = "control/"
-"""Destinations of such messages begin with this."""
+RECEIPT, STOMP = "receipt", "stomp"
+"""Names of messages without a label: what nodes tell each other about a letter, and what STOMP clients send."""
+_UNLABELLED = {"control/": RECEIPT, "topic/": STOMP}
+"""Names of such messages by how their destinations begin."""
+_ID = "ID:"
+"""Start of what records call a message without a label."""
 
 
 class UnexpectedError(CarrypostError):
@@ -56,8 +58,8 @@ class Ledger:
         self._waiting: list[Row] = []
         self._born: dict[str, float] = {}
         """Times of publications, as soon as they are known."""
-        self._notes: set[str] = set()
-        """Ids of what nodes tell each other."""
+        self._called: dict[str, str] = {}
+        """Names of messages without a label, by id."""
 
     # --- questions ---------------------------------------------------------------------------------------------
 
@@ -132,8 +134,9 @@ class Ledger:
         row["source"] = self.names.get(row["source"] or "", row["source"])
         if row["kind"] == Kind.PUBLISH and row["message"] is not None and row["attrs"] is not None:
             self._born[row["message"]] = row["t"]
-            if row["attrs"]["destination"].startswith(_NOTE):
-                self._notes.add(row["message"])
+            for start, name in _UNLABELLED.items():
+                if row["message"].startswith(_ID) and row["attrs"]["destination"].startswith(start):
+                    self._called[row["message"]] = name
         return row
 
     def _take(self, row: Row) -> None:
@@ -143,7 +146,7 @@ class Ledger:
         elif kind == Kind.JOIN:  # A node that was killed has told nothing of the links that it lost.
             self._up = {pair for pair in self._up if node not in pair}
         elif row["message"] is not None:
-            row["message"] = RECEIPT if row["message"] in self._notes else row["message"]
+            row["message"] = self._called.get(row["message"], row["message"])
             self._take_message(row, node, row["message"])
 
     def _take_message(self, row: Row, node: str, message: str) -> None:

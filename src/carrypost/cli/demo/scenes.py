@@ -6,16 +6,20 @@ A scene waits for what it announced, and raises `UnexpectedError` if that does n
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
-from carrypost import Consumer, Destination, Sent, Topic
-from carrypost.cli.demo.cast import ALONE, HILL, LAKE, Cast
-from carrypost.cli.demo.ledger import PATIENCE_S, RECEIPT, Ledger, UnexpectedError
+from carrypost import Consumer, Destination, Message, Sent, Topic
+from carrypost.cli.demo.cast import ALONE, HILL, LAKE, Cast, free_port
+from carrypost.cli.demo.ledger import PATIENCE_S, RECEIPT, STOMP, Ledger, UnexpectedError
 from carrypost.cli.demo.picture import Picture
+from carrypost.cli.demo.stomp_client import StompClient
+from carrypost.daemon.stomp.server import TOKEN_FILE
 from carrypost.errors import DeliveryTimeoutException
 from carrypost.events import SendState
 
@@ -26,18 +30,21 @@ INTRODUCTION = (
 )
 BUS_BYTES_MAX = 65_536
 PHOTO_BYTES = 100_000
-NODES: Mapping[str, Mapping[str, object]] = {
-    "anna": {},
-    "bert": {},
-    "bus": {"altruistic": True, "cache_bytes_max": BUS_BYTES_MAX},
-    "emil": {},
-    "carl": {},
-    "dora": {},
-}
-"""Settings of each node that the others do not have."""
 HOMES = {"anna": HILL, "bert": HILL, "carl": LAKE, "dora": LAKE}
 _HURRY_S = 1.0
 """Time within which a program is handed what its node has."""
+
+
+def nodes() -> dict[str, dict[str, object]]:
+    """Return the settings of each node that the others do not have."""
+    return {
+        "anna": {},
+        "bert": {"stomp.port": free_port(socket.SOCK_STREAM)},
+        "bus": {"altruistic": True, "cache_bytes_max": BUS_BYTES_MAX},
+        "emil": {},
+        "carl": {},
+        "dora": {},
+    }
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Play:
         await self._chat_by_bus()
         await self._letter()
         await self._forums()
+        await self._stomp()
 
     @asynccontextmanager
     async def _scene(self, title: str, about: str, *messages: str) -> AsyncIterator[None]:
@@ -86,15 +94,15 @@ class Play:
         await self.ledger.until(lambda: not self.ledger.reached("bus"), "the bus loses sight of the others")
         await self.cast.meet(bus=place)
 
-    async def _read(self, who: str, consumer: Consumer, *expected: str) -> list[str]:
-        """Receive messages in the program of a node; return their labels."""
-        labels: list[str] = []
+    async def _read(self, who: str, consumer: Consumer, *expected: str) -> list[Message]:
+        """Receive messages in the program of a node."""
+        messages: list[Message] = []
         for each in expected:
             message = await consumer.receive(timeout=PATIENCE_S)
-            if message is None or message.descriptor is None:
+            if message is None:
                 raise UnexpectedError(f"{who} did not get [{each}] within {PATIENCE_S:.0f} s")
-            labels.append(message.descriptor.label)
-        return labels
+            messages.append(message)
+        return messages
 
     async def _send(
         self, who: str, to: Destination | str, text: str, label: str, *, photo: bytes | None = None
@@ -135,7 +143,7 @@ class Play:
             await self._drive(HILL, "goes back to Hill village")
             await self._read("bert", chat["bert"], "answer")
             await self._read("anna", chat["anna"], "hello", "answer")  # She has what she said herself, too.
-            picture.conclude("Stored at the sender, carried through a crash, forwarded to whoever asks.")
+            picture.conclude("Stored, carried through a crash, forwarded to whoever asked.")
 
     async def _letter(self) -> None:
         """Send a letter to a queue whose owner is away, and wait for its receipt."""
@@ -164,7 +172,7 @@ class Play:
             state = await sent.delivered(timeout=PATIENCE_S)
             await self.ledger.until(lambda: "letter" in self.ledger.receipts, "anna's node records the receipt")
             picture.remark("anna", f"is told: {state}")
-            picture.conclude("DELIVERED means that Emil's program has it. The receipt came back the same way.")
+            picture.conclude("DELIVERED: Emil has read it, and his receipt came back by bus.")
 
     async def _forums(self) -> None:
         """Let answers overtake their questions, in a plain topic and in a causal one."""
@@ -193,15 +201,54 @@ class Play:
             await self._taken("anna", "A-causal")
             if await readers["causal"]["anna"].receive(timeout=_HURRY_S) is not None or ledger.has("anna", "Q-causal"):
                 raise UnexpectedError("anna's program got a message of forum.causal before Emil brought the question")
-            picture.remark("anna", "has the causal answer on her disk, but her program is not given it yet")
+            picture.remark("anna", "has the causal answer, but her program is not given it yet")
             await picture.direct("Emil, who has the questions on his phone, goes to Hill village")
             await cast.meet(emil=HILL)
             order["plain"] += await self._read("anna", readers["plain"]["anna"], "Q-plain")
             order["causal"] = await self._read("anna", readers["causal"]["anna"], "Q-causal", "A-causal")
-            for kind, labels in order.items():
-                picture.remark("anna", f"has read on forum.{kind}: {', then '.join(f'[{each}]' for each in labels)}")
-            if order != {"plain": ["A-plain", "Q-plain"], "causal": ["Q-causal", "A-causal"]}:
+            labels = {kind: [_label(each) for each in messages] for kind, messages in order.items()}
+            for kind, read in labels.items():
+                picture.remark("anna", f"has read on forum.{kind}: {', then '.join(f'[{each}]' for each in read)}")
+            if labels != {"plain": ["A-plain", "Q-plain"], "causal": ["Q-causal", "A-causal"]}:
                 raise UnexpectedError("answers and questions were not read in the order of their topics")
             await ledger.until(lambda: ("A-causal", "anna") in ledger.delivered, "anna's node records what she read")
             held_s = ledger.delivered["A-causal", "anna"]["t"] - ledger.received["A-causal", "anna"]["t"]
             picture.conclude(f"The causal answer waited {held_s:.1f} s on Anna's node for its question.")
+
+    async def _stomp(self) -> None:
+        """Let a program that speaks STOMP take part in the chat."""
+        cast, picture, chat = self.cast, self.picture, self._chat
+        port = int(str(cast["bert"].settings["stomp.port"]))
+        about = (
+            "Programs in any language speak STOMP with a node, as with a broker. This one has a plain socket to Bert's "
+            "node, knows nothing of carrypost, and takes part in the chat of both villages."
+        )
+        async with self._scene("A STOMP client", about, STOMP, "news"):
+            token = (cast.folder_of("bert") / TOKEN_FILE).read_text(encoding="utf-8").strip()
+            try:
+                with closing(StompClient(port, PATIENCE_S)) as client:
+                    await asyncio.to_thread(client.connect, token)
+                    picture.remark(STOMP, f"is connected to bert's node at 127.0.0.1:{port}")
+                    await asyncio.to_thread(client.subscribe, "/topic/chat")
+                    await asyncio.to_thread(client.send, "/topic/chat", question := "Where is the flour?")
+                    picture.remark(STOMP, f"has sent: {question}")
+                    await self._taken("bus", STOMP)
+                    await self._drive(LAKE, "brings the question to Lake village")
+                    *_, last = await self._read("carl", chat["carl"], "answer", STOMP)  # He has his own answer, too.
+                    if (found := last.get_body(str)) != question:
+                        raise UnexpectedError(f"carl read {found!r}, and not what the client sent")
+                    await self._send("carl", "topic/chat", answer := "It comes with this bus.", "news")
+                    await self._taken("bus", "news")
+                    await self._drive(HILL, "goes back to Hill village")
+                    if (found := await asyncio.to_thread(client.receive)) != answer:
+                        raise UnexpectedError(f"the client got {found!r}, and not what Carl sent")
+                    picture.remark(STOMP, f"gets a MESSAGE: {found}")
+            except OSError as error:
+                raise UnexpectedError(f"the STOMP client failed: {error}") from None
+            await self.ledger.until(lambda: ("news", "bert") in self.ledger.delivered, "bert's node records [news]")
+            picture.conclude("To the client the node is a broker; of the bus it knows nothing.")
+
+
+def _label(message: Message) -> str:
+    """Return the label of a message that was received."""
+    return "" if message.descriptor is None else message.descriptor.label

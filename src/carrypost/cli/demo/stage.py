@@ -55,7 +55,7 @@ async def _run(record: Path, *, quick: bool) -> int:
 
 async def _perform(data: Path, folder: RecordFolder, console: Console, *, quick: bool) -> None:
     """Start the nodes, play, end the nodes, and show what came of it."""
-    cast, ledger = Cast(data, folder.path, scenes.NODES, scenes.HOMES), Ledger(folder.path)
+    cast, ledger = Cast(data, folder.path, scenes.nodes(), scenes.HOMES), Ledger(folder.path)
     console.print(scenes.INTRODUCTION, soft_wrap=not console.is_terminal)
     picture = Picture(console, cast, ledger, pace=0.0 if quick else 1.0)
     play = scenes.Play(cast, ledger, picture)
@@ -71,7 +71,7 @@ async def _perform(data: Path, folder: RecordFolder, console: Console, *, quick:
 async def _play(play: scenes.Play, folder: RecordFolder) -> None:
     """Start the nodes, and play all scenes."""
     cast = play.cast
-    await cast.start(*scenes.NODES)
+    await cast.start(*cast.actors)
     play.ledger.names = cast.names
     folder.name(cast.names)
     if await cast.rows_lost():
