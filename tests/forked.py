@@ -23,7 +23,7 @@ def forked(arguments: Sequence[str], before: Callable[[], None] | None = None) -
     pipes = os.pipe(), os.pipe()
     pid = os.fork()
     if not pid:
-        _child(arguments, [writing for _, writing in pipes], before)
+        child(arguments, [writing for _, writing in pipes], before)
     said = []
     for reading, writing in pipes:
         os.close(writing)
@@ -32,7 +32,8 @@ def forked(arguments: Sequence[str], before: Callable[[], None] | None = None) -
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said[0], said[1]
 
 
-def _child(arguments: Sequence[str], out: list[int], before: Callable[[], None] | None) -> NoReturn:
+def child(arguments: Sequence[str], out: Sequence[int], before: Callable[[], None] | None) -> NoReturn:
+    """Give a command in a process that was just forked, with these for stdout and stderr, and end the process."""
     code = 70
     try:
         for number, writing in enumerate(out, 1):

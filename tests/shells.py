@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
-from tests.forked import forked
+from pexpect import fdpexpect
+from tests.forked import child, forked
 from tests.loopback import apart
 
-from carrypost.cli import _launch
+from carrypost.cli import _launch, _signals
 from carrypost.cli.app import run
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
@@ -128,3 +133,46 @@ class Shell:
             for path in files
             if path.stat().st_size and path.name not in {"lock", "store.sqlite-shm"}
         }
+
+
+class Terminal:
+    """A command on a terminal, as a person sees it; it runs in a copy of this process."""
+
+    def __init__(self, *arguments: str, columns: int = 80, before: Callable[[], None] = lambda: None) -> None:
+        def begin() -> None:
+            sys.stdin = open(0, closefd=False)  # noqa: SIM115 - ends with the process
+            os.environ |= {"PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": str(columns)}  # Nobody answers where the cursor is.
+            _signals.end_at_once()
+            before()
+
+        self.pid, self._screen = pty.fork()
+        if not self.pid:
+            child(arguments, [1, 2], begin)
+        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self._code: int | None = None
+        self.process: Any = fdpexpect.fdspawn(self._screen, timeout=PATIENCE_S, encoding="utf-8")
+
+    def type(self, text: str) -> None:
+        """Type, or paste."""
+        self.process.send(text)
+
+    def see(self, line: str) -> None:
+        """Wait until a whole line was shown that is this text, in whatever style."""
+        style = r"(?:\x1b\[[0-9;?]*[A-Za-z])*"
+        pattern = style.join(map(re.escape, line))
+        self.process.expect(rf"(?:[\r\n]|\x1b\[[0-9;?]*[A-Za-z]){pattern}{style}\r")
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end; returns the exit code and what was still shown."""
+        with suppress(OSError):  # Linux raises it at the end.
+            self.process.expect(pexpect.EOF)
+        self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        assert "Traceback" not in self.process.before
+        return self._code, self.process.before
+
+    def close(self) -> None:
+        """End the process if it runs."""
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._screen)

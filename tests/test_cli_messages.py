@@ -190,7 +190,7 @@ def test_a_mistake_is_told_in_one_sentence_before_a_node_is_looked_for(
 
 @pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
 def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
-    assert [_given.seconds(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]
+    assert [_given.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]
     code, out, err = shell.run("sub", "-t", "x", f"--for={text}")
     assert (code, out) == (2, "")
     assert "no length of time" in err

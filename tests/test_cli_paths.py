@@ -37,7 +37,7 @@ TABLES = {THROUGH: 2, UNWRITABLE: 1}
 """A folder that is made, with those above it."""
 MESSAGES = {
     "pub": ["-t", "x", "--file", "file"], "send": ["-q", "x", "--file", "file"], "sub": ["-t", "x"],
-    "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"],
+    "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"], "console": [],
 }  # fmt: skip
 """Commands that are a node where none runs, and what they need."""
 OUTCOMES: dict[str, dict[str, int]] = {

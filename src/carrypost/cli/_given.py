@@ -27,17 +27,24 @@ _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _TRUTHS = {"true": True, "false": False}
 
 
-def seconds(text: str | float) -> float:
-    """Read a length of time: seconds, or a number with s, m, min, h or d."""
-    found = _DURATION.fullmatch(str(text).strip())
+def length_s(text: str) -> float:
+    """Return a length of time in seconds: a number of them, or one with s, m, min, h or d."""
+    found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no length of time: write seconds, or 30min, 6h, 2d")
+        raise LocalError(f"{text!r} is no length of time: write seconds, or 30m, 6h, 2d")
     return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _length(text: str | float) -> float:
+    try:
+        return length_s(str(text))
+    except LocalError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def duration_option(name: str, about: str, metavar: str = "TIME") -> typer.models.OptionInfo:
     """Return an option whose value is a length of time."""
-    made: typer.models.OptionInfo = typer.Option(name, parser=seconds, help=about, metavar=metavar, show_default=False)
+    made: typer.models.OptionInfo = typer.Option(name, parser=_length, help=about, metavar=metavar, show_default=False)
     return made
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import msgspec
 
 from carrypost.cli import _output, _settings, _signals
 from carrypost.errors import (
+    CarrypostError,
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
 _LOOK_S = 1.0
+_NEWS_S = 0.1
 _EMBEDDING = "this command runs one until it ends"
 
 
@@ -60,6 +63,21 @@ class Joined:
         self.embeds = factory.mode == "embedded"
         """The node runs inside this command, and ends with it."""
         self._neighbours, self._looked_s = 0, -_LOOK_S
+        self._ended = asyncio.Event()
+        ctx.set_exception_listener(self._hear)
+
+    def _hear(self, error: JMSException) -> None:
+        """Tell people of a problem that no call raises; the end of the node is a plain one, and calls raise it, too."""
+        if type(error) is JMSException:
+            self._ended.set()
+        else:
+            _output.say(str(error))
+
+    async def has_ended(self) -> bool:
+        """Return True if the node has ended, of which its programs hear a moment after their calls fail."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), _NEWS_S)
+        return self._ended.is_set()
 
     async def neighbours(self) -> int:
         """Return how many nodes were linked with the node, at most a second ago."""
@@ -90,36 +108,36 @@ def run(place: Place, body: Body, embedding: str | None = None) -> int:
 async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: bool) -> int:
     task = asyncio.current_task()
     assert task is not None
-    problems: list[JMSException] = []
     with _signals.cancelling(task) as came:
         try:
-            async with factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as ctx:
-                ctx.set_exception_listener(problems.append)
+            async with factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
                 joined = Joined(ctx, factory, json=json)
                 if joined.embeds:
                     _output.say(f"no node runs in {joined.settings.data}: {embedding}")
-                return await body(joined)
+                return await _told(joined, body)
         except asyncio.CancelledError:
             if not came:
                 raise
             return _signals.exit_code(came[0])
-        except InvalidDestinationException as error:
-            if isinstance(error.__cause__, NamingException):
-                raise _unknown(error.__cause__) from None
-            raise
-        except IllegalStateException as error:
-            if any(type(each) is JMSException for each in problems):  # As the end of the node is told.
-                raise NoNodeError(f"{error}; start one with: carrypost node") from None
-            raise
-        finally:
-            for each in problems:
-                if type(each) is not JMSException:
-                    _output.say(str(each))
 
 
-def _unknown(error: NamingException) -> NamingException:
-    """Return an error about the name of a queue with advice for commands, where programs have other advice."""
+async def _told(joined: Joined, body: Body) -> int:
+    """Do what a command is for; raises what went wrong as commands tell of it."""
+    try:
+        return await body(joined)
+    except InvalidDestinationException as error:
+        raise explained(error) from None
+    except IllegalStateException as error:
+        if await joined.has_ended():
+            raise NoNodeError(f"{error}; start one with: carrypost node") from None
+        raise
+
+
+def explained(error: CarrypostError | TimeoutError) -> CarrypostError | TimeoutError:
+    """Return an error as commands tell of it: of a name that is not known, programs are given other advice."""
+    if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
+        return error
     return NamingException(
-        f"{error}. `carrypost ls` shows the names that are known here, `carrypost bind queue/NAME` makes this node "
-        "manage a queue, and NAME@NODE is a queue whether its name is known here or not"
+        f"{error.__cause__}. `carrypost ls` shows the names that are known here, `carrypost bind queue/NAME` makes "
+        "this node manage a queue, and NAME@NODE is a queue whether its name is known here or not"
     )

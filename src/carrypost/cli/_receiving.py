@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 30.0
 """How long `browse` waits for another node, unless it is told otherwise."""
-_AHEAD_MAX = 10
+AHEAD_MAX = 10
 """Messages that `receive` lets the node take from a queue ahead of it."""
 
 
@@ -40,7 +40,7 @@ async def unsubscribe(joined: Joined, name: str) -> int:
 
 async def receive(joined: Joined, queue: str, selector: str | None, count: int, limit_s: float | None) -> int:
     """Take messages from a queue and print them; returns the exit code."""
-    ahead = 0 if count == 1 else min(count, _AHEAD_MAX)  # What is not read goes back to the queue's manager, later.
+    ahead = 0 if count == 1 else min(count, AHEAD_MAX)  # What is not read goes back to the queue's manager, later.
     async with joined.ctx.create_consumer(joined.ctx.create_queue(queue), selector, prefetch=ahead) as consumer:
         return await _read(joined, consumer, count, limit_s)
 

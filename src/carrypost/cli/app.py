@@ -41,6 +41,8 @@ def carrypost(
 
     * `carrypost pub -t village.roads "The bridge is closed."` publishes to it
 
+    * `carrypost console` does that and more, line by line
+
     * `carrypost doctor` finds out what this machine's network lets a node do
 
     * `carrypost emu run SCENARIO.toml --out records.parquet` runs thousands of hosts in virtual time
@@ -63,6 +65,7 @@ app.command()(messages.browse)
 app.command()(names.ls)
 app.command()(names.bind)
 app.command()(names.unbind)
+app.command()(messages.console)
 app.command()(trace.trace)
 app.add_typer(cache.cache)
 app.command()(doctor.doctor)

@@ -1,4 +1,4 @@
-"""Commands that send and receive: pub, send, sub, receive and browse.
+"""Commands that send and receive: pub, send, sub, receive, browse and console.
 
 Each attaches to the node that runs in its folder, or runs one while it lasts.
 """
@@ -218,3 +218,20 @@ def browse(
         options.place(config, data, changes, json=json),
         functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
     )
+
+
+def console(*, config: ConfigOption = None, data: DataOption = None, changes: SetOption = []) -> None:  # noqa: B006
+    """Work with topics, queues and names by lines, typed or from a script, as in the JOMS console.
+
+    A subscription goes on while other lines are typed. `help` lists the words. A script comes on stdin, ends at its
+    first mistake, and at its end waits for every subscription that has -count or -for.
+
+    For example:
+
+    * `carrypost console`
+
+    * `echo "pub -t ChatRoom1 -p Hello -ssl language=English" | carrypost console`
+    """
+    from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
+
+    options.run(options.place(config, data, changes), run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,11 +140,15 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
-    found = ask(settings_of(config, data), "peers")
+    show_peers(ask(settings_of(config, data), "peers"), json=wants_json(json))
+
+
+def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
+    """Print who is in reach; with nobody, a sentence on stderr."""
     if not found:
         typer.echo("Nobody is in reach; `carrypost doctor` tells why.", err=True)
         return
-    if wants_json(json):
+    if json:
         for each in found:
             line(each)
         return

@@ -1,0 +1,231 @@
+"""The words of the console, carried out on a node; answers are those of the JOMS console."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from carrypost.cli import _directory, _given, _receiving, _shown, node
+from carrypost.cli._exit import Exit
+from carrypost.cli.console.words import OPTIONS, WORDS, Line
+from carrypost.config.rules import nearest
+from carrypost.errors import CarrypostError, LocalError
+from carrypost.naming import InitialContext
+
+if TYPE_CHECKING:
+    from carrypost.cli._joining import Joined
+    from carrypost.jms.consumer import Consumer
+
+_SPECIAL = frozenset(".^$*+?{}[]()\\")
+"""Characters that have a meaning in regular expressions, besides the bar."""
+_HELP_COLUMNS = 80
+_RECEIVED = "You have received a new message with the content: "
+
+
+class Actions:
+    """What a console does, and the subscriptions that it has."""
+
+    def __init__(self, joined: Joined, say: Callable[[str], None]) -> None:
+        self._joined, self._say = joined, say
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        """By topic."""
+        self._bounded: set[asyncio.Task[None]] = set()
+        """Subscriptions that end by themselves, as they have -count or -for."""
+        self.failure: asyncio.Future[CarrypostError] = asyncio.get_running_loop().create_future()
+        """Done with what ended a subscription that should have gone on."""
+        self.exit_code = int(Exit.DONE)
+        """3 if less came than was waited for."""
+
+        self._actions: Mapping[str, Callable[[Line], Awaitable[None]]] = {
+            "pub": self._pub, "sub": self._sub, "unsub": self._unsub, "send": self._send, "receive": self._receive,
+            "browse": self._browse, "bind": self._bind, "unbind": self._unbind, "lookup": self._lookup,
+            "ls": self._ls, "peers": self._peers, "help": self._help,
+        }  # fmt: skip
+
+    async def perform(self, line: Line) -> None:
+        """Carry out a line."""
+        await self._actions[line.word](line)
+
+    async def finish(self) -> None:
+        """Wait until all subscriptions that end by themselves are over."""
+        while self._bounded:
+            await asyncio.wait(self._bounded)
+
+    def failed(self) -> CarrypostError:
+        """Return what ended a subscription, and wait for the next one."""
+        found, self.failure = self.failure.result(), asyncio.get_running_loop().create_future()
+        return found
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        tasks = list(self._subscriptions.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    async def _pub(self, line: Line) -> None:
+        await self._give(f"topic/{line.options['-t']}", line)
+        self._say("The Message has been published")
+
+    async def _send(self, line: Line) -> None:
+        await self._give(f"queue/{line.options['-q']}", line)
+        self._say("The Message has been sent")
+
+    async def _give(self, to: str, line: Line) -> None:
+        message = _given.Body(line.options["-p"]).message(1, line.repeated.get("-prop", []))
+        for each in line.repeated.get("-ssl", []):
+            name, value = _pair(each)
+            message.set_string_property(name, value)
+        ttl_s = _length_s(line, "-ttl")
+        await self._joined.ctx.send(to, message, label=line.options.get("-id"), time_to_live=ttl_s)
+
+    # --- receiving -----------------------------------------------------------------------------------------
+
+    async def _sub(self, line: Line) -> None:
+        topic, durable = line.options["-t"], line.options.get("-durable")
+        if topic in self._subscriptions:
+            raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends that")
+        patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
+        ctx, select = self._joined.ctx, line.options.get("-select")
+        if durable is None:
+            opening = ctx.create_consumer(f"topic/{topic}", select, patterns=patterns)
+        else:
+            opening = ctx.create_shared_durable_consumer(f"topic/{topic}", durable, select, patterns=patterns)
+        count, limit_s = _count(line), _length_s(line, "-for")
+        consumer = await opening
+        self._say("Waiting ....")
+        task = asyncio.get_running_loop().create_task(self._read_on(topic, consumer, count, limit_s))
+        self._subscriptions[topic] = task
+        if count is not None or limit_s is not None:
+            self._bounded.add(task)
+
+    async def _read_on(self, topic: str, consumer: Consumer, count: int | None, limit_s: float | None) -> None:
+        """Read a subscription until it is over."""
+        try:
+            async with consumer:
+                await self._read(consumer, count, limit_s)
+        except CarrypostError as error:
+            if not self.failure.done():
+                self.failure.set_result(error)
+        finally:
+            self._bounded.discard(self._subscriptions.pop(topic))
+
+    async def _unsub(self, line: Line) -> None:
+        topic, durable = line.options["-t"], line.options.get("-durable")
+        task = self._subscriptions.get(topic)
+        if task is None and durable is None:
+            there = ", ".join(self._subscriptions) or "none"
+            raise LocalError(f"this console has not subscribed to {topic}; its subscriptions: {there}")
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        if durable is not None:
+            await self._joined.ctx.unsubscribe(durable)
+        self._say("The subscription has been ended")
+
+    async def _receive(self, line: Line) -> None:
+        count, ctx = _count(line) or 1, self._joined.ctx
+        ahead = 0 if count == 1 else min(count, _receiving.AHEAD_MAX)
+        async with ctx.create_consumer(ctx.create_queue(line.options["-q"]), _selector(line), prefetch=ahead) as queue:
+            self._say("Waiting ....")
+            await self._read(queue, count, _length_s(line, "-for"))
+
+    async def _read(self, consumer: Consumer, count: int | None, limit_s: float | None) -> None:
+        """Tell of what comes, and at the end of what did not."""
+        loop = asyncio.get_running_loop()
+        until_s, came = None if limit_s is None else loop.time() + limit_s, 0
+        while came != count:
+            message = await consumer.receive(None if until_s is None else max(0.0, until_s - loop.time()))
+            if message is None:
+                break
+            self._say(_shown.styled(_RECEIVED, dim=True) + _shown.content_text(message))
+            await message.acknowledge()
+            came += 1
+        if came and count is not None and came < count:
+            self._say(f"{came:,} of {count:,} messages have been received")
+        elif not came:
+            self._say("No message has been received")
+        if came < (count or 0):
+            self.exit_code = int(Exit.TIMEOUT)
+
+    async def _browse(self, line: Line) -> None:
+        limit_s = _length_s(line, "-for")
+        code = await _receiving.browse(self._joined, line.options["-q"], _selector(line), _count(line), limit_s)
+        self.exit_code = code or self.exit_code
+
+    # --- names, and the rest -------------------------------------------------------------------------------
+
+    async def _bind(self, line: Line) -> None:
+        name, destination = (*line.arguments, None)[:2]
+        await _directory.bind(self._joined, name or "", destination, private=False, replace=False, lease_s=None)
+
+    async def _unbind(self, line: Line) -> None:
+        await _directory.unbind(self._joined, line.arguments[0])
+
+    async def _lookup(self, line: Line) -> None:
+        found = await InitialContext(self._joined.ctx).lookup(line.arguments[0], _length_s(line, "-for"))
+        self._say(_shown.printable(str(getattr(found, "name", found))))
+
+    async def _ls(self, line: Line) -> None:
+        await _directory.ls(self._joined, "".join(line.arguments))
+
+    async def _peers(self, _line: Line) -> None:
+        node.show_peers(await self._joined.ask("peers"), json=False)
+
+    async def _help(self, line: Line) -> None:
+        for text in help_(*line.arguments):
+            self._say(text)
+
+
+def help_(name: str | None = None) -> list[str]:
+    """Return what the console says of all words, or of one."""
+    if name is None:
+        wide = max(map(len, WORDS))
+        return [
+            *(f"{each:<{wide}}  {word.about}" for each, word in WORDS.items()),
+            "",
+            "help WORD tells more. A leading % and // comments are left out.",
+        ]
+    if name not in WORDS:
+        raise LocalError(f"there is no word {name!r}{nearest(name, WORDS) or '; help lists them'}")
+    word = WORDS[name]
+    options = [f"  {f'{each} {OPTIONS[each][0]}':<17} {OPTIONS[each][1]}" for each in word.options]
+    usage = textwrap.wrap(word.usage(name), _HELP_COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+    return [f"{name}: {word.about}", *usage, *options, f"For example: {word.example}"]
+
+
+def _length_s(line: Line, option: str) -> float | None:
+    text = line.options.get(option)
+    return None if text is None else _given.length_s(text)
+
+
+def _count(line: Line) -> int | None:
+    text = line.options.get("-count")
+    if text is not None and (not text.isdecimal() or not int(text)):
+        raise LocalError(f"-count is a whole number of messages, 1 or more, not {text!r}")
+    return None if text is None else int(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Return name and value of an ``-ssl``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise LocalError(f"-ssl {text!r} is no name=value, such as language=English")
+    return name, value
+
+
+def _selector(line: Line) -> str | None:
+    """Return ``-ssl`` and ``-select`` as one selector: queues have no patterns, but ``A|B`` is a choice."""
+    select = line.options.get("-select")
+    parts = [f"({select})"] if select else []
+    for each in line.repeated.get("-ssl", []):
+        name, value = _pair(each)
+        if _SPECIAL & {*value}:
+            raise LocalError(f"-ssl {each!r}: of a queue texts can be asked for, and A|B; -select has more, as LIKE")
+        texts = ", ".join("'" + text.replace("'", "''") + "'" for text in value.split("|"))
+        parts.append(f"{name} IN ({texts})")
+    return " AND ".join(parts) or None

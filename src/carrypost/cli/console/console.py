@@ -1,0 +1,213 @@
+"""`carrypost console`: lines from a terminal or a script, carried out one after the other.
+
+On a terminal lines are edited, completed and remembered where prompt_toolkit is installed; else they are plain. Ctrl-C
+ends what a line waits for, and Ctrl-D the console. A script ends at its first mistake, and at its end waits for every
+subscription that has -count or -for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+import typer
+
+from carrypost.cli import _completion, _output, _shown
+from carrypost.cli._exit import Exit
+from carrypost.cli._joining import Joined, explained
+from carrypost.cli.console import Interrupted
+from carrypost.cli.console.actions import Actions
+from carrypost.cli.console.words import PROMPT, Line, parse
+from carrypost.errors import CarrypostError, IllegalStateException, LocalError
+
+T = TypeVar("T")
+_HISTORY = "console.history"
+_WELCOME = "help lists the words, Tab completes them, Ctrl-D leaves"
+_END = "exit"
+_PASTE_S = 0.05
+"""Within this the next of several lines comes that were pasted: there is no prompt between them."""
+
+
+class Source(Protocol):
+    """Where lines come from."""
+
+    async def line(self) -> str | None:
+        """Return the next line, or several that were pasted; None at the end. May raise `Interrupted`."""
+
+    def say(self, text: str) -> None:
+        """Print a line, also while another one is typed."""
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Let everything else that is printed in the block appear as it should, too."""
+
+
+class Stdin:
+    """Lines of stdin, read by a thread: files, pipes and terminals alike."""
+
+    def __init__(self, prompt: str = "") -> None:
+        self._prompt = prompt
+        self._prompted = False
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        # A daemon, as nothing wakes it up while it reads; and without Python's buffer, whose lock it would hold.
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        left = b""
+        with contextlib.suppress(OSError, RuntimeError):  # Stdin is closed, or the loop is.
+            while part := os.read(0, 65_536):
+                *whole, left = (left + part).split(b"\n")
+                for each in whole:
+                    loop.call_soon_threadsafe(self._lines.put_nowait, each.decode(errors="replace"))
+        with contextlib.suppress(RuntimeError):
+            if left:
+                loop.call_soon_threadsafe(self._lines.put_nowait, left.decode(errors="replace"))
+            loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+    async def line(self) -> str | None:
+        """Return the next line."""
+        if self._prompt:
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._lines.get(), _PASTE_S)
+            self._ask()
+        try:
+            return await self._lines.get()
+        finally:
+            self._prompted = False
+
+    def _ask(self) -> None:
+        self._prompted = bool(self._prompt)
+        typer.echo(self._prompt, nl=False)
+
+    def say(self, text: str) -> None:
+        """Print a line in the place of the prompt, if that is there, and the prompt below it."""
+        typer.echo(f"\r{text}" if self._prompted else text)
+        if self._prompted:
+            self._ask()
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
+class Console:
+    """A console on a node."""
+
+    def __init__(self, joined: Joined, source: Source, *, script: bool) -> None:
+        self._joined, self._source, self._script = joined, source, script
+        self._actions = Actions(joined, source.say)
+        self._working: asyncio.Task[Any] | None = None
+        """What Ctrl-C ends: the line that is typed, or carried out."""
+        self._number = 0
+        """Of the line, in a script."""
+
+    async def run(self) -> int:
+        """Carry out lines until there are no more; returns the exit code."""
+        with self._source.shown(), contextlib.nullcontext() if self._script else self._heeding_ctrl_c():
+            try:
+                async for line in self._lines():
+                    await self._perform(line)
+                if self._script:
+                    await self._guard(self._actions.finish())
+            finally:
+                await self._actions.close()
+        return self._actions.exit_code if self._script else Exit.DONE
+
+    async def _lines(self) -> AsyncIterator[Line]:
+        """Yield lines until there are no more, or one says that it is the last."""
+        while (text := await self._next()) is not None:
+            for each in text.split("\n"):
+                self._number += 1
+                try:
+                    line = parse(each)
+                except LocalError as error:
+                    await self._refuse(error)
+                    continue
+                if line is not None and line.word == _END:
+                    return
+                if line is not None:
+                    yield line
+
+    async def _next(self) -> str | None:
+        while True:
+            try:
+                return await self._guard(self._source.line())
+            except Interrupted:
+                typer.echo()
+            except CarrypostError as error:  # A subscription failed meanwhile.
+                await self._refuse(error)
+
+    async def _perform(self, line: Line) -> None:
+        try:
+            await self._guard(self._actions.perform(line))
+        except Interrupted:
+            typer.echo()
+        except (CarrypostError, TimeoutError) as error:
+            await self._refuse(error)
+
+    async def _refuse(self, error: CarrypostError | TimeoutError) -> None:
+        """Tell what is wrong; raise it where the console cannot go on."""
+        if isinstance(error, IllegalStateException) and await self._joined.has_ended():
+            raise error
+        if self._script:
+            raise CarrypostError(f"line {self._number}: {explained(error)}") from explained(error)
+        self._source.say(_shown.styled(str(explained(error)), fg="red"))
+
+    async def _guard(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that Ctrl-C may end; raises `Interrupted`, and what ended a subscription meanwhile."""
+        task: asyncio.Task[T] = asyncio.get_running_loop().create_task(work)
+        self._working = task
+        failure = self._actions.failure
+        ends: set[asyncio.Future[Any]] = {task, failure}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._working = None
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if failure.done():
+            raise self._actions.failed()
+        if task.cancelled():
+            raise Interrupted
+        return task.result()
+
+    @contextlib.contextmanager
+    def _heeding_ctrl_c(self) -> Iterator[None]:
+        """Let Ctrl-C end what is being done, and not the console, while the block lasts."""
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            if self._working is not None:
+                self._working.cancel()
+
+        before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(end))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+async def run(joined: Joined) -> int:
+    """Run a console on stdin and stdout; returns the exit code."""
+    joined.json = False  # Answers are those of the paper, on a terminal and without one.
+    script = sys.stdin is None or not sys.stdin.isatty()
+    if script or not sys.stdout.isatty():
+        return await Console(joined, Stdin(), script=script).run()
+    _output.say(_WELCOME)
+    source: Source
+    if importlib.util.find_spec("prompt_toolkit") is not None:
+        from carrypost.cli.console.editor import Editor  # noqa: PLC0415 - an extra
+
+        source = Editor(joined.settings.data / _HISTORY, functools.partial(_completion.known, joined.ctx))
+    else:
+        source = Stdin(PROMPT)
+    return await Console(joined, source, script=False).run()
