@@ -40,10 +40,12 @@ MESSAGES = {
     "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"], "console": [],
 }  # fmt: skip
 """Commands that are a node where none runs, and what they need."""
+ASKING = ("status", "peers", "trace", "cache inspect", "cache purge")
+"""Commands that need a node."""
+ASKED = {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4}
 OUTCOMES: dict[str, dict[str, int]] = {
     "node config": SETTINGS, "node data": HOME, "node record": HOME,
-    "status config": SETTINGS, "status data": {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4},
-    "peers config": SETTINGS, "peers data": {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4},
+    **{f"{name} config": SETTINGS for name in ASKING}, **{f"{name} data": ASKED for name in ASKING},
     "doctor config": SETTINGS, "doctor data": {},  # It does not look at the folder.
     "keys show config": SETTINGS, "keys show data": {NOWHERE: 1, THROUGH: 1},  # There is no key yet.
     "keys backup file": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
@@ -75,6 +77,7 @@ REST = {
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
     "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],
     "lab stream": ["made"], "reproduce": ["bus", "--quick"], **MESSAGES,
+    "trace": ["firstMSG"], "cache purge": ["firstMSG"],
 }  # fmt: skip
 """What else a command needs, in the place of the parameters that are arguments."""
 SCENE = 'duration_s = 10\n[contacts]\nfile = "contacts.csv"\n'

@@ -87,10 +87,10 @@ class Joined:
             self._looked_s = now_s
         return self._neighbours
 
-    async def ask(self, call: str) -> Any:  # noqa: ANN401 - each call knows what it gets
+    async def ask(self, call: str, *given: object) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Return what the node answers to a plain call."""
         async with asyncio.timeout(_ANSWER_S), await Client.connect(self.settings.control) as client:
-            return await getattr(client, call)()
+            return await getattr(client, call)(*given)
 
 
 Body = Callable[[Joined], Awaitable[int]]

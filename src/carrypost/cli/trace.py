@@ -45,13 +45,17 @@ def trace(
 
     * `carrypost trace firstMSG --json`
     """
-    found = ask(settings_of(config, data), "trace", message)
+    show(ask(settings_of(config, data), "trace", message), message, json=wants_json(json))
+
+
+def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
+    """Print what a node knows of a message; raises `CarrypostError` if that is nothing."""
     rows = found["rows"] + [{"kind": "held", "t": each["received"], **each} for each in found["held"]]
     if not found["kept"]:
         say(_OFF)
     if not rows:
         raise CarrypostError(f"this node knows of no message with the id or label {message}")
-    if wants_json(json):
+    if json:
         for row in rows:
             line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
         return

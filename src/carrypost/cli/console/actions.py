@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from carrypost.cli import _directory, _given, _receiving, _shown, node
+from carrypost.cli import _directory, _given, _receiving, _shown, node, trace
 from carrypost.cli._exit import Exit
 from carrypost.cli.console.words import OPTIONS, WORDS, Line
 from carrypost.config.rules import nearest
@@ -41,7 +41,7 @@ class Actions:
         self._actions: Mapping[str, Callable[[Line], Awaitable[None]]] = {
             "pub": self._pub, "sub": self._sub, "unsub": self._unsub, "send": self._send, "receive": self._receive,
             "browse": self._browse, "bind": self._bind, "unbind": self._unbind, "lookup": self._lookup,
-            "ls": self._ls, "peers": self._peers, "help": self._help,
+            "ls": self._ls, "peers": self._peers, "trace": self._trace, "help": self._help,
         }  # fmt: skip
 
     async def perform(self, line: Line) -> None:
@@ -175,6 +175,10 @@ class Actions:
 
     async def _peers(self, _line: Line) -> None:
         node.show_peers(await self._joined.ask("peers"), json=False)
+
+    async def _trace(self, line: Line) -> None:
+        (message,) = line.arguments
+        trace.show(await self._joined.ask("trace", message), message, json=False)
 
     async def _help(self, line: Line) -> None:
         for text in help_(*line.arguments):

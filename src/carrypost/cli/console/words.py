@@ -70,6 +70,7 @@ WORDS: Mapping[str, Word] = {
     "lookup": Word("tell what a name stands for", "lookup Alan", ("-for",), arguments=("NAME",)),
     "ls": Word("list names", "ls queue", arguments=("[NAME]",)),
     "peers": Word("tell who is in reach", "peers"),
+    "trace": Word("tell what is known of a message", "trace firstMSG", arguments=("ID|LABEL",)),
     "help": Word("tell of all words, or of one", "help pub", arguments=("[WORD]",)),
     "exit": Word("leave; so does Ctrl-D", "exit"),
 }  # fmt: skip
