@@ -130,6 +130,13 @@ def test_the_package_imports_nothing_heavy() -> None:
     assert shown.stdout.strip() == "[]"
 
 
+def test_the_tree_of_commands_loads_what_it_needs_to_show_help_and_no_more() -> None:
+    heavy = ["asyncio", "carrypost.jms", "carrypost.node", "cryptography", "prompt_toolkit", "re2", "rich"]
+    program = f"import sys, carrypost.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)  # noqa: S603
+    assert shown.stdout.strip() == "[]"
+
+
 def test_the_package_runs_as_a_module() -> None:
     ran = subprocess.run([sys.executable, "-m", "carrypost", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == f"carrypost {carrypost.__version__}\n"

@@ -32,9 +32,9 @@ from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
 from carrypost.events import Handed
 from carrypost.jms import flow, telling
 from carrypost.jms.attached import AttachedProvider
-from carrypost.jms.embedded import ServedNode
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
+from carrypost.jms.serving import ServedNode
 from carrypost.mom.commands import Receive
 from carrypost.node.control.client import Client
 from carrypost.node.runtime import Node

@@ -19,7 +19,7 @@ from tests.stomp_clients import Raw, serving, settings
 from carrypost.daemon.stomp import server as stomp_server
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import ConfigError, NodeError
-from carrypost.jms.embedded import ServedNode
+from carrypost.jms.serving import ServedNode
 from carrypost.node.settings import parse
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import os
@@ -44,6 +43,8 @@ def doctor(
 
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
+    import asyncio  # noqa: PLC0415 - keeps --help quick
+
     from carrypost.node.doctor import diagnosis  # noqa: PLC0415
     from carrypost.node.doctor.doctor import examine  # noqa: PLC0415
     from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick

@@ -21,7 +21,7 @@ from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import CarrypostError
-from carrypost.jms.embedded import ServedNode
+from carrypost.jms.serving import ServedNode
 from carrypost.node.carrying import Carrying
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings

@@ -20,8 +20,8 @@ from carrypost.errors import ConfigError, JMSException, NodeError
 from carrypost.files import reason
 
 if TYPE_CHECKING:
-    from carrypost.jms.embedded import ServedNode
     from carrypost.jms.provider import Provider
+    from carrypost.jms.serving import ServedNode
     from carrypost.node.folder import Home
     from carrypost.node.settings import StompSettings
 
