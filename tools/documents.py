@@ -39,6 +39,7 @@ from carrypost.model import descriptor, headers
 from carrypost.mom import control
 from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
+from carrypost.overlay.items import AUTHORS, Who
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKED = re.compile(
@@ -223,6 +224,19 @@ def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------ settings and constants
+
+
+def overlay_authors_table() -> str:
+    """Items of the overlay, and whose items count."""
+    lines = ["| item | says | goes to | counts if its author is |", "| --- | --- | --- | --- |"]
+    whose = {
+        Who.ANYBODY: "anybody", Who.ELIGIBLE: "listed in `overlay.brokers`, if that lists any",
+        Who.BROKER: "a broker that is known",
+    }  # fmt: skip
+    for kind, (who, to_all) in AUTHORS.items():
+        says = (kind.__doc__ or "").splitlines()[0]
+        lines.append(f"| `{kind.__name__}` | {says} | `{'overlay/all' if to_all else 'overlay/N'}` | {whose[who]} |")
+    return "\n".join(lines)
 
 
 def settings_table() -> str:
@@ -465,6 +479,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "constants": constants_table,
     "settings": settings_table,
     "messaging settings": messaging_table,
+    "overlay settings": lambda: _config_table(config.settings.Overlay),
+    "overlay authors": overlay_authors_table,
     "limits": limits_table,
     "node settings": lambda: _config_table(node_settings.PlaceSettings),
     "udp settings": lambda: _config_table(node_settings.UdpSettings),

@@ -94,6 +94,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])})"),
         ("recipients", _recipients(found["recipients"])),
         ("island", _island(found["island"])),
+        ("overlay", _overlay(found["overlay"])),
         ("messaging", _messaging(found["messaging"])),
         ("STOMP", _stomp(found["services"].get("stomp"))),
         *Carrying.of(found["carries"]).sentences(),
@@ -192,6 +193,18 @@ def _island(found: Mapping[str, int] | None) -> str:
         f"{found['hosts']:,} hosts can be reached, {found['records']:,} records of links known, {found['routes']:,} "
         f"routes in use; {found['withheld']:,} messages withheld from others, {size(found['relayed_bytes'])} passed on"
     )
+
+
+def _overlay(found: Mapping[str, Any] | None) -> str:
+    """Tell which brokers are known, and how far away they are."""
+    if found is None:
+        return "off (overlay.enabled)"
+    kind = "a broker" if found["broker"] else "no broker"
+    neighbours = ", ".join(f"{node} ({hops})" for node, hops in found["neighbours"].items())
+    text = f"{kind}; {len(found['brokers']):,} others known"
+    if found["broker"]:
+        text += f", paths to {len(found['paths']):,}; neighbours: {neighbours or 'none'}"
+    return text
 
 
 def _messaging(found: Mapping[str, int] | None) -> str:

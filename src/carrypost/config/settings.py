@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, whole, whole_or_none
+from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, texts, whole, whole_or_none
 from carrypost.config.tables import Fields, changed, merged
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
@@ -113,6 +113,8 @@ class Limits:
     """Messages in a queue of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
     queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
+    overlay_brokers_max: int = whole(256, 1, 65_536)
+    """Brokers that are known, and brokers whose neighbours are."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
@@ -192,6 +194,30 @@ class Messaging:
     """So much longer than the message itself live what becomes of it, and the wait for that."""
 
 
+@table("overlay")
+class Overlay:
+    """Brokers, and the overlay that they make."""
+
+    enabled: bool = flag(False)
+    """Whether this node takes part: it knows of brokers, and carries what overlays tell each other. Needs `island`."""
+    broker: bool = flag(False)
+    """Whether this node is a broker itself."""
+    brokers: tuple[str, ...] = texts("a list of node ids")
+    """Ids of the nodes that may be brokers; none: any node may."""
+    neighbours_max: int = whole(6, 1, 64)
+    """Brokers that a broker has as neighbours: the nearest ones."""
+    vicinity_hops: int = whole(8, 1, 64)
+    """The longest path, in hops between nodes, from a broker to a neighbour."""
+    update_s: float = number(10.0, 0.1, HOUR_S)
+    """Time between two looks of a broker at who is near. With each it tells its neighbours what changed."""
+    topology: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
+    """Brokers look again and again, or keep the neighbours that they found in their first `update_s`."""
+    paths: Literal["brokers", "direct"] = choice("brokers", ("brokers", "direct"))
+    """A message to another broker goes from broker to broker along the overlay, or straight to the last one."""
+    handoff_s: float = number(10.0, 0.1, HOUR_S)
+    """Lifetime of what brokers tell each other and is of use only now."""
+
+
 @table()
 class Settings:
     """How one node behaves. The defaults are those of a real node; `emulated` has those of emulation."""
@@ -254,6 +280,8 @@ class Settings:
     """Bytes on their way to one neighbour that it has not acknowledged."""
     messaging: Messaging = inner(Messaging)
     """Topics and queues of the programs on this node."""
+    overlay: Overlay = inner(Overlay)
+    """Brokers, and the overlay that they make."""
     limits: Limits = inner(Limits)
     """Bounds on what peers can make this node keep, hold or do."""
 
@@ -278,6 +306,10 @@ class Settings:
             raise ConfigError(
                 f'strategy must be "exchange" where paper_mode is true, not "{self.strategy}": leave one of them out'
             )
+        if self.overlay.enabled and not self.island:
+            raise ConfigError("overlay.enabled requires island = true, which finds paths between brokers: set both")
+        if self.overlay.broker and not self.overlay.enabled:
+            raise ConfigError("overlay.broker requires overlay.enabled = true: set both, or neither")
         if self.datagram_bytes > self.limits.datagram_bytes_max:
             raise ConfigError(
                 f"mtu_bytes must be at most limits.datagram_bytes_max ({self.limits.datagram_bytes_max:,}), "

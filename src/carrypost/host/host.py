@@ -25,6 +25,7 @@ from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
+from carrypost.overlay.overlay import OverlayCommands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -98,6 +99,13 @@ class Host:
             raise LocalError(f"no layer of this host has the commands {kind.__name__}: give it by `Host(layers=)`")
         return found
 
+    @property
+    def overlay(self) -> OverlayCommands:
+        """The commands of the overlay; raises `StateError` where it is off."""
+        if OverlayCommands not in self._commands:
+            raise StateError("this host has no overlay: set overlay.enabled = true")
+        return self.commands(OverlayCommands)
+
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
         return state_of(self._holdings.cache, message)
@@ -108,8 +116,11 @@ class Host:
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
-        """Return how things stand: neighbours, cache, acknowledgements, the island, counters."""
-        return overview(self._ground, self._neighbours, self._acked, self._island, self.incarnation)
+        """Return how things stand: neighbours, cache, acknowledgements, the island, the overlay, counters."""
+        overlay = self.overlay.view() if OverlayCommands in self._commands else None
+        return overview(
+            self._ground, self._neighbours, self._acked, self._island, self.incarnation, overlay=overlay
+        )  # fmt: skip
 
     def holding(self, *, after: int = 0, names: Collection[str] = ()) -> Iterator[HeldCopy]:
         """Yield what is here of every message, the oldest first. The host must not change meanwhile.

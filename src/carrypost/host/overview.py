@@ -9,6 +9,7 @@ import msgspec
 
 from carrypost.island.overview import IslandOverview
 from carrypost.model.ids import NodeId
+from carrypost.overlay.overlay import OverlayView
 
 if TYPE_CHECKING:
     from carrypost.gossip.acked.acked import Acked
@@ -55,13 +56,23 @@ class Overview(msgspec.Struct, frozen=True):
     """Records of acknowledgements that it knows and passes on."""
     island: IslandOverview | None
     """None where that is off."""
+    overlay: OverlayView | None
+    """None where that is off."""
     dropped: Mapping[str, int]
     """Copies that left or were not let in, by reason."""
     refused: Mapping[str, int]
     """What peers sent and was not taken, by reason."""
 
 
-def overview(ground: Ground, neighbours: Neighbours, acked: Acked, island: Island | None, incarnation: int) -> Overview:
+def overview(
+    ground: Ground,
+    neighbours: Neighbours,
+    acked: Acked,
+    island: Island | None,
+    incarnation: int,
+    *,
+    overlay: OverlayView | None,
+) -> Overview:
     """How things stand."""
     places, holdings = neighbours.places, ground.holdings
     views = tuple(
@@ -87,6 +98,7 @@ def overview(ground: Ground, neighbours: Neighbours, acked: Acked, island: Islan
         bytes=holdings.cache.bytes,
         acknowledgements=len(acked.known),
         island=None if island is None else island.overview(),
+        overlay=overlay,
         dropped=dict(ground.outputs.dropped),
         refused=dict(ground.outputs.refused),
     )

@@ -24,6 +24,7 @@ from carrypost.island.island import Island
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
+from carrypost.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,6 +67,8 @@ class Parts:
         self.island = Island(ground, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:
             self.layers.insert(self.island)
+        if settings.overlay.enabled and self.island is not None:
+            self.layers.insert(Overlay(ground, self.deliveries, self.island, rng))
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

@@ -37,6 +37,10 @@ class ItemKinds(Generic[T]):
         self._decode: Callable[[msgspec.Raw | bytes], T] = msgspec.msgpack.Decoder(cast("type[T]", kinds)).decode
         self._destination, self._lesser = destination, lesser
 
+    def encode(self, items: Sequence[T]) -> bytes:
+        """Return a list of items as it travels."""
+        return _encode(items)
+
     def encoded_size(self, item: T) -> int:
         """Return the bytes that an item takes of a control message."""
         return len(_encode(item))
@@ -62,7 +66,7 @@ class ItemKinds(Generic[T]):
 
         `connected`: it reaches the node if that is connected with this one, and is never carried.
         """
-        headers = Headers(control=_encode(items), connected=connected)
+        headers = Headers(control=self.encode(items), connected=connected)
         priority = _PRIORITY_WORD if all(isinstance(each, self._lesser) for each in items) else _PRIORITY
         return Draft(
             self._destination(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld

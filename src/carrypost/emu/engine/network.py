@@ -18,6 +18,7 @@ from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
+from carrypost.emu.engine.overlays import OverlayOf
 from carrypost.emu.engine.playback import RecordFile, play
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
@@ -227,6 +228,11 @@ class Network:
         """Return the nodes that a node finds in reach now, by name, and over how many hops; needs `island`."""
         self._find(node)
         return {self.name(each): hops for each, hops in self._driver(node).host.reach().items()}
+
+    def overlay(self, node: str) -> OverlayOf:
+        """Return the overlay as a node knows it now, by names; needs `overlay.enabled`."""
+        self._find(node)
+        return OverlayOf(self._driver(node).host.overlay.view(), self.name)
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""

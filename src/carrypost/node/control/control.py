@@ -284,6 +284,7 @@ class Program(Line):
                 "left": sum(map(len, awaited.values())),
             },
             "island": None if seen.island is None else seen.island._asdict(),
+            "overlay": None if seen.overlay is None else msgspec.to_builtins(seen.overlay),
             "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),

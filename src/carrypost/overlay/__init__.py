@@ -1,0 +1,1 @@
+"""Opportunistic overlays: brokers that follow mobility, and pass messages along short paths."""

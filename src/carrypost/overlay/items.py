@@ -1,0 +1,212 @@
+"""Items that overlays tell each other, and the one table of who may say what.
+
+Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
+of others is packed: an entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as
+signatures would cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else.
+
+The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from carrypost.local.control import ItemKinds
+from carrypost.model import address
+from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.ids import PREFIX_BYTES
+from carrypost.model.times import TIME_US_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from carrypost.model.ids import NodeId
+
+_HEAD = struct.Struct(">4sIBB")
+"""Of an entry: prefix, version, load, number of neighbours."""
+_LINK = struct.Struct(">4sB")
+_STAMP = struct.Struct(">4sI")
+"""A broker and the version of its entry."""
+HOPS_MAX = 255
+ENTRIES_BYTES_MAX = 5 * 1024
+"""Bytes of packed entries in one item: 128 of six neighbours each. More go in several messages."""
+STAMPS_BYTES_MAX = 65_536 * _STAMP.size
+DIGEST_BYTES = 8
+ROUTE_BROKERS_MAX = 32
+"""Brokers of one route; honest paths are shorter by far."""
+ROUTES_MAX = 64
+"""Routes of one leg."""
+_VERSIONS = 2**32
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+_Channel = Annotated[str, msgspec.Meta(max_length=DESTINATION_MAX)]
+_Route = Annotated[bytes, msgspec.Meta(max_length=ROUTE_BROKERS_MAX * PREFIX_BYTES)]
+
+
+class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
+    """The author is a broker; said to all, and again before the message dies."""
+
+    capacity: _Count = 0
+    """Work that it can do, in thousandths of a processor."""
+
+
+class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
+    """Entries that changed since the author told of them before, and a digest of all that it has."""
+
+    digest: _Digest
+    """Exclusive or of the fingerprints of all entries."""
+    entries: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
+    """Packed entries (`Entry`)."""
+    known: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
+    """The author lacks something, and asks for it: packed brokers and versions of all entries that it has."""
+
+
+class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """The message is a leg: it passes on another one, to the brokers at the ends of its routes."""
+
+    channel: _Channel = ""
+    """Name of the channel that the message is of; empty: it is of none."""
+    routes: Annotated[tuple[_Route, ...], msgspec.Meta(min_length=1, max_length=ROUTES_MAX)] = (b"",)
+    """Brokers that are still to be passed, the last one included, by four bytes each; empty: this is the last one."""
+    repaired: bool = False
+    """True if a route was changed on its way already, because the next broker could not be reached."""
+
+
+Item = Broker | Topology | Pass
+ITEMS = ItemKinds[Item](Item, address.overlay)
+
+# --- who may say what --------------------------------------------------------------------------------------
+
+
+class Who(enum.Enum):
+    """Authors whose items of a kind count."""
+
+    ANYBODY = enum.auto()
+    ELIGIBLE = enum.auto()
+    """Nodes that `overlay.brokers` lists; all nodes if it lists none."""
+    BROKER = enum.auto()
+    """Brokers that are known here."""
+
+
+AUTHORS: dict[type, tuple[Who, bool]] = {
+    Broker: (Who.ELIGIBLE, True),
+    Topology: (Who.BROKER, False),
+    Pass: (Who.ANYBODY, False),
+}
+"""By kind: whose items count, and whether they are said to all nodes, or to one."""
+
+
+def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[NodeId], known: Container[NodeId]) -> bool:
+    """Return True if an item counts; `eligible`: nodes that may be brokers, `known`: brokers that are known."""
+    who, said_to_all = AUTHORS[type(item)]
+    allowed = {Who.ANYBODY: True, Who.ELIGIBLE: author in eligible, Who.BROKER: author in known}
+    return said_to_all is to_all and allowed[who]
+
+
+# --- packed entries ----------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """The neighbours of one broker, as it told of them itself."""
+
+    prefix: bytes
+    """Four bytes that stand for it."""
+    version: int
+    """Which of two entries is later; see `is_later`. The upper half is the broker's life, the lower half a sequence."""
+    load: int
+    """Its load, in percent of its capacity; 255: that and more."""
+    neighbours: tuple[tuple[bytes, int], ...]
+    """Neighbours by their four bytes, with hops, ascending."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Return the part that it has in a digest."""
+        return hash_of(self.prefix, self.version)
+
+
+def first_version(boot: int) -> int:
+    """Return the first version of a broker's entries in one of its lives."""
+    return boot % 2**16 << 16
+
+
+def next_version(version: int) -> int:
+    """Return the version that follows."""
+    return (version + 1) % _VERSIONS
+
+
+def is_later(version: int, other: int) -> bool:
+    """Return True if a version is later than another. They wrap around, so that none is the last (RFC 1982)."""
+    return 0 < (version - other) % _VERSIONS < _VERSIONS // 2
+
+
+def hash_of(prefix: bytes, version: int) -> int:
+    """Return 64 bits that stand for an entry (splitmix64). Brokers that forge entries need no collisions to lie."""
+    mixed = (int.from_bytes(prefix, "big") << 32 | version) + 0x9E3779B97F4A7C15
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
+    return mixed ^ mixed >> 31
+
+
+def pack(entries: Iterable[Entry]) -> list[bytes]:
+    """Return entries as they travel, cut into as many parts as items are needed for them."""
+    parts = [bytearray()]
+    for each in entries:
+        links = b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
+        packed = _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours)) + links
+        if len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
+            parts.append(bytearray())
+        parts[-1] += packed
+    return [bytes(part) for part in parts]
+
+
+def unpack(packed: bytes) -> list[Entry]:
+    """Return the entries that were packed; raises `ValueError` for anything else."""
+    found: list[Entry] = []
+    at = 0
+    while at < len(packed):
+        if len(packed) - at < _HEAD.size:
+            raise ValueError("an entry is cut short")
+        prefix, version, load, count = _HEAD.unpack_from(packed, at)
+        at += _HEAD.size
+        end = at + count * _LINK.size
+        if end > len(packed):
+            raise ValueError("an entry is cut short")
+        links = tuple(_LINK.iter_unpack(packed[at:end]))
+        names = [name for name, _ in links]
+        if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
+            raise ValueError("neighbours are not in order, one is listed twice, or is no hop away")
+        found.append(Entry(prefix, version, load, links))
+        at = end
+    return found
+
+
+def pack_stamps(entries: Iterable[Entry]) -> bytes:
+    """Return brokers and versions of entries as they travel."""
+    return b"".join(_STAMP.pack(each.prefix, each.version) for each in entries)
+
+
+def unpack_stamps(packed: bytes) -> dict[bytes, int]:
+    """Return versions by broker; raises `ValueError` for what was not packed so."""
+    if len(packed) % _STAMP.size:
+        raise ValueError("a version is cut short")
+    return dict(_STAMP.iter_unpack(packed))
+
+
+def route_of(prefixes: Sequence[bytes]) -> bytes:
+    """Return a route as it travels."""
+    return b"".join(prefixes)
+
+
+def brokers_of(route: bytes, own: bytes) -> list[bytes]:
+    """Return the brokers of a route, in order; raises `ValueError` for one that is cut short or comes back."""
+    if len(route) % PREFIX_BYTES:
+        raise ValueError("a route is cut short")
+    found = [route[at : at + PREFIX_BYTES] for at in range(0, len(route), PREFIX_BYTES)]
+    if len(set(found)) < len(found) or own in found:
+        raise ValueError("a route passes a broker twice")
+    return found

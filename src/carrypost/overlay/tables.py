@@ -1,0 +1,199 @@
+"""The tables of a broker (OVERLAY §3.3): what it knows of others, and the routes that follow from it.
+
+BIT, broker information: `Brokers`. BTT, broker topology: `TopologyTable`. BRT, broker routes: `Routes`, which are built
+anew when somebody asks and the topology changed. BNT, broker neighbours, is a value that `overlay.topology` replaces
+with every look. All tables have a bound (`limits.overlay_brokers_max`). In full tables brokers that can be reached
+displace those that cannot, so that made-up brokers do not keep out those that are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.model.ids import node_prefix
+from carrypost.model.times import NEVER
+from carrypost.overlay.items import Entry, is_later
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping
+
+    from carrypost.model.ids import NodeId
+
+
+class BrokerInfo(NamedTuple):
+    """A row of the BIT."""
+
+    node: NodeId
+    prefix: bytes
+    boot: int
+    """Its life in which it said last that it is a broker."""
+    capacity: int
+    """Work that it can do, in thousandths of a processor."""
+    until_us: int
+    """It counts as a broker until then, unless it says so again."""
+
+
+class Brokers:
+    """The BIT: nodes that said they are brokers, this one not included."""
+
+    def __init__(self, own: NodeId, most: int) -> None:
+        self._own, self._most = node_prefix(own), most
+        self._rows: dict[NodeId, BrokerInfo] = {}
+        self._by_prefix: dict[bytes, BrokerInfo] = {}
+        self.version = 0
+        """Grows when a broker comes or goes."""
+        self.due_us = NEVER
+        """Time at which the first row ends."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._rows
+
+    def __iter__(self) -> Iterator[BrokerInfo]:
+        return iter(self._rows.values())
+
+    def at(self, prefix: bytes) -> BrokerInfo | None:
+        """Return the broker that four bytes stand for."""
+        return self._by_prefix.get(prefix)
+
+    def put(self, info: BrokerInfo, reach: Container[NodeId]) -> bool:
+        """Enter a broker, or what it said last. Returns False if there is no room, or it said something later.
+
+        A broker whose four bytes are those of another one has no place: nobody could tell their entries apart.
+        """
+        before = self._by_prefix.get(info.prefix)
+        if info.prefix == self._own or (before is not None and before.node != info.node):
+            return False
+        if before is None and len(self._rows) >= self._most and not self._make_room(info, reach):
+            return False
+        if before is not None and (info.boot, info.until_us) < (before.boot, before.until_us):
+            return False
+        self.version += before is None
+        self._rows[info.node] = self._by_prefix[info.prefix] = info
+        self.due_us = min(self.due_us, info.until_us)
+        return True
+
+    def _make_room(self, info: BrokerInfo, reach: Container[NodeId]) -> bool:
+        """Remove the broker that cannot be reached and ends first, for one that can be."""
+        absent = [each for each in self._rows.values() if each.node not in reach]
+        if info.node not in reach or not absent:
+            return False
+        self._remove(min(absent, key=lambda each: (each.until_us, each.node)))
+        return True
+
+    def _remove(self, info: BrokerInfo) -> None:
+        del self._rows[info.node], self._by_prefix[info.prefix]
+        self.version += 1
+
+    def expire(self, now: int) -> list[BrokerInfo]:
+        """Remove and return the brokers whose time is over."""
+        over = [each for each in self._rows.values() if each.until_us <= now]
+        for each in over:
+            self._remove(each)
+        self.due_us = min((each.until_us for each in self._rows.values()), default=NEVER)
+        return over
+
+
+class TopologyTable:
+    """The BTT: the latest entry of every broker, this one included."""
+
+    def __init__(self, own: bytes, most: int) -> None:
+        self._own, self._most = own, most
+        self._entries: dict[bytes, Entry] = {}
+        self.version = 0
+        """Grows with every change."""
+        self.digest = 0
+        """Exclusive or of the fingerprints of all entries."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def get(self, prefix: bytes) -> Entry | None:
+        """Return the entry of a broker."""
+        return self._entries.get(prefix)
+
+    def put(self, entry: Entry, brokers: Brokers) -> bool:
+        """Enter what a broker has for neighbours, if it is later than what is here. Returns True if it was entered.
+
+        In a full table a broker that is known displaces an entry of one that is not.
+        """
+        before = self._entries.get(entry.prefix)
+        if before is not None and not is_later(entry.version, before.version):
+            return False
+        if before is None and len(self._entries) >= self._most and entry.prefix != self._own:
+            known = brokers.at(entry.prefix) is not None
+            unknown = [each for each in self._entries if each != self._own and brokers.at(each) is None]
+            if not known or not unknown:
+                return False
+            self.remove(min(unknown))
+        self.digest ^= entry.fingerprint ^ (0 if before is None else before.fingerprint)
+        self._entries[entry.prefix] = entry
+        self.version += 1
+        return True
+
+    def remove(self, prefix: bytes) -> None:
+        """Forget the entry of a broker."""
+        self.digest ^= self._entries.pop(prefix).fingerprint
+        self.version += 1
+
+
+class Way(NamedTuple):
+    """A row of the BRT: the path to one broker."""
+
+    hops: int
+    """Hops between nodes along it, as brokers tell of them."""
+    path: tuple[bytes, ...]
+    """Brokers from this one, exclusive, to that one, inclusive, by four bytes each."""
+
+
+class Routes:
+    """The BRT: to every broker the path over the fewest brokers, of those the one with the fewest hops."""
+
+    def __init__(self, own: bytes, table: TopologyTable, brokers: Brokers) -> None:
+        self._own, self._table, self._brokers = own, table, brokers
+        self._built = (-1, -1)
+        """Versions of the topology and of the brokers that the ways are built from."""
+        self._ways: dict[bytes, Way] = {}
+
+    def way(self, prefix: bytes, *, but: bytes | None = None) -> Way | None:
+        """Return the way to a broker; `but`: one that does not begin with this neighbour."""
+        if but is not None:
+            return self._search(but).get(prefix)
+        built = (self._table.version, self._brokers.version)
+        if built != self._built:
+            self._built, self._ways = built, self._search(None)
+        return self._ways.get(prefix)
+
+    def _search(self, but: bytes | None) -> dict[bytes, Way]:
+        links = self._links()
+        ways: dict[bytes, Way] = {}
+        edge = {self._own: Way(0, ())}
+        while edge:
+            beyond: dict[bytes, Way] = {}
+            for broker, way in edge.items():
+                for other, hops in links.get(broker, {}).items():
+                    if other in ways or other == self._own or (broker == self._own and other == but):
+                        continue
+                    found = Way(way.hops + hops, (*way.path, other))
+                    if other not in beyond or found < beyond[other]:
+                        beyond[other] = found
+            ways |= beyond
+            edge = beyond
+        return ways
+
+    def _links(self) -> Mapping[bytes, dict[bytes, int]]:
+        """Return the neighbours of every broker that is known. A link counts if either end lists it."""
+        links: dict[bytes, dict[bytes, int]] = {}
+        known = {each.prefix for each in self._brokers} | {self._own}
+        for entry in self._table:
+            for other, hops in entry.neighbours if entry.prefix in known else ():
+                if other in known:
+                    for here, there in ((entry.prefix, other), (other, entry.prefix)):
+                        of = links.setdefault(here, {})
+                        of[there] = min(of.get(there, hops), hops)
+        return links

@@ -1,0 +1,296 @@
+"""Topology of the overlay: known brokers, neighbours, and how brokers tell each other (OVERLAY §2.3).
+
+A broker announces itself to all nodes. Every `update_s` it looks: its neighbours are the nearest brokers that it knows,
+by the island's hops. What it finds is its *entry*, which it alone writes. It sends its neighbours the entries that
+changed since it sent them before, its own and others', so that each entry goes one broker further in each period. In
+its first period a broker sends what it learns at once. Then every broker knows the whole overlay before movement begins
+to matter.
+
+The same message has a digest of all entries. Brokers whose digests differ although nothing changes, or which differed
+for long, exchange the versions that they have, and send what the other lacks. So losses heal, and so do partitions.
+
+A broker that hears an entry of its own that is later than the one it wrote, as after a crash, or because somebody lies,
+writes a still later one. Entries of brokers that cannot be reached are dropped, and come again when these do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.model.headers import Headers
+from carrypost.model.ids import node_prefix
+from carrypost.model.times import NEVER
+from carrypost.overlay import items
+from carrypost.overlay.items import ITEMS, Broker, Entry
+from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.island.island import Island
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+
+ANNOUNCED_US = 600_000_000
+"""Lifetime of the announcement of a broker, which is renewed after half of it."""
+_FIRST_US = 1_000_000
+"""A broker looks first so long after its start."""
+_SOON_US = 500_000
+"""Delay of what is told at once, so that what is learnt meanwhile goes with it."""
+PATIENCE = 8
+"""Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
+
+
+class Neighbour(NamedTuple):
+    """A row of the BNT."""
+
+    hops: int
+    since_us: int
+
+
+class Topology:
+    """The brokers that one node knows and, if it is a broker, its place among them."""
+
+    def __init__(self, ground: Ground, island: Island, rng: Random) -> None:
+        settings, most = ground.settings.overlay, ground.limits.overlay_brokers_max
+        self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
+        self._in_reach, self._island, self._settings = ground.links.in_reach, island, settings
+        self._rng, self._most = rng, most
+        self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
+        self.brokers = Brokers(ground.node, most)
+        self.table = TopologyTable(ground.prefix, most)
+        self.routes = Routes(ground.prefix, self.table, self.brokers)
+        self.neighbours: dict[NodeId, Neighbour] = {}
+        self._changed: dict[bytes, NodeId | None] = {}
+        """Entries that neighbours are to be told, and the broker that told each; None: this one wrote it."""
+        self._differing: dict[NodeId, int] = {}
+        """Number of messages in a row whose digest was another one, by neighbour."""
+        self._absent: set[bytes] = set()
+        """Entries of brokers that could not be reached at the last look."""
+        self._seen: set[NodeId] = set()
+        """Brokers that could be reached then."""
+        self._waiting: dict[NodeId, BrokerInfo] = {}
+        """Brokers that announced themselves and found no room: the latest, as many as there may be of the others."""
+        self._version = 0
+        self._learning_us = 0
+        """End of the first period."""
+        self._said: list[Draft] = []
+        self._announce_us = self.look_us = self._propagate_us = NEVER
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do, or a look is due."""
+        return min(self._announce_us, self.look_us, self._propagate_us, self.brokers.due_us)
+
+    def start(self, incarnation: int, now: int) -> None:
+        """Begin to announce this node and to look for others, if it is a broker."""
+        if self._settings.broker:
+            self._version = items.first_version(incarnation)
+            self._announce_us, self.look_us = now, now + _FIRST_US
+            self._learning_us = now + self._update_us
+
+    def drafts(self) -> list[Draft]:
+        """Take the messages that are to be published."""
+        said, self._said = self._said, []
+        return said
+
+    def expire(self, now: int) -> list[NodeId]:
+        """Announce this node again, tell what waited, and return brokers that did not announce themselves again."""
+        if self._announce_us <= now:
+            self._announce_us = now + ANNOUNCED_US // 2
+            headers = Headers(control=ITEMS.encode([Broker()]))
+            self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
+        if self._propagate_us <= now:
+            self.propagate()
+        gone = self.brokers.expire(now) if self.brokers.due_us <= now else []
+        for each in gone:
+            self._forget(each.prefix, each.node)
+        return [each.node for each in gone]
+
+    def _forget(self, prefix: bytes, node: NodeId) -> None:
+        if self.table.get(prefix) is not None:
+            self.table.remove(prefix)
+        self._changed.pop(prefix, None)
+        self._differing.pop(node, None)
+        self.neighbours.pop(node, None)
+
+    # --- brokers -------------------------------------------------------------------------------------------
+
+    def announced(self, item: Broker, descriptor: Descriptor, now: int) -> None:
+        """Note that a node is a broker."""
+        node = descriptor.node
+        until_us = min(descriptor.ends_us, now + ANNOUNCED_US)
+        info = BrokerInfo(node, node_prefix(node), descriptor.incarnation, item.capacity, until_us)
+        if not self.brokers.put(info, self._in_reach) and node not in self.brokers:
+            self._outputs.refuse("brokers", node, descriptor.shown)
+            self._waiting[node] = info
+            if len(self._waiting) > self._most:
+                del self._waiting[next(iter(self._waiting))]
+
+    def _let_in(self, now: int) -> None:
+        """Enter brokers that can be reached and found no room before, where there is room now."""
+        for node, info in list(self._waiting.items()):
+            if info.until_us <= now or (node in self._in_reach and self.brokers.put(info, self._in_reach)):
+                del self._waiting[node]
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def look(self, now: int) -> list[NodeId]:
+        """Look who is near, and write this broker's entry anew if that changed. Returns brokers that are out of reach.
+
+        Their entries are dropped if they were out of reach at the look before, too.
+        """
+        if self._waiting:
+            self._let_in(now)
+        reach = self._island.reach()
+        self._seen = self._in_reach_now()
+        known = [(reach[each.node], each.node) for each in self.brokers if each.node in reach]
+        near = sorted(known)[: self._settings.neighbours_max]
+        before = self.neighbours
+        self.neighbours = {
+            node: before.get(node, Neighbour(0, now))._replace(hops=hops)
+            for hops, node in near
+            if hops <= self._settings.vicinity_hops
+        }
+        self._write()
+        self._schedule(now)
+        return self._drop_absent(reach)
+
+    def takes_a_look(self, now: int) -> bool:
+        """Return True if a look is due now; else put it off.
+
+        In the first period one is if other brokers can be reached than at the last look, or if there was none.
+        """
+        if now < self._learning_us:
+            due = self._in_reach_now() != self._seen or self.table.get(self._prefix) is None
+        else:
+            due = self._settings.topology == "adaptive"
+        if not due:
+            self._schedule(now)
+        return due
+
+    def _in_reach_now(self) -> set[NodeId]:
+        return {each.node for each in self.brokers if each.node in self._in_reach}
+
+    def is_learning(self, now: int) -> bool:
+        """Return True in the first period."""
+        return now < self._learning_us
+
+    def _schedule(self, now: int) -> None:
+        """Choose the time of the next look: every second in the first period, then every `update_s`, at random once."""
+        if now < self._learning_us:
+            self.look_us = min(now + _FIRST_US, self._learning_us)
+        elif self._settings.topology == "static":
+            self.look_us = NEVER
+        elif now < self._learning_us + _FIRST_US:
+            self.look_us = now + round(self._update_us * self._rng.random())
+        else:
+            self.look_us = now + self._update_us
+
+    def _write(self, *, again: bool = False) -> None:
+        """Write this broker's entry, if it says something else than before, or has to be written again."""
+        hops = {node_prefix(node): min(each.hops, items.HOPS_MAX) for node, each in self.neighbours.items()}
+        links, own = tuple(sorted(hops.items())), self.table.get(self._prefix)
+        if again or own is None or own.neighbours != links:
+            self._version = items.next_version(self._version)
+            self.table.put(Entry(self._prefix, self._version, 0, links), self.brokers)
+            self._changed[self._prefix] = None
+
+    def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:
+        known = {self._prefix, *map(node_prefix, reach)}
+        absent = {each.prefix for each in self.table} - known
+        gone = [info.node for prefix in sorted(absent) if (info := self.brokers.at(prefix)) is not None]
+        for prefix in sorted(absent & self._absent):
+            self.table.remove(prefix)
+            self._changed.pop(prefix, None)
+        self._absent = absent
+        return gone
+
+    # --- telling -------------------------------------------------------------------------------------------
+
+    @property
+    def adjacent(self) -> list[NodeId]:
+        """Brokers that this one has a link with in the overlay, and that can be reached: either end may list it."""
+        listing = [
+            info.node
+            for entry in self.table
+            if (info := self.brokers.at(entry.prefix)) is not None and self._prefix in dict(entry.neighbours)
+        ]
+        return sorted({*self.neighbours, *listing} & self._island.reach().keys())
+
+    def propagate(self, *, asking: bool = False) -> None:
+        """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking."""
+        self._propagate_us = NEVER
+        found = {prefix: self.table.get(prefix) for prefix in self._changed}
+        known = items.pack_stamps(self.table) if asking else None
+        for node in self.adjacent:
+            fresh = [entry for prefix, entry in found.items() if entry is not None and self._changed[prefix] != node]
+            self._tell(node, fresh, known)
+        self._changed = {}
+
+    def _tell(self, node: NodeId, entries: Iterable[Entry], known: bytes | None = None) -> None:
+        digest = self.table.digest.to_bytes(items.DIGEST_BYTES, "big")
+        for part in items.pack(entries):
+            item = items.Topology(digest, part, known)
+            self._said.append(ITEMS.draft(node, [item], self._life_us, connected=True))
+            known = None
+
+    def propagate_soon(self, now: int) -> None:
+        """Tell neighbours what changed at once, and not with the next look."""
+        self._propagate_us = min(self._propagate_us, now + _SOON_US)
+
+    # --- hearing -------------------------------------------------------------------------------------------
+
+    def told(self, item: items.Topology, author: NodeId) -> bool:
+        """Take what a broker tells. Returns True if this one knows something new."""
+        try:
+            entries = items.unpack(item.entries)
+            asked = None if item.known is None else items.unpack_stamps(item.known)
+        except ValueError:
+            self._outputs.refuse("topology", author)
+            return False
+        if not self._settings.broker:
+            self._outputs.refuse("topology", author)
+            return False
+        new = [entry for entry in entries if self._enter(entry, author)]
+        if asked is not None:
+            later = [
+                each for each in self.table
+                if each.prefix not in asked or items.is_later(each.version, asked[each.prefix])
+            ]  # fmt: skip
+            if later:
+                self._tell(author, later)
+        else:
+            self._compare(item, author, quiet=not entries and not self._changed)
+        return bool(new)
+
+    def _enter(self, entry: Entry, author: NodeId) -> bool:
+        if entry.prefix == self._prefix:
+            own = self.table.get(self._prefix)
+            forged = own is not None and entry.version == own.version and entry != own
+            if forged or items.is_later(entry.version, self._version):
+                self._version = entry.version  # It is of an earlier life, or somebody lies: outbid it.
+                self._write(again=True)
+                return True
+            return False
+        if self.table.put(entry, self.brokers):
+            self._changed[entry.prefix] = author
+            return True
+        if self.table.get(entry.prefix) is None:
+            self._outputs.refuse("brokers", author)
+        return False
+
+    def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:
+        """Ask a neighbour that has other entries for what is lacking here, if that does not come by itself."""
+        if int.from_bytes(item.digest, "big") == self.table.digest:
+            self._differing.pop(author, None)
+            return
+        count = self._differing.get(author, 0) + 1
+        if quiet or count >= PATIENCE:
+            count = 0
+            self._tell(author, (), items.pack_stamps(self.table))
+        self._differing[author] = count

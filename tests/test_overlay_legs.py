@@ -1,0 +1,170 @@
+"""Legs: a message goes from broker to broker with its author's signature, along routes that are repaired once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+
+from carrypost.errors import LocalError, StateError
+from carrypost.model.ids import MessageId
+from carrypost.overlay.legs import LegArrived
+from carrypost.testing import Event, Network, network
+
+
+class Scene:
+    """Brokers, and the legs that arrived."""
+
+    def __init__(self, net: Network) -> None:
+        self.net = net
+        self.arrived: list[tuple[str, MessageId]] = []
+        self.channels: set[str] = set()
+        net.watch(self._watch)
+
+    def _watch(self, _: float, node: str, event: Event) -> None:
+        if isinstance(event, LegArrived):
+            self.arrived.append((node, event.descriptor.id))
+            self.channels.add(event.channel)
+
+    def send(self, node: str, brokers: Collection[str], payload: bytes = b"rain") -> MessageId:
+        message = self.net.publish(node, "channel/weather", payload, lifetime_s=600)
+        ids = [self.net.host(name).node for name in brokers]
+        self.net.host(node).overlay.send(message, ids, self.now, channel="weather")
+        return message
+
+    def legs(self, node: str) -> list[str]:
+        """Return the destinations of the legs that a node has."""
+        here = [copy.descriptor for copy in self.net.host(node)._holdings.known_copies() if copy.here]  # noqa: SLF001
+        return [each.destination for each in here if each.original is not each]
+
+    @property
+    def now(self) -> int:
+        return round(self.net.now * 1e6)
+
+
+@contextmanager
+def scene(names: str, links: str, **settings: object) -> Iterator[Scene]:
+    """Brokers with capital letters, others without, linked as written; each knows the two nearest brokers."""
+    overlay = {"enabled": True, "neighbours_max": 2, "update_s": 5.0, **settings.pop("overlay", {})}  # type: ignore[dict-item]
+    net = network(seed=3, island=True, island_s_min=0.2, **settings)  # type: ignore[arg-type]
+    for name in names:
+        net.add(name, overlay=overlay | {"broker": name.isupper()})
+    with net:
+        for pair in links.split():
+            net.link(*pair)
+        net.advance(25)
+        yield Scene(net)
+
+
+LINE = " ".join(one + other for one, other in pairwise("ABCDE"))
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+@pytest.mark.parametrize("size", [0, 1_000, 200_000])
+def test_a_leg_passes_brokers_and_arrives_as_it_was_published(size: int, security: str) -> None:
+    with scene("ABCDE", LINE, security=security) as play:
+        path = play.net.overlay("A").path("E")
+        assert path is not None
+        assert len(path) >= 3
+        payload = random.Random(1).randbytes(size)
+        message = play.send("A", ["E", "D", "B"], payload)
+        play.net.advance(40)
+        assert sorted(play.arrived) == [("B", message), ("D", message), ("E", message)]
+        assert play.channels == {"weather"}
+        assert sum(play.net.overlay(name).legs for name in "BCD") >= 1
+        assert not any(play.legs(name) for name in "BCDE"), "legs that were passed on, or arrived, are gone"
+
+
+@pytest.mark.soak
+def test_a_leg_of_16_mib_arrives() -> None:
+    with scene("ABC", "AB BC", limits={"link_relay_bytes_per_s": 64 * 1024 * 1024}) as play:
+        message = play.send("A", ["C"], random.Random(1).randbytes(16 * 1024 * 1024))
+        play.net.advance(120)
+        assert play.arrived == [("C", message)]
+
+
+def test_where_paths_are_direct_no_broker_is_passed() -> None:
+    with scene("ABCDE", LINE, overlay={"paths": "direct"}) as play:
+        message = play.send("A", ["E"])
+        play.net.advance(10)
+        assert play.arrived == [("E", message)]
+        assert not any(play.net.overlay(name).legs for name in "BCD")
+
+
+def test_a_node_that_is_no_broker_sends_straight_and_a_leg_to_itself_is_a_call() -> None:
+    with scene("ABx", "xA AB") as play:
+        message = play.send("x", ["B"])
+        play.net.advance(10)
+        own = play.send("A", ["A"])
+        assert play.arrived == [("B", message)]
+        play.net.advance(1)
+        assert play.arrived[1:] == [("A", own)]
+
+
+def test_a_route_is_repaired_once_the_next_broker_cannot_be_reached() -> None:
+    """A knows B and C as its neighbours, and D behind either; the broker on the path to D is cut off."""
+    with scene("ABCD", "AB AC BD CD", overlay={"topology": "static"}) as play:
+        path = play.net.overlay("A").path("D")
+        assert path is not None
+        assert len(path) == 3
+        cut = path[1]
+        for other in "AD":
+            play.net.unlink(cut, other)
+        play.net.advance(15)
+        assert play.net.overlay("A").path("D") == path
+        message = play.send("A", ["D"])
+        play.net.advance(10)
+        assert play.arrived == [("D", message)]
+        assert play.net.overlay("A").repaired == 1
+        assert play.net.overlay({"B": "C", "C": "B"}[cut]).legs == 1, "another broker is passed instead"
+
+
+def test_without_a_path_a_leg_is_carried_to_the_last_broker() -> None:
+    with scene("ABx", "AB") as play:
+        play.net.unlink("A", "B")
+        play.net.advance(20)
+        message = play.send("A", ["B"])
+        play.net.link("A", "x")
+        play.net.advance(10)
+        play.net.unlink("A", "x")
+        assert play.arrived == []
+        play.net.link("x", "B")
+        play.net.advance(15)
+        assert play.arrived == [("B", message)]
+
+
+def test_a_crash_between_two_legs_loses_none() -> None:
+    with scene("ABC", "AB BC", disk_delay_s=0.2) as play:
+        message = play.send("A", ["C"])
+        play.net.advance(0.3)
+        play.net.kill("B")
+        play.net.advance(5)
+        play.net.restart("B")
+        play.net.advance(60)
+        assert ("C", message) in play.arrived
+
+
+def test_a_full_disk_of_a_broker_delays_legs_and_loses_none() -> None:
+    with scene("ABC", "AB BC") as play:
+        play.net.fill_disk("B")
+        message = play.send("A", ["C"])
+        play.net.advance(20)
+        play.net.fill_disk("B", full=False)
+        play.net.advance(60)
+        assert ("C", message) in play.arrived
+
+
+def test_misuse_raises_and_says_what_to_do() -> None:
+    with scene("ABx", "AB Bx") as play:
+        overlay = play.net.host("A").overlay
+        with pytest.raises(StateError, match="is not here"):
+            overlay.send(MessageId(b"nothing"), [play.net.host("B").node], play.now)
+        message = play.net.publish("A", "channel/x", b"")
+        with pytest.raises(LocalError, match="not known here as a broker"):
+            overlay.send(message, [play.net.host("x").node], play.now)
+        large = play.net.publish("A", "news", b"", attributes={f"a{at}": "x" * 900 for at in range(3)})
+        with pytest.raises(LocalError, match="bytes beside its body"):
+            overlay.send(large, [play.net.host("B").node], play.now)
