@@ -39,7 +39,7 @@ scenes.HOMES = {name: place for name, place in scenes.HOMES.items() if name in t
 main()
 """
 """The demonstration as far as three nodes do."""
-MOMENTS = ("Starting six", "stops at Hill", "Emil comes home", "comes to Lake", "Emil, who has", "stomp has sent")
+MOMENTS = ("Starting six", "stops at Hill", "Emil comes home", "comes to Lake", "Emil, who has", "has sent: Where")
 SCENES = ("1. A chat by bus", "2. A letter, Emil is away", "3. Forums, plain and causal", "4. A STOMP client")
 
 
