@@ -22,7 +22,7 @@ from rich.console import Console
 
 from carrypost.cli.app import run
 from carrypost.cli.demo import ledger, scenes, stage
-from carrypost.cli.demo.cast import Cast
+from carrypost.cli.demo.cast import Actor, Cast
 from carrypost.cli.demo.folder import claimed
 from carrypost.cli.demo.ledger import Ledger
 from carrypost.cli.demo.picture import Picture
@@ -249,6 +249,27 @@ def test_a_node_that_ends_by_itself_is_named(
     assert run(["demo", "--quick"]) == 1
     assert "carrypost: the node of dora ended by itself (exit code -9)" in capsys.readouterr().err
     assert list((nobody / "demo-record").glob("*.jsonl*"))
+
+
+def test_ctrl_c_while_the_nodes_end_does_not_keep_them_from_it(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, started = Actor.leave, list[int]()
+
+    async def play(self: Play) -> None:
+        started.append(self.cast["dora"].process.pid)
+
+    async def leave(self: Actor) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.1)
+        await left(self)
+
+    monkeypatch.setattr(scenes, "nodes", lambda: {"dora": {}})
+    monkeypatch.setattr(Play, "play", play)
+    monkeypatch.setattr(Actor, "leave", leave)
+    assert run(["demo", "--quick", "--record", str(nobody / "r")]) == 130
+    assert [psutil.pid_exists(pid) for pid in started] == [False]
+    assert "all nodes have ended" in capsys.readouterr().err
 
 
 def test_a_node_that_does_not_start_says_why(

@@ -63,7 +63,12 @@ async def _perform(data: Path, folder: RecordFolder, console: Console, *, quick:
         with picture:
             await _beside(cast, _play(play, folder), picture.show())
     finally:
-        await cast.close()
+        closing = asyncio.create_task(cast.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:  # A signal that comes now must not leave half of the nodes running.
+            await closing
+            raise
     ledger.read()
     summary.show(console, play.played, ledger, folder.path)
 
