@@ -156,7 +156,7 @@ class Ledger:
                 self.published.setdefault(message, row)
             case Kind.RECEIVE:
                 self.received.setdefault((message, node), row)
-            case Kind.DELIVER:
+            case Kind.DELIVER if message in self.published:
                 self.delivered.setdefault((message, node), row)
             case Kind.RECEIPT:
                 self.receipts.setdefault(message, row)

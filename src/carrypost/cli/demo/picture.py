@@ -37,7 +37,8 @@ class Picture:
         self._console = console
         self._cast, self._ledger = cast, ledger
         self._pace = pace
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        drawable = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True) if drawable else None
         self._title = ""
         self._messages: Sequence[str] = ()
         """Messages of this scene."""
@@ -100,7 +101,7 @@ class Picture:
         if row["kind"] in {Kind.UP, Kind.DOWN} and peer is not None and node < peer:
             what = "reaches" if row["kind"] == Kind.UP else "no longer reaches"
             self._note(row["t"], node, Text(f"{what} {peer}", "dim"))
-        elif message is not None and message in self._known:
+        elif message is not None and message in self._known and message in self._ledger.published:
             self._tell_message(row, node, Text(f"[{message}]", _style(message)))
 
     def _tell_message(self, row: Row, node: str, message: Text) -> None:
@@ -142,7 +143,7 @@ class Picture:
         title = Text(f" {self._title or 'Starting six nodes'} ", "bold")
         passed = Text(f"{time.time() - self._began_s:.0f} s ", "dim")
         boxes = Table.grid(*(Column(ratio=1) for _ in _PLACES), expand=True)
-        inside = self._console.width // len(_PLACES) - _FRAME
+        inside = max(_FRAME, self._console.width // len(_PLACES) - _FRAME)
         contents = {place: self._nodes_at(place, inside) for place in _PLACES}
         height = max(_LINES, *map(len, contents.values())) + 2
         boxes.add_row(*(Panel(Group(*lines), title=_PLACES[place], height=height) for place, lines in contents.items()))

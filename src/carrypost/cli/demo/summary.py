@@ -16,7 +16,7 @@ from carrypost.cli.demo.ledger import Ledger
 from carrypost.cli.demo.scenes import Played
 
 _COLUMNS = ("scene", "messages", "reads", "hops", "waiting", "datagrams", "bytes")
-_COMMANDS = (
+COMMANDS = (
     ("sub -t chat", "in one terminal: a node that waits for what is said"),
     ('pub -t chat "Hello."', "in another: say something"),
     ("console", "or type commands at a prompt; help tells which"),
@@ -36,16 +36,15 @@ def show(console: Console, played: Sequence[Played], ledger: Ledger, record: Pat
     console.print(Text("hops, waiting: the most that a message took to a reader; datagrams: sent by all nodes", "dim"))
     console.print(f"\nAll nodes have ended. Their records are in {_short(record)}, a JSON line for each event.")
     console.print("\nTo try it yourself:")
-    for command, what in _COMMANDS:
+    for command, what in COMMANDS:
         console.print(Text(f"  {_program()} {command}", "bold"), soft_wrap=True)
         console.print(Text(f"      {what}", "dim"))
 
 
 def _figures(messages: Sequence[str], sent: Counter[str], ledger: Ledger) -> list[str]:
     """Return what the records tell of some messages."""
-    read = [(message, node) for message, node in ledger.delivered if message in messages and
-            node != ledger.published[message]["source"]]  # fmt: skip
-    hops = max((ledger.received[each]["hops"] or 0 for each in read), default=0)
+    read = [key for key, row in ledger.delivered.items() if key[0] in messages and row["node"] != row["source"]]
+    hops = max((ledger.received[each]["hops"] or 0 for each in read if each in ledger.received), default=0)
     waited_s = max((ledger.wait_s(*each) for each in read), default=0.0)
     counts = [sum(each in ledger.published for each in messages), len(read), hops]
     return [*map(str, counts), f"{waited_s:.1f} s", f"{sent['datagrams']:,}", size(sent["bytes"])]
