@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from carrypost.cli import _launch
+from carrypost.cli import _launch, _signals
 from carrypost.cli.app import run
 
 _BECOME = _launch.become
@@ -30,6 +31,42 @@ def forked(arguments: Sequence[str], before: Callable[[], None] | None = None) -
         with os.fdopen(reading) as file:
             said.append(file.read())
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said[0], said[1]
+
+
+class Running:
+    """A command that runs on beside the test, in a copy of this process."""
+
+    def __init__(self, arguments: Sequence[str], stdin: int | None = None) -> None:
+        def begin() -> None:
+            _signals.end_at_once()
+            if stdin is not None:
+                os.dup2(stdin, 0)
+                sys.stdin = open(0, closefd=False)  # noqa: SIM115 - ends with the process
+
+        importlib.import_module("carrypost.cli.serve")
+        (out, write_out), (err, write_err) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            child(arguments, [write_out, write_err], begin)
+        os.close(write_out)
+        os.close(write_err)
+        self.out, self._err = os.fdopen(out), os.fdopen(err)
+        self._code: int | None = None
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """End it by a signal: exit code, and what it still said."""
+        if self._code is None:
+            os.kill(self.pid, number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str, str]:
+        """Wait for its end: exit code, and what it said that nobody read."""
+        if self._code is not None:
+            return self._code, "", ""
+        with self.out, self._err:
+            said = self.out.read(), self._err.read()
+        self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code, *said
 
 
 def child(arguments: Sequence[str], out: Sequence[int], before: Callable[[], None] | None) -> NoReturn:

@@ -23,7 +23,7 @@ from typing import Any
 import pexpect
 import pytest
 from pexpect import fdpexpect
-from tests.forked import child, forked
+from tests.forked import Running, child, forked
 from tests.loopback import apart
 
 from carrypost.cli import _launch, _signals
@@ -54,6 +54,7 @@ class Shell:
         monkeypatch.chdir(folder)
         monkeypatch.setattr(_launch, "become", _not_here)
         self._nodes: list[subprocess.Popen[str]] = []
+        self._copies: list[Running] = []
 
     def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:
         """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process."""
@@ -114,6 +115,17 @@ class Shell:
         assert line, process.communicate()[1]
         return process, json.loads(line)
 
+    def copied_node(self, *arguments: str) -> Running:
+        """A node that is ready, in a copy of this process, which takes a third of the CPU time of a fresh one."""
+        running = self.beside("node", *arguments)
+        assert running.out.readline(), running.ended()
+        return running
+
+    def beside(self, *arguments: str, stdin: int | None = None) -> Running:
+        """A command that runs on, in a copy of this process."""
+        self._copies.append(Running(arguments, stdin))
+        return self._copies[-1]
+
     def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """End a node by a signal: exit code, and what it still said."""
         process.send_signal(number)
@@ -121,6 +133,8 @@ class Shell:
         return process.returncode, out, err
 
     def clean_up(self) -> None:
+        for each in self._copies:
+            each.end(signal.SIGKILL)
         for process in self._nodes:
             process.kill()
             process.communicate()

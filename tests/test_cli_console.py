@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import typer
-from tests.forked import forked
-from tests.shells import COMMAND, PATIENCE_S, Shell, Terminal
+from tests.shells import Shell, Terminal
 
 from carrypost.cli.app import app
 from carrypost.cli.console import words
@@ -57,22 +55,17 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell beside a node that runs, for all tests: each has topics and queues of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = Shell(tmp_path_factory.mktemp("noded"), monkeypatch)
-        made.node()
+        made.copied_node()
         yield made
         made.clean_up()
 
 
 def scripted(shell: Shell, text: str) -> tuple[int, list[str], str]:
     """What a script ends with, and says."""
-
-    def begin() -> None:
-        os.dup2(reading, 0)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - ends with the process
-
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as file:
         file.write(text)
-    code, out, err = forked(["console", "-d", str(shell.data)], begin)
+    code, out, err = shell.beside("console", "-d", str(shell.data), stdin=reading).ended()
     os.close(reading)
     return code, out.splitlines(), err
 
@@ -203,23 +196,18 @@ def test_ctrl_c_ends_what_a_line_waits_for_and_leaves_the_console(
 
 
 def test_a_script_ends_by_ctrl_c_and_a_console_with_its_node(shell: Shell, terminals: Callable[..., Terminal]) -> None:
-    process, _ = shell.node()
-    with subprocess.Popen(  # noqa: S603 - our own command
-        [*COMMAND, "console"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as script:
-        assert script.stdin is not None
-        assert script.stdout is not None
-        script.stdin.write("sub -t x -count 1\n")
-        script.stdin.flush()
-        assert script.stdout.readline() == "Waiting ....\n"
-        script.send_signal(signal.SIGINT)
-        assert script.wait(PATIENCE_S) == 130
-        assert script.stderr is not None
-        assert script.stderr.read() == ""
+    node = shell.copied_node()
+    reading, writing = os.pipe()  # Nothing more comes, and it does not end.
+    script = shell.beside("console", stdin=reading)
+    os.write(writing, b"sub -t x -count 1\n")
+    assert script.out.readline() == "Waiting ....\n"
+    assert script.end(signal.SIGINT) == (130, "", "")
+    os.close(reading)
+    os.close(writing)
     terminal = terminals()
     terminal.type("sub -t x\r")
     terminal.see("Waiting ....")
-    shell.end(process)
+    assert node.end() == (0, "", "")
     code, shown = terminal.ended()
     assert (code, "the node has ended; start one with: carrypost node" in shown) == (4, True)
 

@@ -44,7 +44,7 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell beside a node that runs, for all tests: each has topics and queues of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = Shell(tmp_path_factory.mktemp("noded"), monkeypatch)
-        made.node()
+        made.copied_node()
         yield made
         made.clean_up()
 
@@ -113,7 +113,7 @@ def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_r
     )
     code, out, err = shell.run("sub", "-t", "news", "--count", "1")
     assert (code, json.loads(out)["body"], EMBEDS in err) == (0, "early", True)
-    shell.node()
+    shell.copied_node()
     other = ["--data", str(shell.folder / "other")]
     code, out, err = shell.run("sub", *other, "-t", "news", "--count", "1", "--for", str(PATIENCE_S))
     assert (code, json.loads(out)["body"], json.loads(out)["hops"]) == (0, "early", 1)
@@ -146,10 +146,10 @@ def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shel
 
 def test_a_receipt_tells_that_a_receiver_has_it(noded: Shell) -> None:
     noded.lines("bind", "queue/Rosa", "--lease", "1h")
-    with subprocess.Popen([*COMMAND, "receive", "-q", "Rosa"], stdout=subprocess.PIPE) as receiver:  # noqa: S603
-        stored, delivered = noded.lines("send", "-q", "Rosa", "hello", "--receipt", "--for", str(PATIENCE_S))
-        assert receiver.stdout is not None
-        assert json.loads(receiver.stdout.read())["id"] == stored["id"]
+    receiver = noded.beside("receive", "-q", "Rosa")
+    stored, delivered = noded.lines("send", "-q", "Rosa", "hello", "--receipt", "--for", str(PATIENCE_S))
+    code, out, err = receiver.ended()
+    assert (code, json.loads(out)["id"], err) == (0, stored["id"], "")
     assert delivered == {"event": "delivered", "id": stored["id"]}
 
 
@@ -235,20 +235,20 @@ def test_fewer_than_were_asked_for_end_with_3(noded: Shell) -> None:
 
 
 def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_socket_is_running(shell: Shell) -> None:
-    process, _ = shell.node()
-    ending = threading.Timer(0.3, process.terminate)
+    node = shell.copied_node()
+    ending = threading.Timer(0.3, node.end)
     ending.start()
     code, sentence = shell.refusal("sub", "-t", "x")
     assert (code, sentence) == (4, "the node has ended; start one with: carrypost node")
-    process.communicate()
-    shell.node("--set", "node.control=elsewhere.sock")
+    ending.join()
+    shell.copied_node("--set", "node.control=elsewhere.sock")
     code, sentence = shell.refusal("pub", "-t", "x", "hello")
     assert (code, str(shell.data) in sentence) == (5, True)
 
 
 def test_a_full_disk_is_told_and_is_no_mistake(shell: Shell, small_disk: Callable[[int], Path]) -> None:
     folder = ["--data", str(small_disk(8 * 1024 * 1024))]
-    shell.node(*folder)
+    shell.copied_node(*folder)
     (shell.folder / "noise").write_bytes(os.urandom(1_000_000))
     code, _, err = shell.run("pub", "-t", "x", *folder, "--file", "noise", "--count", "20")
     assert code == 1
@@ -316,6 +316,11 @@ def test_a_reader_that_is_gone_leaves_its_message_in_the_queue(noded: Shell) -> 
     )
     os.close(writing)
     assert (ran.returncode, "Traceback" in ran.stderr) == (1, False), ran.stderr
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(  # noqa: S603 - likewise
+            [*COMMAND, "receive", "-q", "Gus"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (1, "carrypost: stdout cannot be written: No space left on device\n")
     assert bodies(noded, "receive", "-q", "Gus", "--for", "5") == ["hello"]
 
 
@@ -374,8 +379,7 @@ def worked(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> str:
                 "--count",
                 "99",
             ]
-            reader = stack.enter_context(subprocess.Popen([*COMMAND, *answer], stdout=subprocess.DEVNULL))  # noqa: S603
-            stack.callback(reader.terminate)
+            stack.callback(shell.beside(*answer).end)
         code, _, err = shell.run(name, *arguments)
     assert (code, err) == (0, ""), line
     return name

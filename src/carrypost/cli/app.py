@@ -13,7 +13,7 @@ from carrypost.cli import bench, cache, doctor, emu, keys, lab, messages, names,
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
 from carrypost.cli.demo.command import demo
-from carrypost.files import refused
+from carrypost.files import FULL, refused
 
 app = Commands("carrypost", pretty_exceptions_enable=False)
 
@@ -95,7 +95,9 @@ def run(arguments: Sequence[str]) -> int:
     except (CarrypostError, TimeoutError) as error:
         return report(error)
     except OSError as error:
-        if error.filename is None:  # Not about a file: nobody foresaw it.
+        if error.filename is None and error.errno not in FULL:  # Not about a file: nobody foresaw it.
             raise
-        return report(refused(f"{error.filename} cannot be used", error))
+        return report(
+            refused(f"{error.filename or 'stdout'} cannot be {'used' if error.filename else 'written'}", error)
+        )
     return Exit.DONE

@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import typer
@@ -45,9 +44,6 @@ class Source(Protocol):
 
     def say(self, text: str) -> None:
         """Print a line, also while another one is typed."""
-
-    def shown(self) -> AbstractContextManager[None]:
-        """Let everything else that is printed in the block appear as it should, too."""
 
 
 class Stdin:
@@ -93,10 +89,6 @@ class Stdin:
         if self._prompted:
             self._ask()
 
-    def shown(self) -> AbstractContextManager[None]:
-        """Change nothing."""
-        return contextlib.nullcontext()
-
 
 class Console:
     """A console on a node."""
@@ -111,7 +103,7 @@ class Console:
 
     async def run(self) -> int:
         """Carry out lines until there are no more; returns the exit code."""
-        with self._source.shown(), contextlib.nullcontext() if self._script else self._heeding_ctrl_c():
+        with contextlib.nullcontext() if self._script else self._heeding_ctrl_c():
             try:
                 async for line in self._lines():
                     await self._perform(line)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -35,12 +35,6 @@ class Editor:
             style=_STYLE, auto_suggest=AutoSuggestFromHistory(), complete_while_typing=False,
         )  # fmt: skip
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Let everything that is printed in the block stand above the line that is typed."""
-        with patch_stdout(raw=True):
-            yield
-
     def say(self, text: str) -> None:
         """Print a line above the one that is typed."""
         typer.echo(text)
@@ -48,7 +42,8 @@ class Editor:
     async def line(self) -> str | None:
         """Return the next line, or several that were pasted; None after Ctrl-D. Raises `Interrupted`."""
         try:
-            return await self._session.prompt_async(handle_sigint=False)
+            with patch_stdout(raw=True):  # What is printed meanwhile stands above the line.
+                return await self._session.prompt_async(handle_sigint=False)
         except EOFError:
             return None
         except KeyboardInterrupt:
