@@ -38,11 +38,11 @@ _WARM: Final = 20
 
 
 @contextmanager
-def node(folder: Path, messages: int) -> Iterator[int]:
-    """Run a node with the settings of `programs.factory`; returns its process id."""
+def node(folder: Path, messages: int, *more: str) -> Iterator[int]:
+    """Run a node with the settings of `programs.factory`, and `more` settings; returns its process id."""
     changes = (
         f"cache_messages_max={2 * messages + 1_000}", 'udp.interfaces=["lo"]', f"limits.unconfirmed_max={2 * messages}",
-        "limits.share_queues=1.0", "security=signed",
+        "limits.share_queues=1.0", "security=signed", *more,
     )  # fmt: skip
     order = msgspec.json.encode(NodeCommand(None, str(folder), changes, json=True, verbose=False)).decode()
     command = [sys.executable, "-P", "-m", "carrypost.cli._process", order]

@@ -121,6 +121,23 @@ def test_attached_and_blocking_programs_are_weighed_against_embedded_and_awaited
         assert row["met"] is (row["times"] <= row["goal"])
 
 
+def test_decoding_stomp_is_weighed_against_cutting(tmp_path: Path) -> None:
+    (row,) = tables(tmp_path, "stomp", "--quick", "--json", "--only", "Frames")["Frames"]
+    assert row["times"] == pytest.approx(row["µs"] / row["cut µs"])
+    assert row["met"] is (row["times"] <= row["goal"])
+
+
+@pytest.mark.soak
+def test_stomp_clients_are_weighed_against_embedded_programs_and_slow_ones_against_none(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "stomp", "--quick", "--json")
+    assert {name: len(rows) for name, rows in shown.items()} == {"Frames": 1, "Sending": 2, "Receiving": 2, "Slow": 1}
+    for row in (*shown["Sending"], *shown["Receiving"]):
+        assert row["times"] == pytest.approx(row["µs"] / row["embedded µs"])
+        assert row["met"] is (row["times"] <= row["goal"])
+    (slow,) = shown["Slow"]
+    assert slow["part"] == pytest.approx(slow["beside 50 slow"] / slow["alone"])
+
+
 @needs_namespaces
 def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
     shown = tables(tmp_path, "idle", "--quick", "--json")
@@ -137,7 +154,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached"])
+@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached", "stomp"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = Bench(name).here("--help")
     assert outcome.returncode == 0
@@ -151,6 +168,7 @@ def test_help_gives_an_example(name: str) -> None:
         ("node", "--messages", "0"),
         ("jms", "--messages", "0"),
         ("attached", "--messages", "0"),
+        ("stomp", "--messages", "0"),
         ("idle", "--seconds", "0"),
         ("hostile", "--seconds", "0"),
     ],

@@ -14,6 +14,7 @@ from carrypost import Queue, testing
 from carrypost.daemon.stomp import subscriptions, transactions
 from carrypost.daemon.stomp.client import Client, Options
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, StompError, Version
+from carrypost.daemon.stomp.copies import Copies
 
 V1_0, V1_1, V1_2 = Version
 
@@ -25,7 +26,8 @@ class Wire:
         self.net = net
         self._written = Decoder(10**8, version=V1_2, commands=SERVER)
         self._read = Decoder(10**6)
-        self.client = Client(net.provider(node), self, Options(**options))
+        provider = net.provider(node)
+        self.client = Client(provider, self, Options(**options), Copies(provider))
         self.frames: list[Frame] = []
         self.ended = False
         self.reads = asyncio.Event()

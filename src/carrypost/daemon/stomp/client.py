@@ -35,7 +35,7 @@ from carrypost.jms import declaring
 from carrypost.jms.asking import Wanted
 from carrypost.jms.asking import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
-from carrypost.jms.passage import from_handed, to_draft
+from carrypost.jms.passage import to_draft
 from carrypost.jms.provider import Perform
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
@@ -43,6 +43,7 @@ from carrypost.mom.commands import Declare
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
+    from carrypost.daemon.stomp.copies import Copies
     from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
     from carrypost.gossip.layer import Draft
     from carrypost.jms.provider import Performed, Provider
@@ -83,8 +84,8 @@ class Options(NamedTuple):
 class Client:
     """A client, from its first frame to the end of its connection; a `Program` to the node."""
 
-    def __init__(self, provider: Provider, output: Output, options: Options) -> None:
-        self._provider, self._output, self._options = provider, output, options
+    def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies) -> None:
+        self._provider, self._output, self._options, self._copies = provider, output, options, copies
         self.version: Version | None = None
         """None before CONNECT; whoever decodes the client's bytes asks for it."""
         self.beats_ms = 0, 0
@@ -291,7 +292,7 @@ class Client:
         except JMSException:
             await provider.close_session(session, ())
             raise
-        made = Subscription(asked, session, consumer)
+        made = Subscription(asked, session, consumer, self.version or Version.V1_0)
         self._subscriptions.add(made)
         self._confirm(frame)
         made.begin(provider)
@@ -385,17 +386,20 @@ class Client:
             self.fail(JMSException("the node failed to write a message: please report it, with the node's log"))
 
     async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
-        if body is None:
-            body = await self._provider.payload(handed.descriptor)
-        if body is None or not subscription.holds(handed.number):
+        number = handed.number
+        rest = await self._copies.rest(handed, body, subscription.version)
+        if rest is None or not subscription.holds(number):
             subscription.release(self._provider, [handed])  # It expired, or its subscription ended.
             return
-        message = from_handed(handed, body, self._provider.now_us())
-        ack = str(handed.number) if subscription.mode != AUTO and self.version is Version.V1_2 else None
-        subscription.unread.pop(handed.number, None)
-        self._say(mapping.received(message, subscription.id, ack))
+        subscription.unread.pop(number, None)
         if subscription.mode == AUTO:
+            own = b""
             self._written.setdefault(subscription, []).append(handed)
+        else:
+            own = b"ack:%d\n" % number if subscription.version is Version.V1_2 else b""
+        if handed.count > 1:
+            own += b"redelivered:true\n"
+        self._output.say(subscription.beginning + own + rest)
 
     def _acknowledge_written(self) -> None:
         """Acknowledge, in one work, what was written to subscriptions that acknowledge by themselves."""

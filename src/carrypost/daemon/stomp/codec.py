@@ -157,6 +157,8 @@ class Decoder:
     def _next(self) -> Frame | None:
         head = self._head
         if head is None:
+            if not self._buffer:
+                return None
             head = self._head = self._read_head()
             if head is None:
                 return None

@@ -17,14 +17,18 @@ from typing import Final, NamedTuple
 from carrypost.daemon.stomp.codec import Frame
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.jms.destinations import Destination, Topic, named, queue_of
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage, codec
+from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
 from carrypost.jms.messages.json_text import JSON_TYPE, json_text, read_json
-from carrypost.jms.messages.properties import check_name
+from carrypost.jms.messages.properties import check_name, is_given
 from carrypost.jms.messages.texts import parsed, text_of
 from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.passage import Sending
 from carrypost.model import address
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import BodyType
 from carrypost.model.properties import Property, ValueType
+from carrypost.model.visible import timestamp_ms, typed_properties
 
 TOPIC, QUEUE, TEMPORARY = "/topic/", "/queue/", "/temp-queue/"
 TYPES_HEADER: Final = "carrypost-types"
@@ -222,44 +226,41 @@ def _structured(form: str, body: bytes) -> Message:
 # --- MESSAGE ---------------------------------------------------------------------------------------------------------
 
 
-def received(message: Message, subscription: str, ack: str | None = None) -> Frame:
-    """Return the MESSAGE that a client gets. `ack`: the id by which STOMP 1.2 acknowledges it."""
-    at = message.jms_destination
+def received(sent: Descriptor, payload: bytes) -> Frame:
+    """Return the MESSAGE that clients get, less what differs between them: subscription, `ack` and `redelivered`."""
+    said = headers_of(sent)
     headers = {
-        "subscription": subscription,
-        "message-id": message.jms_message_id or "",
-        "destination": "" if at is None else destination_text(at),
-        "priority": str(message.jms_priority),
-        "persistent": "true" if message.jms_delivery_mode is DeliveryMode.PERSISTENT else "false",
-        "timestamp": str(message.jms_timestamp),
-        "expires": str(message.jms_expiration),
+        "message-id": sent.id_text,
+        "destination": destination_text(sent.destination),
+        "priority": str(sent.priority),
+        "persistent": "true" if sent.persistent else "false",
+        "timestamp": str(timestamp_ms(sent)),
+        "expires": str(expiration_ms(sent)),
     }
-    if ack is not None:
-        headers["ack"] = ack
-    if message.jms_redelivered:
-        headers["redelivered"] = "true"
-    correlation = message.jms_correlation_id
+    correlation = correlation_of(sent)
     if correlation is not None:
         headers["correlation-id"] = correlation if isinstance(correlation, str) else correlation.hex()
-    if message.jms_reply_to is not None:
-        headers["reply-to"] = destination_text(message.jms_reply_to)
-    if message.jms_type is not None:
-        headers["type"] = message.jms_type
-    body, said = _body(message)
-    return Frame("MESSAGE", said | _told(message) | headers, body)
+    if said.reply_to is not None:
+        headers["reply-to"] = destination_text(said.reply_to)
+    if said.type is not None:
+        headers["type"] = said.type
+    body, form = _body(sent, payload)
+    if sent.attributes or said.property_types:
+        form |= _told(sent)
+    return Frame("MESSAGE", form | headers, body)
 
 
-def _told(message: Message) -> dict[str, str]:
+def _told(sent: Descriptor) -> dict[str, str]:
     """Return the properties as headers, and the types of those that are no text."""
     try:
-        properties = message.properties.travelling()
+        properties = typed_properties(sent)
     except MessageFormatException:
         return {}
     found: dict[str, str] = {}
     types: list[str] = []
     for name, (kind, value) in properties.items():
         header = _as_header(name)
-        if header in _FIELDS:
+        if header in _FIELDS or is_given(name):
             continue  # A stranger may call a property so; as a header it would mean something else.
         found[header] = "" if value is None else text_of(kind, value)
         if kind is not ValueType.STRING:
@@ -267,23 +268,24 @@ def _told(message: Message) -> dict[str, str]:
     return found | ({TYPES_HEADER: ",".join(types)} if types else {})
 
 
-def _body(message: Message) -> tuple[bytes, dict[str, str]]:
+def _body(sent: Descriptor, payload: bytes) -> tuple[bytes, dict[str, str]]:
     """Return the body as bytes, and the headers that say what it is, unless its sender did."""
+    kind = headers_of(sent).body_type
     try:
-        if isinstance(message, TextMessage):
-            return (message.text or "").encode(), {_CONTENT_TYPE: "text/plain"}
-        if isinstance(message, MapMessage):
-            entries = {name: _plain(value) for name, value in message.entries.items()}
+        if kind == BodyType.MESSAGE:
+            return b"", {}
+        if kind == BodyType.TEXT:
+            return (codec.decode_text(payload) or "").encode(), {_CONTENT_TYPE: "text/plain"}
+        if kind == BodyType.MAP:
+            entries = {name: _plain(value) for name, (_, value) in codec.decode_map(payload).items()}
             return json_text(entries).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "map"}
-        if isinstance(message, StreamMessage):
-            values = [_plain(value) for value in message.values]
+        if kind == BodyType.STREAM:
+            values = [_plain(value) for _, value in codec.decode_stream(payload)]
             return json_text(values).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "stream"}
     except (MessageFormatException, UnicodeEncodeError):
         pass  # Bytes, as they came.
-    said = {BODY_HEADER: "object"} if isinstance(message, ObjectMessage) else {}
-    if type(message) is Message:
-        return b"", {}
-    return message.payload, {_CONTENT_TYPE: "application/octet-stream", **said}
+    said = {BODY_HEADER: "object"} if kind == BodyType.OBJECT else {}
+    return payload, {_CONTENT_TYPE: "application/octet-stream", **said}
 
 
 def _plain(value: object) -> object:

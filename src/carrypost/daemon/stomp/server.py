@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from carrypost.daemon.stomp.client import Client, Options
 from carrypost.daemon.stomp.codec import BEAT, Decoder, StompError
+from carrypost.daemon.stomp.copies import Copies
 from carrypost.errors import ConfigError, JMSException, NodeError
 from carrypost.files import reason
 
@@ -59,7 +60,7 @@ class Server:
     """The STOMP clients of one node."""
 
     def __init__(self, provider: Provider, settings: StompSettings, home: Home) -> None:
-        self.provider = provider
+        self.provider, self.copies = provider, Copies(provider)
         self._settings, self._home = settings, home
         self._listening: asyncio.Server | None = None
         self.connections: set[Connection] = set()
@@ -143,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(server.body_bytes_max)
-        self._client = Client(server.provider, self, server.options)
+        self._client = Client(server.provider, self, server.options, server.copies)
         self._serving: asyncio.Task[None] | None = None
         self._came, self._room = asyncio.Event(), asyncio.Event()
         """Something came from the client, or its end; the client has read enough for more to be written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from carrypost.daemon.stomp.copies import beginning
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
 from carrypost.model import address
 from carrypost.mom.commands import Ack, Receive, Subscribe
@@ -15,6 +16,7 @@ from carrypost.mom.commands import Ack, Receive, Subscribe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from carrypost.daemon.stomp.codec import Version
     from carrypost.events import Handed
     from carrypost.jms.provider import Provider
 
@@ -41,8 +43,10 @@ class Asked(NamedTuple):
 class Subscription:
     """A subscription that stands."""
 
-    def __init__(self, asked: Asked, session: int, consumer: int) -> None:
+    def __init__(self, asked: Asked, session: int, consumer: int, version: Version) -> None:
         self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
+        self.version, self.beginning = version, beginning(asked.id, version)
+        """The client's version, and what each MESSAGE begins with."""
         self._prefetch = asked.prefetch
         self._held: dict[int, Handed] = {}
         """Messages that were handed over and not acknowledged, by number; numbers rise."""
