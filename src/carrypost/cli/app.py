@@ -35,6 +35,8 @@ def carrypost(
 
     For example:
 
+    * `carrypost demo` shows six nodes at work, in a minute
+
     * `carrypost node` runs a node on this machine
 
     * `carrypost sub -t village.roads` prints what comes on a topic

@@ -19,7 +19,7 @@ def demo(
     full: Annotated[bool, typer.Option("--full", help="Then a small campaign of emulated buses, on Spark.")] = False,
     record: RecordOption = Path("demo-record"),
 ) -> None:
-    """Show on this machine how messages are stored, carried and forwarded: six real nodes, one bus, no server.
+    """Show on this machine how messages are stored, carried and forwarded, by six real nodes and no server.
 
     It takes about a minute, and uses loopback only. On a terminal a picture shows who reaches whom and who carries
     what; elsewhere there are lines. All that is shown comes from the nodes, whose records stay in demo-record; if a
@@ -45,5 +45,6 @@ def demo(
         raise typer.Exit(code)
     from carrypost.cli.reproduce import reproduce  # noqa: PLC0415 - needed by this option only
 
-    typer.echo("\nA small experiment follows, with emulated buses on Spark: two minutes or so.")
-    reproduce("bus", quick=True, out=record / folder.CAMPAIGN)
+    out = record / folder.CAMPAIGN
+    typer.echo(f"\nEmulated buses on Spark follow, a minute or two: carrypost reproduce bus --quick --out {out}")
+    reproduce("bus", quick=True, out=out)

@@ -19,6 +19,7 @@ from carrypost.cli.demo.folder import RecordFolder, claimed
 from carrypost.cli.demo.ledger import Ledger, UnexpectedError
 from carrypost.cli.demo.picture import Picture
 from carrypost.errors import JMSException, NodeError
+from carrypost.files import refusing
 
 _LAST_WORDS_S = 2.0
 _Work = Coroutine[Any, Any, None]
@@ -43,7 +44,9 @@ async def _run(record: Path, *, quick: bool) -> int:
     for number in _signals.heeded():
         loop.add_signal_handler(number, heed, number)
     try:
-        with claimed(record) as folder, tempfile.TemporaryDirectory(prefix="carrypost-demo-") as data:
+        with refusing("the nodes need a temporary folder"):
+            temporary = tempfile.TemporaryDirectory(prefix="carrypost-demo-")
+        with temporary as data, claimed(record) as folder:
             await _perform(Path(data), folder, Console(highlight=False), quick=quick)
     except asyncio.CancelledError:
         if not came:
