@@ -18,6 +18,7 @@ from carrypost.lab.metrics import FAMILIES, families, tables
 from carrypost.lab.report import page
 from carrypost.lab.report.study import Study
 
+BOTH = (recipes.EMMA, recipes.EMMA_ISLAND)
 Ratio = Callable[[str, int, int, int], float]
 """The share delivered, by mode, priority, buffer and number of hosts."""
 
@@ -27,11 +28,18 @@ def better(mode: str, priority: int, buffer: int, hosts: int) -> float:
     return 0.3 + 0.2 * (mode == "persistent") + priority / 50 + buffer / 1_000 + hosts / 400
 
 
-def like_emma(folder: Path, ratio: Ratio, seeds: Sequence[int] = (1, 2), *, quick: bool = False) -> Study:
+def like_emma(
+    folder: Path,
+    ratio: Ratio,
+    seeds: Sequence[int] = (1, 2),
+    *,
+    quick: bool = False,
+    recipe: recipes.Recipe = recipes.EMMA,
+) -> Study:
     """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
-    for chosen in recipes.EMMA.chosen(quick=quick):
+    for chosen in recipe.chosen(quick=quick):
         made = Scenario.load(reproduce.scenario_file("emma"), chosen.changes)
         for seed in seeds:
             name = f"emma/{chosen.name}/{seed}"
@@ -75,8 +83,9 @@ def add(rows: lab_pages.Rows, name: str, made: Scenario, ratio: Ratio) -> None:
     })  # fmt: skip
 
 
-def test_the_campaign_has_the_papers_loads(tmp_path: Path) -> None:
-    runs = grid.load(reproduce.laid_out(recipes.EMMA, tmp_path, (1,), quick=False)).runs
+@pytest.mark.parametrize("recipe", BOTH, ids=lambda each: each.name)
+def test_the_campaign_has_the_papers_loads(tmp_path: Path, recipe: recipes.Recipe) -> None:
+    runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1,), quick=False)).runs
     made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs]
     assert len({each.text for each in made}) == len(made)
     loads = {(each.workloads[0].messages, each.workloads[0].persistent, each.workloads[0].recipients) for each in made}
@@ -87,6 +96,7 @@ def test_the_campaign_has_the_papers_loads(tmp_path: Path) -> None:
         (workload,) = each.workloads
         assert (workload.within_s, workload.lifetime_s, each.radio.range_m) == (20, 240, 200)
         assert not each.settings.shares
+        assert each.settings.island is (recipe is recipes.EMMA_ISLAND)
         last_s = workload.first_s + workload.within_s + (workload.lifetime_s or 0)
         assert last_s <= (each.run.duration_s or 0)
 
@@ -120,6 +130,16 @@ def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
     assert [row[0] for row in found.tables["Figure 6 in numbers"][2:]] == ["anti-entropy", "", "", "exchange", "", ""]
 
 
+def test_the_second_page_says_that_its_hosts_have_islands(tmp_path: Path) -> None:
+    lead = "Hosts with an island know whom they can reach"
+    with_island = page.made(like_emma(tmp_path / "island", better, (1,), quick=True, recipe=recipes.EMMA_ISLAND)).text
+    without = page.made(like_emma(tmp_path / "alone", better, (1,), quick=True)).text
+    assert (lead in with_island, lead in without) == (True, False)
+    found = Reader(with_island)
+    assert found.tables["The paper's trends"][0] == ["the paper", "anti-entropy, island", "exchange, island"]
+    assert {row[0]: row[1] for row in found.tables["Parameters in force"][1:]}["settings.island"] == "True"
+
+
 def test_trends_that_do_not_hold_are_told(tmp_path: Path) -> None:
     made = page.made(like_emma(tmp_path, lambda *of: 1.2 - better(*of), (1,), quick=True))
     verdicts = {row[0]: row[1] for row in Reader(made.text).tables["The paper's trends"][1:]}
@@ -149,8 +169,10 @@ def test_other_campaigns_called_emma_have_the_general_page(tmp_path: Path) -> No
     assert "Campaign: emma" in page.made(Study(tmp_path)).text
 
 
-def test_a_short_run_of_the_shipped_scenario_reaches_recipients() -> None:
+@pytest.mark.parametrize("island", [False, True])
+def test_a_short_run_of_the_shipped_scenario_reaches_recipients(*, island: bool) -> None:
     changes = {"mobility.count": 8, "mobility.clouds": 2, "workload.0.messages": 30, "duration_s": 120}
+    changes |= {"settings.island": island}
     table = emu.run(Scenario.load(reproduce.scenario_file("emma"), changes)).table
     (row,) = tables("emma/default/1", table, [families.DELIVERY_RATIO])["delivery_ratio"].to_pylist()
     assert row["messages"] == 30
@@ -158,11 +180,12 @@ def test_a_short_run_of_the_shipped_scenario_reaches_recipients() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("recipe", BOTH, ids=lambda each: each.name)
 def test_one_command_makes_the_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    recipe: recipes.Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["reproduce", "emma", "--quick", "--seeds", "1,2", "--engine", "local", "--json"]) == 0
+    assert run(["reproduce", recipe.name, "--quick", "--seeds", "1,2", "--engine", "local", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["runs"], told["failed"]) == (2 * len(recipes.EMMA.chosen(quick=True)), 0)
     found = Reader((tmp_path / told["page"]).read_text(encoding="utf-8"))

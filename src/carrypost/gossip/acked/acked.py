@@ -69,6 +69,8 @@ class Acked(Layer):
         self.known = Known(settings.limits.acked_max, self._written_by)
         self._pending = Pending(ground)
         self._comparison = Comparison(ground, self.known)
+        self._own: set[int] = set()
+        """Records of this host that are in the list."""
         self._fresh: dict[int, set[str]] = {}
         """Records to be broadcast, and the addresses of neighbours that have them."""
         self._broadcast_us = 0
@@ -190,9 +192,7 @@ class Acked(Layer):
 
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
         """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
-        own = [record for each in self.known.in_parts(ALL_PARTS) if (record := self.known.get(each)) is not None]
-        own = [each for each in own if signed.author_of(each, signed=self._identity.signed) == self._node]
-        for record in own:
+        for record in filter(None, map(self.known.get, sorted(self._own))):
             for peer in sorted({messages[message] for message in record.messages if message in messages}):
                 link = self._links.get(peer)
                 if link is not None and link.usable and link.budgets.lists.take(1, now):
@@ -310,16 +310,18 @@ class Acked(Layer):
         gone = self.known.add(fingerprint, record)
         self._journal.put(_row_key(fingerprint), records.to_row(record))
         self._forget(gone)
-        self._count(record)
+        self._count(fingerprint, record)
         self._comparison.changed(self._holdings.now_us)
 
-    def _count(self, record: AckRecord) -> None:
+    def _count(self, fingerprint: int, record: AckRecord) -> None:
         """Strike its author off the messages of a record; tell of those that this host sent."""
         node = signed.author_of(record, signed=self._identity.signed)
         known = {message: copy for message in record.messages if (copy := self._cache.get(message)) is not None}
         messages: Sequence[MessageId] = record.messages
         if node == self._node:  # Of what is addressed to it by its destination, it drops copies itself.
             messages = [message for message, copy in known.items() if copy.descriptor.listed]
+            if fingerprint in self.known:
+                self._own.add(fingerprint)
         left = self._holdings.recipients.left
         own = [
             copy for copy in known.values()
@@ -338,7 +340,7 @@ class Acked(Layer):
             fingerprint = signed.fingerprint(record)
             if record.until_us > now and fingerprint not in self.known:
                 self._forget(self.known.add(fingerprint, record))
-                self._count(record)
+                self._count(fingerprint, record)
             else:
                 self._forget((fingerprint,))
 
@@ -348,6 +350,7 @@ class Acked(Layer):
     def _forget(self, fingerprints: Iterable[int]) -> None:
         for each in fingerprints:
             self._fresh.pop(each, None)
+            self._own.discard(each)
             self._journal.delete(_row_key(each))
 
 

@@ -1,13 +1,14 @@
 """The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2, X3).
 
 An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
-Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4).
+Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4); its experiment
+is there a second time with islands, where messages go straight to recipients that are connected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carrypost.config.document import toml
 from carrypost.lab.report.times import lifetime
@@ -137,4 +138,10 @@ EMMA = Recipe(
     cpu_s=(162, 74),
     metrics_cpu_s=(6, 4),
 )
-RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA)}
+EMMA_ISLAND = replace(
+    EMMA,
+    name="emma-island",
+    settings=tuple(replace(each, changes={**each.changes, "settings.island": True}) for each in EMMA.settings),
+    cpu_s=(324, 148),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND)}

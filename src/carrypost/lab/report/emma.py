@@ -17,7 +17,7 @@ from carrypost.lab.report import curves, distributions, origins, plots, prose
 from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
 from carrypost.lab.report.intervals import over_rows
-from carrypost.lab.report.loads import MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
+from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
 from carrypost.lab.report.pictures import Block, Figure, Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import Series, Study
@@ -61,6 +61,7 @@ _OPEN = {
     "workload.0.priorities": "priorities are drawn evenly among so many",
     "workload.0.size": "payload of a message, bytes",
     "settings.strategy": "how hosts compare what they have",
+    "settings.island": "hosts send straight to recipients that are connected",
     "settings.acked_s": "acknowledgements are passed on every, s",
     "settings.shares": "shares of a buffer for each author",
     "settings.altruistic": "hosts carry what is for others",
@@ -94,15 +95,16 @@ def source() -> Markup:
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """Everything about this experiment."""
     loads = Loads(study, all_series)
+    protocol = prose.EMMA_ISLAND if any(ISLAND in each for each in loads.strategies) else prose.EMMA_ALONE
     halves = ""
     if len(loads.strategies) > 1:
-        halves = " Halves of figures are of strategies, with the same loads: " + ", ".join(
+        halves = " Halves of figures are of strategies, with the same loads: " + "; ".join(
             f"({letter}) {name}" for letter, name in zip("abcd", loads.strategies, strict=False)
         )
         halves += "."
     return [
         tag("h2", "Groups of hosts on a square kilometre (§4)"),
-        paragraph(prose.EMMA_LEAD, f" {origins.seeds(all_series)}{halves}", kind="lead"),
+        paragraph(prose.EMMA_LEAD, f" {protocol} {origins.seeds(all_series)}{halves}", kind="lead"),
         tag("h3", "What the paper says, and what we found"),
         _trends(loads),
         paragraph(prose.EMMA_TRENDS, kind="note"),

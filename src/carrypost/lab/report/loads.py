@@ -18,6 +18,8 @@ from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.study import FinishedRun, Series, Study
 
 EXCHANGE = "exchange"
+ISLAND = ", island"
+"""Behind the strategy of hosts that send straight to recipients that are connected."""
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 MODES = (PERSISTENT, NON_PERSISTENT)
 
@@ -26,6 +28,7 @@ class Load(NamedTuple):
     """Load that a series was run with."""
 
     strategy: str
+    """Of hosts, and whether they have islands."""
     topic: bool
     """True if messages have several recipients."""
     modes: bool
@@ -42,8 +45,9 @@ class Load(NamedTuple):
         hosts = known.get("mobility", {}).get("count")
         if workload.get("kind") != "addressed" or not isinstance(hosts, int):
             return None
+        island = ISLAND if settings.get("island") else ""
         return cls(
-            settings.get("strategy", EXCHANGE), workload["recipients"] != 1, workload["persistent"] < 1, hosts,
+            settings.get("strategy", EXCHANGE) + island, workload["recipients"] != 1, workload["persistent"] < 1, hosts,
             settings["cache_messages_max"],
         )  # fmt: skip
 
@@ -55,7 +59,7 @@ class Loads:
         self._study = study
         self._series = {load: series for series in all_series if (load := Load.of(series.first)) is not None}
         strategies = dict.fromkeys(load.strategy for load in self._series)
-        self.strategies = sorted(strategies, key=lambda name: name == EXCHANGE)
+        self.strategies = sorted(strategies, key=lambda name: name.startswith(EXCHANGE))
         """EMMA's own first."""
         self.hosts_most = max((load.hosts for load in self._series), default=0)
 

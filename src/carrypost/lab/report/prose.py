@@ -103,8 +103,12 @@ GENERAL = _text("""
 """)
 EMMA_LEAD = _text("""
     Hosts that move in groups send messages in a burst of 20 s, each to one other host or to 80 % of them. A message has
-    to be there within 4 min. Emulated with carrypost's real hosts, scenario emma, without a synchronous protocol, as in
-    the paper.
+    to be there within 4 min. Emulated with carrypost's real hosts, scenario emma.
+""")
+EMMA_ALONE = "There is no synchronous protocol, as in the paper."
+EMMA_ISLAND = _text("""
+    Hosts with an island know whom they can reach over several hops, and send straight to these; the paper's evaluation
+    has no synchronous protocol.
 """)
 EMMA_TRENDS = _text("""
     The paper has no figures in its text, so trends are all there is to compare with. Differences are those of means
