@@ -164,6 +164,16 @@ def test_less_than_a_script_waits_for_ends_with_3_and_its_first_mistake_ends_it(
     assert err == "carrypost: line 3: there is no word 'pbu'; did you mean pub?\n"
 
 
+def test_stdin_that_cannot_be_read_is_told(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    unreadable = os.open(os.devnull, os.O_WRONLY)
+    code, out, err = noded.beside("console", stdin=unreadable).ended()
+    os.close(unreadable)
+    assert (code, out, err) == (1, "", "carrypost: stdin cannot be read: Bad file descriptor\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    code, sentence = noded.refusal("console")
+    assert (code, sentence.partition(":")[0]) == (2, "stdin is closed")
+
+
 def test_ctrl_c_ends_what_a_line_waits_for_and_leaves_the_console(
     noded: Shell, terminals: Callable[..., Terminal]
 ) -> None:

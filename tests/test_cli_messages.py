@@ -173,6 +173,7 @@ MISTAKES = {
     ("pub", "-t", "x", "hello", "--prop", "not-a-name=3"): "not-a-name",
     ("pub", "-t", "x", "hello", "--ttl", "0"): "more than 0",
     ("pub", "-t", "x", "hello", "--for", "3"): "add --receipt",
+    ("pub", "-t", "x", "hello", "--receipt", "--every", "1"): "by --count",
     ("pub", "-t", "x", "--file", "nowhere"): "nowhere cannot be read",
     ("pub", "-t", "x", "hello", "--set", "client_id=3"): "client_id",
 }

@@ -7,14 +7,14 @@ node that ends meanwhile is the same to a command as one that was never there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from carrypost.cli import _output, _settings, _signals
+from carrypost.cli import _output, _settings, _signals, node
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -25,13 +25,10 @@ from carrypost.errors import (
 )
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
-from carrypost.node.control.client import Client
 
 if TYPE_CHECKING:
     from carrypost.jms.context import Context
 
-_ANSWER_S = 10.0
-"""Within this a node answers, or it hangs."""
 _LOOK_S = 1.0
 _NEWS_S = 0.1
 _EMBEDDING = "this command runs one until it ends"
@@ -83,14 +80,21 @@ class Joined:
         """Return how many nodes were linked with the node, at most a second ago."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s >= _LOOK_S:
-            self._neighbours = sum(each["state"] == "linked" for each in await self.ask("peers"))
+            self._neighbours = sum(each["state"] == "linked" for each in await self._peers())
             self._looked_s = now_s
         return self._neighbours
 
-    async def ask(self, call: str, *given: object) -> Any:  # noqa: ANN401 - each call knows what it gets
+    async def _peers(self) -> Sequence[Mapping[str, object]]:
+        try:
+            return cast("list[dict[str, object]]", await self.ask("peers"))
+        except NoNodeError:
+            if not self.embeds:
+                raise
+            return ()  # Its socket could not be opened, as the log says; and it has only begun to look for others.
+
+    async def ask(self, call: str, *given: str) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Return what the node answers to a plain call."""
-        async with asyncio.timeout(_ANSWER_S), await Client.connect(self.settings.control) as client:
-            return await getattr(client, call)(*given)
+        return await node.answer(self.settings, call, *given)
 
 
 Body = Callable[[Joined], Awaitable[int]]

@@ -40,6 +40,8 @@ class Order:
     def __post_init__(self) -> None:
         if self.limit_s is not None and not self.receipt:
             raise LocalError("--for is how long to wait for a receipt: add --receipt, or leave it out")
+        if self.receipt and self.every_s is not None and self.count is None:
+            raise LocalError("--every goes on until Ctrl-C: to wait for receipts, say how many there are, by --count")
         if self.ttl_s == 0:
             raise LocalError("--ttl is more than 0: a message that lives for no time reaches nobody")
         self.body.message(1, self.properties)  # What is wrong with it is told before a node is looked for.

@@ -62,13 +62,24 @@ def content_text(message: Message) -> str:
 
 
 def properties(message: Message) -> dict[str, object]:
-    """Return the properties that its author gave it."""
-    return {name: value for name, value in message.properties.items() if not is_given(name)}
+    """Return the properties that its author gave it, also those of types that JMS has not."""
+    try:
+        return {name: value for name, value in message.properties.items() if not is_given(name)}
+    except MessageFormatException:
+        return {} if message.descriptor is None else dict(message.descriptor.attributes)
+
+
+def _said_here(message: Message, name: str) -> object:
+    """Return a property that this node gave a message; None if it has not."""
+    try:
+        return message.properties.get(name)
+    except MessageFormatException:  # It is not there, and those of the author cannot be read.
+        return None
 
 
 def as_json(message: Message) -> Mapping[str, object]:
     """Return a message as one line of JSON has it; bytes are in base64."""
-    body, given = content(message), message.properties
+    body = content(message)
     found = {
         "id": message.jms_message_id,
         "destination": str(message.jms_destination),
@@ -82,8 +93,8 @@ def as_json(message: Message) -> Mapping[str, object]:
         "priority": message.jms_priority,
         "sent": when(message.jms_timestamp),
         "expires": when(message.jms_expiration) if message.jms_expiration else None,
-        "author": given.get("JMS_carrypost_Author"),
-        "hops": given.get("JMS_carrypost_Hops"),
+        "author": _said_here(message, "JMS_carrypost_Author"),
+        "hops": _said_here(message, "JMS_carrypost_Hops"),
         "redelivered": message.jms_redelivered or None,
     }
     return {name: value for name, value in found.items() if value not in (None, "")}

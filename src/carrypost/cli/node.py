@@ -245,13 +245,17 @@ def ask(settings: NodeSettings, what: str, *given: str, **named: object) -> Any:
     """Return what the node that runs here answers to a plain call."""
     import asyncio  # noqa: PLC0415 - needed by these commands only
 
+    return asyncio.run(answer(settings, what, *given, **named))
+
+
+async def answer(settings: NodeSettings, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - likewise
+    """Return what the node that runs here answers to a plain call; raises `TimeoutError` if it hangs."""
+    import asyncio  # noqa: PLC0415
+
     from carrypost.node.control.client import Client  # noqa: PLC0415
 
-    async def answer() -> object:
-        try:
-            async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
-                return await getattr(client, what)(*given, **named)
-        except TimeoutError:
-            raise TimeoutError(f"the node at {settings.control} does not answer") from None
-
-    return asyncio.run(answer())
+    try:
+        async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
+            return await getattr(client, what)(*given, **named)
+    except TimeoutError:
+        raise TimeoutError(f"the node at {settings.control} does not answer") from None

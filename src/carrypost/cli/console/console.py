@@ -27,6 +27,7 @@ from carrypost.cli.console import Interrupted
 from carrypost.cli.console.actions import Actions
 from carrypost.cli.console.words import PROMPT, Line, parse
 from carrypost.errors import CarrypostError, IllegalStateException, LocalError
+from carrypost.files import refused
 
 T = TypeVar("T")
 _HISTORY = "console.history"
@@ -52,32 +53,30 @@ class Stdin:
     def __init__(self, prompt: str = "") -> None:
         self._prompt = prompt
         self._prompted = False
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._lines: asyncio.Queue[str | OSError | None] = asyncio.Queue()
         # A daemon, as nothing wakes it up while it reads; and without Python's buffer, whose lock it would hold.
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        left = b""
-        with contextlib.suppress(OSError, RuntimeError):  # Stdin is closed, or the loop is.
-            while part := os.read(0, 65_536):
-                *whole, left = (left + part).split(b"\n")
-                for each in whole:
-                    loop.call_soon_threadsafe(self._lines.put_nowait, each.decode(errors="replace"))
-        with contextlib.suppress(RuntimeError):
-            if left:
-                loop.call_soon_threadsafe(self._lines.put_nowait, left.decode(errors="replace"))
-            loop.call_soon_threadsafe(self._lines.put_nowait, None)
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
+            for each in _lines_of_stdin():
+                loop.call_soon_threadsafe(self._lines.put_nowait, each)
 
     async def line(self) -> str | None:
         """Return the next line."""
         if self._prompt:
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self._lines.get(), _PASTE_S)
+                return self._whole(await asyncio.wait_for(self._lines.get(), _PASTE_S))
             self._ask()
         try:
-            return await self._lines.get()
+            return self._whole(await self._lines.get())
         finally:
             self._prompted = False
+
+    def _whole(self, came: str | OSError | None) -> str | None:
+        if isinstance(came, OSError):
+            raise refused("stdin cannot be read", came)
+        return came
 
     def _ask(self) -> None:
         self._prompted = bool(self._prompt)
@@ -88,6 +87,20 @@ class Stdin:
         typer.echo(f"\r{text}" if self._prompted else text)
         if self._prompted:
             self._ask()
+
+
+def _lines_of_stdin() -> Iterator[str | OSError | None]:
+    """Yield lines, why there are no more if that is a failure, and None at the end."""
+    left = b""
+    try:
+        while part := os.read(0, 65_536):
+            *whole, left = (left + part).split(b"\n")
+            yield from (each.decode(errors="replace") for each in whole)
+        if left:
+            yield left.decode(errors="replace")
+    except OSError as error:
+        yield error
+    yield None
 
 
 class Console:
@@ -150,7 +163,8 @@ class Console:
         if isinstance(error, IllegalStateException) and await self._joined.has_ended():
             raise error
         if self._script:
-            raise CarrypostError(f"line {self._number}: {explained(error)}") from explained(error)
+            where = f"line {self._number}: " if self._number else ""
+            raise CarrypostError(f"{where}{explained(error)}") from explained(error)
         self._source.say(_shown.styled(str(explained(error)), fg="red"))
 
     async def _guard(self, work: Coroutine[Any, Any, T]) -> T:
@@ -191,7 +205,9 @@ class Console:
 async def run(joined: Joined) -> int:
     """Run a console on stdin and stdout; returns the exit code."""
     joined.json = False  # Answers are those of the paper, on a terminal and without one.
-    script = sys.stdin is None or not sys.stdin.isatty()
+    if sys.stdin is None:
+        raise LocalError("stdin is closed: a console reads lines from a terminal, or a script from a file or a pipe")
+    script = not sys.stdin.isatty()
     if script or not sys.stdout.isatty():
         return await Console(joined, Stdin(), script=script).run()
     _output.say(_WELCOME)
