@@ -32,7 +32,7 @@ from carrypost.cli.demo.picture import Picture
 from carrypost.cli.demo.scenes import Play
 from carrypost.cli.demo.summary import COMMANDS
 
-PATIENCE_S = 90
+PATIENCE_S = 180
 PROGRAM = "from carrypost.cli import main; main()"
 THREE = """
 from carrypost.cli import main

@@ -29,7 +29,9 @@ def planned(tree: Path, target: str) -> list[str]:
 
 
 def test_the_demonstration_installs_the_package_alone(tree: Path) -> None:
-    (installed,) = [line for line in planned(tree, "demo") if INSTALLS in line]
+    *lines, last = planned(tree, "demo")
+    assert last == ".venv/bin/carrypost demo"
+    (installed,) = [line for line in lines if INSTALLS in line]
     assert " --editable ." in installed
     assert "[" not in installed
 
