@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from carrypost.cli import _output, _shown
@@ -12,24 +14,59 @@ from carrypost.cli._exit import Exit
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
     from carrypost.jms.consumer import Consumer
+    from carrypost.jms.context import Context
+    from carrypost.jms.messages import Message
+    from carrypost.jms.opening import Opening
 
 _ANSWER_S = 30.0
 """How long `browse` waits for another node, unless it is told otherwise."""
-AHEAD_MAX = 10
-"""Messages that `receive` lets the node take from a queue ahead of it."""
+_AHEAD_MAX = 10
+"""Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
+
+
+def subscriber(
+    ctx: Context,
+    topic: str,
+    selector: str | None,
+    *,
+    durable: str | None,
+    patterns: Mapping[str, str] | None = None,
+) -> Opening[Consumer]:
+    """Return a consumer of a topic, which is to be opened."""
+    if durable is None:
+        return ctx.create_consumer(f"topic/{topic}", selector, patterns=patterns)
+    # Shared, since a durable subscription that is not belongs to one program with a client id.
+    return ctx.create_shared_durable_consumer(f"topic/{topic}", durable, selector, patterns=patterns)
+
+
+def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Opening[Consumer]:
+    """Return a consumer of a queue for so many messages, which is to be opened."""
+    ahead = 0 if count == 1 else min(count, _AHEAD_MAX)
+    return ctx.create_consumer(ctx.create_queue(queue), selector, prefetch=ahead)
+
+
+async def read(consumer: Consumer, show: Callable[[Message], None], *, count: int | None, limit_s: float | None) -> int:
+    """Show what comes, until so many came or the time is over; returns how many did.
+
+    A message is acknowledged once it is shown: what could not be, as the reader was gone, comes again.
+    """
+    loop = asyncio.get_running_loop()
+    until_s, came = None if limit_s is None else loop.time() + limit_s, 0
+    while came != count:
+        message = await consumer.receive(None if until_s is None else max(0.0, until_s - loop.time()))
+        if message is None:
+            break
+        show(message)
+        await message.acknowledge()
+        came += 1
+    return came
 
 
 async def subscribe(
     joined: Joined, topic: str, selector: str | None, *, durable: str | None, count: int | None, limit_s: float | None
 ) -> int:
     """Print what comes on a topic; returns the exit code."""
-    if durable is None:
-        opening = joined.ctx.create_consumer(topic, selector)
-    else:
-        # Shared, since a durable subscription that is not belongs to one program with a client id.
-        opening = joined.ctx.create_shared_durable_consumer(topic, durable, selector)
-    async with opening as consumer:
-        return await _read(joined, consumer, count, limit_s)
+    return await _print(joined, subscriber(joined.ctx, topic, selector, durable=durable), count, limit_s)
 
 
 async def unsubscribe(joined: Joined, name: str) -> int:
@@ -40,23 +77,15 @@ async def unsubscribe(joined: Joined, name: str) -> int:
 
 async def receive(joined: Joined, queue: str, selector: str | None, count: int, limit_s: float | None) -> int:
     """Take messages from a queue and print them; returns the exit code."""
-    ahead = 0 if count == 1 else min(count, AHEAD_MAX)  # What is not read goes back to the queue's manager, later.
-    async with joined.ctx.create_consumer(joined.ctx.create_queue(queue), selector, prefetch=ahead) as consumer:
-        return await _read(joined, consumer, count, limit_s)
+    return await _print(joined, receiver(joined.ctx, queue, selector, count), count, limit_s)
 
 
-async def _read(joined: Joined, consumer: Consumer, count: int | None, limit_s: float | None) -> int:
-    if sys.stderr.isatty():
-        _output.say("waiting; Ctrl-C ends it")
-    loop = asyncio.get_running_loop()
-    until_s, came = None if limit_s is None else loop.time() + limit_s, 0
-    while came != count:
-        message = await consumer.receive(None if until_s is None else max(0.0, until_s - loop.time()))
-        if message is None:
-            break
-        _shown.show(message, json=joined.json)
-        await message.acknowledge()  # What could not be printed, as the reader was gone, comes again.
-        came += 1
+async def _print(joined: Joined, opening: Opening[Consumer], count: int | None, limit_s: float | None) -> int:
+    async with opening as consumer:
+        if sys.stderr.isatty():
+            _output.say("waiting; Ctrl-C ends it")
+        show = functools.partial(_shown.show, json=joined.json)
+        came = await read(consumer, show, count=count, limit_s=limit_s)
     if count is None or came == count:
         return Exit.DONE
     wanted = "no message" if not came else f"{came:,} of {count:,} messages"
@@ -78,6 +107,4 @@ async def browse(joined: Joined, queue: str, selector: str | None, count: int | 
             return Exit.TIMEOUT
     if not came:
         _output.say(f"nothing waits in {queue}")
-    if count is None:
-        return Exit.DONE
-    return Exit.TIMEOUT
+    return Exit.DONE

@@ -18,12 +18,12 @@ from carrypost.errors import LocalError
 
 
 def _topic(name: str | None, queue: str | None, instead: str) -> str:
-    """Return the destination that was named by -t; `instead` is the command for queues."""
+    """Return the name of a topic that was named by -t; `instead` is the command for queues."""
     if queue is not None:
         raise LocalError(f"-q names a queue, and this command is for topics (-t): carrypost {instead} -q {queue}")
     if not name:
         raise LocalError("which topic? Name it: -t village.roads")
-    return f"topic/{name}"
+    return name
 
 
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
@@ -72,7 +72,7 @@ def pub(
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
     order = _sending.Order(
-        to=_topic(topic, queue, "send"), body=_given.body(body, payload, file), properties=prop, label=label,
+        to=f"topic/{_topic(topic, queue, 'send')}", body=_given.body(body, payload, file), properties=prop, label=label,
         ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
     options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
@@ -156,9 +156,9 @@ def sub(
             raise LocalError("which subscription is to end? Name it: carrypost sub --durable inbox --end")
         options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
         return
-    to = _topic(topic, queue, "receive")
+    name = _topic(topic, queue, "receive")
     options.run(place, functools.partial(
-        _receiving.subscribe, topic=to, selector=select, durable=durable, count=count, limit_s=limit_s
+        _receiving.subscribe, topic=name, selector=select, durable=durable, count=count, limit_s=limit_s
     ))  # fmt: skip
 
 

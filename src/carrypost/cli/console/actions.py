@@ -17,6 +17,7 @@ from carrypost.naming import InitialContext
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
     from carrypost.jms.consumer import Consumer
+    from carrypost.jms.messages import Message
 
 _SPECIAL = frozenset(".^$*+?{}[]()\\")
 """Characters that have a meaning in regular expressions, besides the bar."""
@@ -33,11 +34,10 @@ class Actions:
         """By topic."""
         self._bounded: set[asyncio.Task[None]] = set()
         """Subscriptions that end by themselves, as they have -count or -for."""
-        self.failure: asyncio.Future[CarrypostError] = asyncio.get_running_loop().create_future()
+        self.failure: asyncio.Future[CarrypostError | OSError] = asyncio.get_running_loop().create_future()
         """Done with what ended a subscription that should have gone on."""
         self.exit_code = int(Exit.DONE)
         """3 if less came than was waited for."""
-
         self._actions: Mapping[str, Callable[[Line], Awaitable[None]]] = {
             "pub": self._pub, "sub": self._sub, "unsub": self._unsub, "send": self._send, "receive": self._receive,
             "browse": self._browse, "bind": self._bind, "unbind": self._unbind, "lookup": self._lookup,
@@ -53,7 +53,7 @@ class Actions:
         while self._bounded:
             await asyncio.wait(self._bounded)
 
-    def failed(self) -> CarrypostError:
+    def failed(self) -> CarrypostError | OSError:
         """Return what ended a subscription, and wait for the next one."""
         found, self.failure = self.failure.result(), asyncio.get_running_loop().create_future()
         return found
@@ -90,13 +90,8 @@ class Actions:
         if topic in self._subscriptions:
             raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends that")
         patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
-        ctx, select = self._joined.ctx, line.options.get("-select")
-        if durable is None:
-            opening = ctx.create_consumer(f"topic/{topic}", select, patterns=patterns)
-        else:
-            opening = ctx.create_shared_durable_consumer(f"topic/{topic}", durable, select, patterns=patterns)
-        count, limit_s = _count(line), _length_s(line, "-for")
-        consumer = await opening
+        count, limit_s, select = _count(line), _length_s(line, "-for"), line.options.get("-select")
+        consumer = await _receiving.subscriber(self._joined.ctx, topic, select, durable=durable, patterns=patterns)
         self._say("Waiting ....")
         task = asyncio.get_running_loop().create_task(self._read_on(topic, consumer, count, limit_s))
         self._subscriptions[topic] = task
@@ -108,7 +103,7 @@ class Actions:
         try:
             async with consumer:
                 await self._read(consumer, count, limit_s)
-        except CarrypostError as error:
+        except (CarrypostError, OSError) as error:  # Of the node, or of stdout.
             if not self.failure.done():
                 self.failure.set_result(error)
         finally:
@@ -128,27 +123,23 @@ class Actions:
         self._say("The subscription has been ended")
 
     async def _receive(self, line: Line) -> None:
-        count, ctx = _count(line) or 1, self._joined.ctx
-        ahead = 0 if count == 1 else min(count, _receiving.AHEAD_MAX)
-        async with ctx.create_consumer(ctx.create_queue(line.options["-q"]), _selector(line), prefetch=ahead) as queue:
+        count, limit_s = _count(line) or 1, _length_s(line, "-for")
+        opening = _receiving.receiver(self._joined.ctx, line.options["-q"], _selector(line), count)
+        async with opening as consumer:
             self._say("Waiting ....")
-            await self._read(queue, count, _length_s(line, "-for"))
+            await self._read(consumer, count, limit_s)
 
     async def _read(self, consumer: Consumer, count: int | None, limit_s: float | None) -> None:
         """Tell of what comes, and at the end of what did not."""
-        loop = asyncio.get_running_loop()
-        until_s, came = None if limit_s is None else loop.time() + limit_s, 0
-        while came != count:
-            message = await consumer.receive(None if until_s is None else max(0.0, until_s - loop.time()))
-            if message is None:
-                break
+
+        def show(message: Message) -> None:
             self._say(_shown.styled(_RECEIVED, dim=True) + _shown.content_text(message))
-            await message.acknowledge()
-            came += 1
-        if came and count is not None and came < count:
-            self._say(f"{came:,} of {count:,} messages have been received")
-        elif not came:
+
+        came = await _receiving.read(consumer, show, count=count, limit_s=limit_s)
+        if not came:
             self._say("No message has been received")
+        elif came < (count or 0):
+            self._say(f"{came:,} of {count:,} messages have been received")
         if came < (count or 0):
             self.exit_code = int(Exit.TIMEOUT)
 

@@ -23,7 +23,6 @@ import typer
 from carrypost.cli import _completion, _output, _shown
 from carrypost.cli._exit import Exit
 from carrypost.cli._joining import Joined, explained
-from carrypost.cli.console import Interrupted
 from carrypost.cli.console.actions import Actions
 from carrypost.cli.console.words import PROMPT, Line, parse
 from carrypost.errors import CarrypostError, IllegalStateException, LocalError
@@ -37,11 +36,15 @@ _PASTE_S = 0.05
 """Within this the next of several lines comes that were pasted: there is no prompt between them."""
 
 
+class _Interrupted(Exception):  # noqa: N818 - no error
+    """Ctrl-C while something was waited for."""
+
+
 class Source(Protocol):
     """Where lines come from."""
 
     async def line(self) -> str | None:
-        """Return the next line, or several that were pasted; None at the end. May raise `Interrupted`."""
+        """Return the next line, or several that were pasted; None at the end."""
 
     def say(self, text: str) -> None:
         """Print a line, also while another one is typed."""
@@ -145,7 +148,7 @@ class Console:
         while True:
             try:
                 return await self._guard(self._source.line())
-            except Interrupted:
+            except _Interrupted:
                 typer.echo()
             except CarrypostError as error:  # A subscription failed meanwhile.
                 await self._refuse(error)
@@ -153,7 +156,7 @@ class Console:
     async def _perform(self, line: Line) -> None:
         try:
             await self._guard(self._actions.perform(line))
-        except Interrupted:
+        except _Interrupted:
             typer.echo()
         except (CarrypostError, TimeoutError) as error:
             await self._refuse(error)
@@ -168,7 +171,7 @@ class Console:
         self._source.say(_shown.styled(str(explained(error)), fg="red"))
 
     async def _guard(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that Ctrl-C may end; raises `Interrupted`, and what ended a subscription meanwhile."""
+        """Wait for something that Ctrl-C may end; raises `_Interrupted`, and what ended a subscription meanwhile."""
         task: asyncio.Task[T] = asyncio.get_running_loop().create_task(work)
         self._working = task
         failure = self._actions.failure
@@ -183,7 +186,7 @@ class Console:
         if failure.done():
             raise self._actions.failed()
         if task.cancelled():
-            raise Interrupted
+            raise _Interrupted
         return task.result()
 
     @contextlib.contextmanager

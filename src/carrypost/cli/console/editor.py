@@ -17,7 +17,6 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
-from carrypost.cli.console import Interrupted
 from carrypost.cli.console.words import PROMPT, REPEATED, WORDS
 from carrypost.errors import CarrypostError
 
@@ -40,14 +39,14 @@ class Editor:
         typer.echo(text)
 
     async def line(self) -> str | None:
-        """Return the next line, or several that were pasted; None after Ctrl-D. Raises `Interrupted`."""
+        """Return the next line, or several that were pasted; None after Ctrl-D, and "" after Ctrl-C."""
         try:
             with patch_stdout(raw=True):  # What is printed meanwhile stands above the line.
                 return await self._session.prompt_async(handle_sigint=False)
         except EOFError:
             return None
         except KeyboardInterrupt:
-            raise Interrupted from None
+            return ""
 
 
 def _history(path: Path) -> History:
