@@ -339,6 +339,12 @@ def test_findings_are_fit_for_json() -> None:
     assert json.loads(json.dumps([dataclasses.asdict(each) for each in here()]))
 
 
+PLAIN: dict[str, Any] = {
+    "heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": None, "clock_ahead_s": 0.0, "services": {},
+}  # fmt: skip
+"""The status of a node with nothing to tell of."""
+
+
 @pytest.mark.parametrize(
     ("heard", "waiting", "words"),
     [(167, 0, None), (168, 0, "none of its 168 places for neighbours left."), (168, 12, "left, and 12 others wait")],
@@ -346,13 +352,13 @@ def test_findings_are_fit_for_json() -> None:
 def test_a_node_is_told_of_where_it_has_no_place_for_more_neighbours(
     heard: int, waiting: int, words: str | None
 ) -> None:
-    findings = of_node({"heard": heard, "places": 168, "waiting": waiting, "refused": {}, "messaging": None}, Limits())
+    findings = of_node({**PLAIN, "heard": heard, "waiting": waiting}, Limits())
     assert [words in finding.detail for finding in findings if words is not None] == [True] * len(findings)
     assert bool(findings) is (words is not None)
 
 
 def test_a_node_is_told_of_that_refused_datagrams_for_their_length() -> None:
-    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {"oversize": 12, "magic": 3}, "messaging": None}
+    status = {**PLAIN, "refused": {"oversize": 12, "magic": 3}}
     (finding,) = of_node(status, Limits(datagram_bytes_max=2_000))
     assert "12 datagrams of more than 2,000 bytes" in finding.detail
     assert "mtu_bytes" in finding.advice
@@ -361,7 +367,7 @@ def test_a_node_is_told_of_that_refused_datagrams_for_their_length() -> None:
 @pytest.mark.parametrize("lost", [0, 1_200])
 def test_a_node_is_told_of_whose_subscriptions_lost_what_they_were_owed(lost: int) -> None:
     messaging = MessagingOverview(subscriptions=3, durable=2, consumers=1, claims=900, pinned=800, lost=lost)
-    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": messaging._asdict()}
+    status = {**PLAIN, "messaging": messaging._asdict()}
     found = of_node(status, Limits())
     assert len(found) == bool(lost)
     for finding in found:

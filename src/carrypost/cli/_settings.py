@@ -29,7 +29,7 @@ class NodeCommand(msgspec.Struct, frozen=True):
     def settings(self) -> NodeSettings:
         """The settings that it asks for."""
         config, data = (None if text is None else Path(text) for text in (self.config, self.data))
-        return settings_of(config, data, self.changes)
+        return settings_of(config, data, (*self.changes, "node.log=info") if self.verbose else self.changes)
 
 
 def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:

@@ -34,7 +34,8 @@ def doctor(
     """Find out whether multicast and broadcast really work here, per interface, and what to do if not.
 
     Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed, but
-    asked whether it hears more others than it has places for, and whether it lost what it owed to subscriptions.
+    asked whether it hears more others than it has places for, whether it lost what it owed to subscriptions, and
+    whether those that should receive messages do.
     Exit code 0: at least one means works.
 
     For example:

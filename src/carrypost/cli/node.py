@@ -39,7 +39,16 @@ def node(
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     record: Annotated[Path | None, _paths.option("--record", "Write the event log into this folder.", "FOLDER")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+    log: Annotated[
+        str,
+        typer.Option(
+            "--log",
+            help="How much is logged on stderr: debug, info, warning or error.",
+            metavar="LEVEL",
+            show_default="node.log, or warning",
+        ),
+    ] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log info.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Run a node until Ctrl-C: it finds others by itself, and stores, carries and forwards messages.
@@ -55,11 +64,14 @@ def node(
 
     * `carrypost node --data ~/second --set altruistic=true` carries for everybody
 
+    * `carrypost node --log info` says more
+
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
     from carrypost.cli import _launch, _settings  # noqa: PLC0415 - needed by this command only
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
+    extra += [f"node.log={log}"] if log else []
     command = _settings.NodeCommand(
         config=None if config is None else str(config),
         data=None if data is None else str(data),

@@ -1,4 +1,4 @@
-"""Runs a node until it is report to end, by a signal or at its control socket.
+"""Runs a node until it is told to end, by a signal or at its control socket.
 
 Whoever asks a node that is ready to end gets 0 as exit code; before that, the code that shells give to who was ended by
 the signal. Either way it ends in order: what it has taken it gives back, and what it began to write is written.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
-import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -19,6 +17,7 @@ import msgspec
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
+from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import CarrypostError
 from carrypost.jms.serving import ServedNode
@@ -37,16 +36,12 @@ def main(command: str) -> int:
 
 def run(command: NodeCommand) -> int:
     """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
-    logging.basicConfig(
-        level=logging.INFO if command.verbose else logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    return asyncio.run(_run(command.settings(), json=command.json))
+    settings = command.settings()
+    begin_log(settings.place.log)
+    return asyncio.run(_run(settings, command))
 
 
-async def _run(settings: NodeSettings, *, json: bool) -> int:
+async def _run(settings: NodeSettings, command: NodeCommand) -> int:
     stopping = asyncio.Event()
     with _heeding(stopping) as came:
         served = await ServedNode.start(settings, stopping=stopping)
@@ -55,9 +50,12 @@ async def _run(settings: NodeSettings, *, json: bool) -> int:
             collect_seldom()
             if came:
                 return _signals.exit_code(came[0])
-            _tell_ready(served.node, stomp, json=json)
+            _reload_by_signal(Service(served.node, stomp, command.settings))
+            _tell_ready(served.node, stomp, json=command.json)
+            notify_ready()
             await stopping.wait()
         finally:
+            notify("STOPPING=1")
             await served.stop()
     return Exit.DONE
 
@@ -83,6 +81,14 @@ def _heeding(stopping: asyncio.Event) -> Iterator[list[int]]:
         yield came
     finally:
         _signals.hold()
+
+
+def _reload_by_signal(service: Service) -> None:
+    """Let SIGHUP reload the settings from now on, unless it comes from a terminal that is closed, or is ignored."""
+    number = getattr(signal, "SIGHUP", None)
+    if number in _signals.heeded() and not has_terminal():
+        loop = asyncio.get_running_loop()
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(service.reload))
 
 
 def _tell_ready(node: Node, stomp: Server | None, *, json: bool) -> None:

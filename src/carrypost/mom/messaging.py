@@ -7,6 +7,7 @@ Everything that passes order comes by `take`, gets its claims, and goes on. The 
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from carrypost import record
@@ -24,7 +25,7 @@ from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US
 from carrypost.mom.names.directory import Directory
-from carrypost.mom.overview import MessagingOverview
+from carrypost.mom.overview import NAMES_TOLD, MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.placement import Placements
 from carrypost.mom.queues.queues import ADDRESSED, Queues
@@ -89,6 +90,8 @@ class Messaging(Layer):
             pinned=self.claims.pinned,
             lost=self.claims.lost,
             **self.queues.overview(),
+            unattended=tuple(islice(self.queues.unattended(), NAMES_TOLD)),
+            lapsing=tuple(islice(self._topics.lapsing(), NAMES_TOLD)),
         )
 
     def owed_to(self, message: MessageId) -> list[str]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+NAMES_TOLD = 10
+"""Names of one kind that are told."""
+
 
 class MessagingOverview(NamedTuple):
     """How messaging stands, for people who ask."""
@@ -22,3 +25,7 @@ class MessagingOverview(NamedTuple):
     """Messages in those queues, assigned ones included."""
     receiving: int = 0
     """Consumers of queues, wherever those are."""
+    unattended: tuple[str, ...] = ()
+    """Queues of this node in which messages wait, and that nobody receives from; not all, if there are many."""
+    lapsing: tuple[tuple[str, int], ...] = ()
+    """Durable subscriptions that nobody uses and when their leases end; the first of them."""

@@ -199,6 +199,11 @@ class Topics:
         if asked.name:
             self._named[subscription.key] = subscription
 
+    def lapsing(self) -> list[tuple[str, int]]:
+        """Return the durable subscriptions that nobody uses and when their leases end, the first to end first."""
+        unused = [each for each in self._all.values() if each.durable and not each.consumers and each.lease_us < NEVER]
+        return [(each.written, each.lease_us) for each in sorted(unused, key=lambda each: each.lease_us)]
+
     def restore(self, stored: Stored, now: int) -> None:
         """Take in the durable subscriptions of an earlier life, later numbers last."""
         for name, row in self._table.read(stored):

@@ -15,10 +15,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from carrypost.config import KIB, MIB, UNBOUNDED, Settings
-from carrypost.config.rules import flag, number, table, text, texts, texts_or, whole
+from carrypost.config.rules import choice, flag, number, table, text, texts, texts_or, whole
 from carrypost.config.tables import Fields, Tables, changed, merged
+from carrypost.config.tables import differences as tables_differ
 from carrypost.config.units import DAY_S, YEAR_S
 from carrypost.errors import ConfigError
 from carrypost.files import read_text
@@ -39,6 +41,8 @@ class PlaceSettings:
     """Node name where `security` is "off"; empty: the machine's name."""
     control: str = text("", "a path")
     """Path of the control socket; empty: in the data folder."""
+    log: Literal["debug", "info", "warning", "error"] = choice("warning", ("debug", "info", "warning", "error"))
+    """How much `carrypost node` logs on stderr."""
     plugins: tuple[str, ...] = texts("a list of Python modules")
     """Modules that are loaded before the node starts: they register policies of queues, or have a `privilege`."""
 
@@ -250,6 +254,16 @@ def load(
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.
         raise ConfigError(f"{file}: {error}") from None
     return _made(given, environment, keywords, file.resolve().parent)
+
+
+def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:
+    """Return the settings that differ, by their names, as they would be written."""
+    tables = {"": "core", "node": "place", "udp": "udp", "record": "record", "stomp": "stomp", "trace": "trace"}
+    return {
+        f"{table}.{name}" if table else name: text
+        for table, field in tables.items()
+        for name, text in tables_differ(getattr(settings, field), getattr(usual, field)).items()
+    }
 
 
 def default_data() -> Path:

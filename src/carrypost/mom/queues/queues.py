@@ -33,7 +33,7 @@ from carrypost.mom.queues.receiver import Receiver
 from carrypost.mom.queues.showing import Showing, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
@@ -98,6 +98,10 @@ class Queues:
         queues = list(self.manager.declared)
         entries = sum(len(queue.entries) for queue in queues)
         return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
+
+    def unattended(self) -> Iterator[str]:
+        """Yield the queues of this node in which messages wait, and that nobody receives from."""
+        return (address.written(each.destination) for each in self.manager.declared if each.waiting and not any(each))
 
     def having(self, message: MessageId) -> list[str]:
         """Return the queues of this node that a message is in."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from carrypost.config import MTU_BYTES_MIN, Limits, Settings
+from carrypost.config.units import DAY_S, HOUR_S
+from carrypost.model.times import MICROSECONDS
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.interfaces import HEADERS_BYTES, Interface
 
@@ -79,6 +82,18 @@ _FORGETFUL = (
 )
 
 
+_UNATTENDED = (
+    "Start the program that is to receive them, see what waits with `carrypost browse`, or throw it away with "
+    "`carrypost cache purge --to QUEUE --force`."
+)
+_LAPSING = "Start the programs that have them: use renews the lease (messaging.subscription_lease_s)."
+_SLOW = (
+    "Nothing is lost: messages wait at the node within the credit of their subscriptions. See whether these programs "
+    "hang, or end them, so that others get what they hold."
+)
+_SOON_S = 2 * DAY_S
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What was found out about one means on one interface."""
@@ -86,8 +101,8 @@ class Finding:
     interface: str = ""
     """Empty: about the machine."""
     means: str
-    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" or "messaging" of a node
-    that runs here."""
+    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours", "messaging", "queues",
+    "subscriptions" or "STOMP" of a node that runs here."""
     works: bool = False
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
@@ -221,6 +236,24 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
             f"messages are owed to them, and {messaging['pinned']:,} copies are kept for that."
         )
         found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
+    return found + _of_consumers(status)
+
+
+def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong with those that should receive messages."""
+    found = []
+    messaging = status["messaging"] or {}
+    if queues := messaging.get("unattended"):
+        detail = f"Messages wait in queues that nobody receives from: {', '.join(queues)}."
+        found.append(Finding(means="queues", detail=detail, advice=_UNATTENDED))
+    now_s = time.time() + status["clock_ahead_s"]
+    ends = [(name, end_us / MICROSECONDS - now_s) for name, end_us in messaging.get("lapsing", ())]
+    if soon := [f"{name} in {max(0, left_s) / HOUR_S:.0f} h" for name, left_s in ends if left_s < _SOON_S]:
+        detail = f"Durable subscriptions that nobody uses end soon, with what they are owed: {', '.join(soon)}."
+        found.append(Finding(means="subscriptions", detail=detail, advice=_LAPSING))
+    if slow := status["services"].get("stomp", {}).get("slow"):
+        detail = f"{slow:,} STOMP clients have not read for a while what the node wrote to them."
+        found.append(Finding(means="STOMP", detail=detail, advice=_SLOW))
     return found
 
 

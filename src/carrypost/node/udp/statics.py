@@ -49,8 +49,9 @@ class StaticPeer:
 class StaticPeers:
     """All nodes that the settings name; raises `ConfigError` for a text that is no address."""
 
-    def __init__(self, texts: Iterable[str], errors: Counter[str]) -> None:
-        self.peers = [StaticPeer(text) for text in dict.fromkeys(texts)]
+    def __init__(self, texts: Iterable[str], errors: Counter[str], known: Iterable[StaticPeer] = ()) -> None:
+        before = {peer.text: peer for peer in known}
+        self.peers = [before.get(text) or StaticPeer(text) for text in dict.fromkeys(texts)]
         if len(self.peers) > PEERS_MAX:
             raise ConfigError(f"udp.peers: at most {PEERS_MAX} peers, not {len(self.peers)}")
         self._errors = errors

@@ -78,6 +78,7 @@ class Udp:
         self._looked_s = 0.0
         self._targets: dict[str, Target] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._resolving: asyncio.Task[None] | None = None
         self._reported_unused = False
 
     # --- open and close ----------------------------------------------------------------------------------------
@@ -87,10 +88,7 @@ class Udp:
         settings, loop = self.settings, asyncio.get_running_loop()
         means = ch.enabled(settings)
         self._statics = StaticPeers(settings.peers, self._traffic.errors)
-        if not means and not settings.peers:
-            raise ConfigError(
-                "udp: all means are switched off and there are no peers: this node would be alone for ever"
-            )
+        self._check(self._statics)
         try:
             if means:
                 sockets.check_shared_port(settings.group_v4, settings.port)
@@ -113,11 +111,12 @@ class Udp:
             raise
         self._chores = [asyncio.create_task(self._poll())]
         if settings.peers:
-            self._chores.append(asyncio.create_task(self._resolve()))
+            self._resolving = asyncio.create_task(self._resolve())
 
     async def close(self) -> None:
         """Close all sockets; may be called twice, and after an `open` that failed."""
-        chores, self._chores = self._chores, []
+        chores, self._chores = [*self._chores, *filter(None, [self._resolving])], []
+        self._resolving = None
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
@@ -128,6 +127,22 @@ class Udp:
         self._closes.clear()
         sockets.close_all(self._own)
         self._needed, self._used = [], []
+
+    def name_peers(self, texts: Iterable[str]) -> None:
+        """Reach these nodes by unicast from now on, and no others; raises `ConfigError`, and then nothing changes."""
+        statics = StaticPeers(texts, self._traffic.errors, self._statics.peers)
+        self._check(statics)
+        self._statics = statics
+        self._know_own()
+        if self._resolving is not None:
+            self._resolving.cancel()
+        self._resolving = asyncio.create_task(self._resolve())
+
+    def _check(self, statics: StaticPeers) -> None:
+        if not ch.enabled(self.settings) and not statics.peers:
+            raise ConfigError(
+                "udp: all means are switched off and there are no peers: this node would be alone for ever"
+            )
 
     # --- what others ask -----------------------------------------------------------------------------------
 

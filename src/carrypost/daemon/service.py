@@ -1,0 +1,116 @@
+"""A node as a service of the system: its log, its settings that are read again, and what the system's manager is told.
+
+By SIGHUP a node that has no terminal reads its settings again. The contact gate, static peers, the level of the log
+and the passcode of STOMP clients change at once, and each change is logged. Other settings that changed are named: they
+need a restart. Where anything is wrong with the settings, all of them stay as they are.
+
+The manager is told by the protocol of `sd_notify`: datagrams to the socket that NOTIFY_SOCKET names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from carrypost.errors import CarrypostError
+from carrypost.node.settings import NodeSettings, differences
+
+if TYPE_CHECKING:
+    from carrypost.daemon.stomp.server import Server
+    from carrypost.node.runtime import Node
+
+_log = logging.getLogger("carrypost.service")
+_APPLIED = ("node.log", "udp.hear", "udp.peers")
+
+
+def begin_log(level: str) -> None:
+    """Log to stderr from now on."""
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    _log.setLevel(logging.INFO)  # Whoever changes settings is told what came of it, whatever the level is.
+
+
+def has_terminal() -> bool:
+    """Return True if this process belongs to a terminal, which sends SIGHUP when it is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | getattr(os, "O_NOCTTY", 0)))
+    except OSError:
+        return False
+    return True
+
+
+def notify(*states: str) -> None:
+    """Tell the manager of services how things stand, if one started this process and wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = f"\0{address[1:]}"
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.sendto("\n".join(states).encode(), address)
+
+
+def notify_ready() -> None:
+    """Tell the manager that the node runs, with the settings that it was given."""
+    notify("READY=1", f"STATUS=process {os.getpid()} runs a node")
+
+
+class Service:
+    """The settings of a node that runs, and the file that they come from."""
+
+    def __init__(self, node: Node, stomp: Server | None, load: Callable[[], NodeSettings]) -> None:
+        self._node, self._stomp, self._load = node, stomp, load
+        self._settings = node.settings
+        """Settings in effect."""
+
+    def reload(self) -> None:
+        """Read the settings again, and apply those that can be; what is wrong is logged, and changes nothing."""
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
+        try:
+            self._apply(self._load())
+        except CarrypostError as error:
+            _log.error("the settings stay as they are: %s", error)
+        notify_ready()
+
+    def _apply(self, loaded: NodeSettings) -> None:
+        changed = differences(loaded, self._settings)
+        udp, log = loaded.udp, loaded.place.log
+        if "udp.peers" in changed:
+            self._node.udp.name_peers(udp.peers)  # First, because it may raise.
+        if "udp.hear" in changed:
+            self._node.udp.intake.gate = None if udp.hear is None else frozenset(udp.hear)
+        logging.getLogger().setLevel(log.upper())
+        self._settings = dataclasses.replace(
+            self._settings,
+            udp=dataclasses.replace(self._settings.udp, hear=udp.hear, peers=udp.peers),
+            place=dataclasses.replace(self._settings.place, log=log),
+        )
+        for name in _APPLIED:
+            if name in changed:
+                _log.info("%s is now %s", name, changed.pop(name))
+        self._read_passcode()
+        if changed:
+            _log.warning("needs a restart: %s", ", ".join(changed))
+        _log.info("the settings were read again")
+
+    def _read_passcode(self) -> None:
+        if self._stomp is None:
+            return
+        before = self._stomp.options
+        try:
+            self._stomp.reload()
+        except CarrypostError as error:
+            _log.error("the passcode of STOMP clients stays: %s", error)
+        if self._stomp.options != before:
+            _log.info("the passcode of STOMP clients that connect from now on is another one")
