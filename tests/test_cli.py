@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 import typer
@@ -73,6 +75,23 @@ def test_the_help_of_a_command_fits_a_terminal_and_gives_examples(
     assert "For example" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "<bool>" not in shown.out, "a flag takes no value"
+
+
+def test_every_example_in_a_help_is_a_command_line() -> None:
+    tree = typer.main.get_command(app)
+    seen = 0
+    for name in commands(tree):
+        command: Any = tree
+        for part in name.split():
+            command = command.commands[part]
+        for example in re.findall(r"`([^`]*carrypost [^`]+)`", command.help.partition("For example")[2]):
+            _, *arguments = shlex.split(example[example.index("carrypost") :])
+            called: Any = tree
+            while arguments and arguments[0] in getattr(called, "commands", ()):
+                called = called.commands[arguments.pop(0)]
+            called.make_context(example, arguments)  # Raises what is wrong with it.
+            seen += 1
+    assert seen > 50
 
 
 def test_an_unknown_command_is_a_usage_error_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from carrypost.cli import _given, _output
 from carrypost.cli.app import app
 
 COMMANDS = ("pub", "send", "sub", "receive", "browse", "ls", "bind", "unbind")
+QUESTIONS = ("status", "trace", "cache inspect", "cache purge", "keys show", "keys names")
 EMBEDS = "this command runs one until it ends"
 
 
@@ -357,10 +358,13 @@ def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monke
     assert "a=1" in out
 
 
-def examples(command: str) -> list[str]:
+def examples(name: str) -> list[str]:
     """The examples that the help of a command gives."""
-    help_ = typer.main.get_command(app).commands[command].help  # type: ignore[attr-defined]  # a group has commands
-    return [each for each in re.findall(r"`([^`]+)`", help_.partition("For example")[2]) if "carrypost " in each]
+    command: Any = typer.main.get_command(app)
+    for part in name.split():
+        command = command.commands[part]
+    found = re.findall(r"`([^`]+)`", command.help.partition("For example")[2])
+    return [each for each in found if "carrypost " in each]
 
 
 def worked(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -398,6 +402,16 @@ def test_the_examples_in_the_help_of_each_command_work(noded: Shell, monkeypatch
                 noded.lines("pub", "-t", "village.roads", "hello", "--prop", "language=English")
             ran.append(worked(noded, example, monkeypatch))
     assert {*ran} == {*COMMANDS}
+
+
+def test_the_examples_in_the_help_of_commands_that_ask_a_node_work(noded: Shell) -> None:
+    noded.lines("bind", "queue/Alan")
+    noded.lines("pub", "-t", "x", "hello", "--id", "firstMSG")
+    for name in QUESTIONS:
+        for example in examples(name):
+            _, *arguments = shlex.split(example.replace(" --data ~/second", ""))
+            assert noded.run(*arguments)[0] == 0, example
+    noded.lines("unbind", "queue/Alan")
 
 
 def test_the_commands_in_the_documents_work(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
