@@ -16,6 +16,7 @@ from tests.examples import examples
 from tests.nodes import scene, until
 from tests.stomp_clients import Raw, serving, settings
 
+from carrypost.daemon.stomp import connection
 from carrypost.daemon.stomp import server as stomp_server
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import ConfigError, NodeError
@@ -84,7 +85,7 @@ async def test_no_more_clients_are_served_than_the_settings_allow(tmp_path: Path
 
 @scene
 async def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stomp_server, "CONNECT_S", 0.05)
+    monkeypatch.setattr(connection, "CONNECT_S", 0.05)
     async with serving(tmp_path) as (server, _):
         silent, begun = await Raw.reach(server.address), await Raw.reach(server.address)
         begun.write("CONNECT\nhost:")

@@ -155,8 +155,11 @@ class Client:
 
     def _follow(self, frame: Frame, done: asyncio.Future[Any]) -> None:
         """Write the receipt of a frame once what it asked for is done; a failure ends the connection."""
-        self._works[done] = None
-        done.add_done_callback(lambda ended: self._ended(frame, ended))
+        if done.done():
+            self._ended(frame, done)
+        else:
+            self._works[done] = None
+            done.add_done_callback(lambda ended: self._ended(frame, ended))
 
     def _ended(self, frame: Frame, done: asyncio.Future[Any]) -> None:
         self._works.pop(done, None)

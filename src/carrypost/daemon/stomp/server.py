@@ -1,23 +1,19 @@
-"""Listens for STOMP clients on this machine, and moves bytes between their sockets and `Client`s.
+"""Listens for STOMP clients on this machine: who is let in, how many, and what `carrypost status` tells of them.
 
-A client is read as fast as its frames are carried out, and written to as fast as it reads. While it does not read,
-messages wait at the node within the credit of its subscriptions, nothing more is read from it, and others notice
-nothing of it. The one invariant: of each client no more is kept here than one frame, 64 KiB that were read and little
-more than 64 KiB to be written.
+A client is let in by the passcode in the node's folder, unless the settings say that everybody is. It is started by
+`carrypost node`, beside the node, and ends with that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import socket
 from typing import TYPE_CHECKING, Final
 
-from carrypost.daemon.stomp.client import Client, Options
-from carrypost.daemon.stomp.codec import BEAT, Decoder, StompError
+from carrypost.daemon.stomp.client import Options
+from carrypost.daemon.stomp.connection import Connection
 from carrypost.daemon.stomp.copies import Copies
-from carrypost.errors import ConfigError, JMSException, NodeError
+from carrypost.errors import ConfigError, NodeError
 from carrypost.files import reason
 
 if TYPE_CHECKING:
@@ -26,21 +22,11 @@ if TYPE_CHECKING:
     from carrypost.node.folder import Home
     from carrypost.node.settings import StompSettings
 
-_log = logging.getLogger("carrypost.stomp")
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
-CONNECT_S: Final = 10.0
-"""Time within which a client has to send its CONNECT."""
 SLOW_S: Final = 10.0
 """A client that has not read for so long is reported."""
-_BUFFER_BYTES = 64 * 1024
-_DEAF_S = 5.0
-"""Time after which a client is cut off that was told an ERROR, and does not hang up."""
 _HANG_UP_S = 1.0
 """Time for which clients are waited for when the node ends."""
-_FRAMES = 16
-"""Frames of one client that are carried out before others have their turn."""
-_BEATS = 3
-"""Looks at a connection in the time between two heart-beats."""
 
 
 async def serve(served: ServedNode) -> Server | None:
@@ -67,7 +53,6 @@ class Server:
         self._all_gone = asyncio.Event()
         self.options = Options()
         """Options of the clients that connect from now on."""
-        self.body_bytes_max = provider.place.limits.message_bytes_max
         self.reload()
 
     @property
@@ -104,8 +89,9 @@ class Server:
         slow = sum(each.unread_s >= SLOW_S for each in self.connections)
         return {"address": self.address, "clients": len(self.connections), "slow": slow}
 
-    def refusal(self) -> str:
-        """Return why a client that has just come cannot be served; empty: it can."""
+    def came(self, connection: Connection) -> str:
+        """Note one more client; return why it cannot be served, or an empty text."""
+        self.connections.add(connection)
         most = self._settings.connections_max
         if len(self.connections) <= most:
             return ""
@@ -133,194 +119,3 @@ class Server:
                     await self._all_gone.wait()
         for connection in list(self.connections):
             connection.cut_off()
-
-
-class Connection(asyncio.Protocol):
-    """The socket of one client: an `Output` to that."""
-
-    _transport: asyncio.Transport
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(server.body_bytes_max)
-        self._client = Client(server.provider, self, server.options, server.copies)
-        self._serving: asyncio.Task[None] | None = None
-        self._came, self._room = asyncio.Event(), asyncio.Event()
-        """Something came from the client, or its end; the client has read enough for more to be written."""
-        self._room.set()
-        self._unread_bytes = 0
-        """Bytes that came while frames were carried out."""
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        self._read_s = self._wrote_s = self._full_s = self._loop.time()
-        """Times at which something came, was written, and at which the client began not to read."""
-        self._is_over = self._is_ended = False
-        """The client says nothing more; it is told nothing more."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    # --- life ----------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve a client, unless there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
-        # What is with the system counts as written: the less that is, the less is lost with a client that ends.
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        self._server.connections.add(self)
-        if refusal := self._server.refusal():
-            self._client.fail(JMSException(refusal))
-        else:
-            self._serving = self._loop.create_task(self._serve())
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the client."""
-        self._is_over = self._is_ended = True
-        self._out.clear()
-        self._came.set()
-        self._room.set()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._server.gone(self)
-
-    def end(self) -> None:
-        """Close, once everything is written that was said."""
-        if self._is_ended:
-            return
-        self._flush()
-        self._is_ended = True
-        self._came.set()
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._room.is_set():  # It does not read.
-            self._transport.abort()
-        elif self._is_over:
-            self._transport.close()
-        else:  # It may be in the middle of a frame, and would not see what it was told if its bytes were refused.
-            with contextlib.suppress(OSError):  # It is gone, and that will be told.
-                self._transport.write_eof()
-            self._transport.resume_reading()
-            self._timer = self._loop.call_later(_DEAF_S, self._transport.abort)
-
-    def cut_off(self) -> None:
-        """Close at once."""
-        self._transport.abort()
-
-    # --- reading -------------------------------------------------------------------------------------------
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; while frames are carried out, not many more."""
-        if self._is_ended:
-            return
-        self._read_s = self._loop.time()
-        self._decoder.feed(data)
-        self._unread_bytes += len(data)
-        if self._unread_bytes >= _BUFFER_BYTES:
-            self._transport.pause_reading()
-        self._came.set()
-
-    def eof_received(self) -> bool:
-        """Carry out what came before; the client may still read."""
-        self._is_over = True
-        self._came.set()
-        return not self._is_ended
-
-    async def _serve(self) -> None:
-        client = self._client
-        try:
-            try:
-                async with asyncio.timeout(CONNECT_S):
-                    await self._carry_out_next()
-            except TimeoutError:
-                raise StompError(f"no CONNECT came within {CONNECT_S:.0f} s") from None
-            self._beat()
-            carried_out = 0
-            while not client.closed and await self._carry_out_next():
-                carried_out += 1
-                if not carried_out % _FRAMES:
-                    await asyncio.sleep(0)
-            await client.settled()
-        except StompError as error:
-            client.fail(error)
-        except Exception:  # noqa: BLE001 - A mistake of ours with one client must not end the others.
-            _log.exception("the frame of a client could not be carried out")
-            client.fail(JMSException("the node failed with this: please report it, with the node's log"))
-        finally:
-            await client.close()
-            self.end()
-
-    async def _carry_out_next(self) -> bool:
-        """Carry out the next frame, and wait while the client does not read; False: no more will come."""
-        while (frame := self._decoder.next()) is None:
-            self._unread_bytes = 0
-            if self._is_over or self._is_ended:
-                return False
-            self._transport.resume_reading()
-            self._came.clear()
-            await self._came.wait()
-        await self._client.carry_out(frame)
-        self._decoder.version = self._client.version
-        if not self._room.is_set():
-            await self._room.wait()
-        return True
-
-    # --- writing -------------------------------------------------------------------------------------------
-
-    def say(self, data: bytes) -> None:
-        """Write bytes, with all others of this turn of the loop."""
-        if self._is_ended:
-            return
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(data)
-        self._out_bytes += len(data)
-        if self._out_bytes >= _BUFFER_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._out and not self._is_ended:
-            self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
-            self._wrote_s = self._loop.time()
-            self._out.clear()
-            self._out_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True while the client does not read what was written."""
-        return not self._room.is_set()
-
-    async def drained(self) -> None:
-        """Wait while that is so."""
-        await self._room.wait()
-
-    def pause_writing(self) -> None:
-        """Note that the client does not read."""
-        self._full_s = self._loop.time()
-        self._room.clear()
-
-    def resume_writing(self) -> None:
-        """Note that it reads again."""
-        self._room.set()
-
-    @property
-    def unread_s(self) -> float:
-        """Time for which the client has not read what was written."""
-        return self._loop.time() - self._full_s if self.is_full else 0.0
-
-    # --- heart-beats ---------------------------------------------------------------------------------------
-
-    def _beat(self) -> None:
-        """Write a beat where nothing else was written lately, and end with a client that was silent for too long."""
-        writes_s, reads_s = (each / 1_000 for each in self._client.beats_ms)
-        pause_s = min(filter(None, (writes_s, reads_s)), default=0.0) / _BEATS
-        if not pause_s or self._is_ended:
-            return
-        now_s = self._loop.time()
-        if writes_s and now_s - self._wrote_s >= pause_s and not self.is_full:
-            self.say(BEAT)
-        # Of a client that is not read because it does not read, beats cannot be seen.
-        if reads_s and now_s - self._read_s > 2 * reads_s and self._transport.is_reading() and not self.is_full:
-            self._client.fail(JMSException(f"nothing came for {2 * reads_s:g} s, not even a heart-beat"))
-            return
-        self._timer = self._loop.call_later(pause_s, self._beat)
