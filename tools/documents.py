@@ -302,7 +302,8 @@ def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per k
 def scenario_tables() -> str:
     """Every table of a scenario but the settings of the nodes and mobility."""
     kinds = (
-        ("Top level", tables.RunTable), ("[nodes]", tables.NodesTable), ("[contacts]", tables.ContactsTable),
+        ("Top level", tables.RunTable), ("[nodes]", tables.NodesTable),
+        ("[[nodes.group]]", tables.GroupTable), ("[contacts]", tables.ContactsTable),
         ("[radio]", tables.RadioTable), ("[[radio.link]]", tables.LinkTable),
         ("[[workload]]", tables.WorkloadTable), ("[faults]", tables.FaultsTable),
         ("[[faults.event]]", tables.EventTable),

@@ -66,6 +66,7 @@ class Kind(enum.StrEnum):
     HOME = "home"
     RELOCATE = "relocate"
     PATH = "path"
+    """A broker's paths to others: size = sum of hops over `attrs["pairs"]` pairs, detail = `network` or `overlay`."""
     LOAD = "load"
 
 

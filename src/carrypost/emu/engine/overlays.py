@@ -1,14 +1,29 @@
-"""Overlays of emulated nodes, by the names of nodes."""
+"""Overlays of emulated nodes, by the names of nodes, and samples of them.
+
+The rows `path` have, for each broker, the sum of the hops to all other brokers: `network`, as the network is, and
+`overlay`, along the broker's own paths (OVERLAY §4.1). Pairs that are not connected count in neither. A row for each
+pair would be forty times as many. The rows `registry` with the detail `topology` have the bytes of the messages by
+which a broker told others of the overlay since the sample before.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from carrypost.emu.engine.driver import EmulatedDriver, NodeState
+from carrypost.emu.engine.radio import Radio
+from carrypost.record import Kind, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from carrypost.model.ids import NodeId
     from carrypost.overlay.overlay import OverlayView
+
+TOPOLOGY = "topology"
+NETWORK, OVERLAY = "network", "overlay"
 
 
 class OverlayOf:
@@ -30,3 +45,57 @@ class OverlayOf:
     def path(self, broker: str) -> list[str] | None:
         """Return the brokers from this node to another one, both included; None if it knows no path."""
         return self._paths.get(broker)
+
+
+class OverlaySampler:
+    """Samples of the overlay in one run: lengths of paths between brokers, and what it costs to keep them."""
+
+    def __init__(self, record: Record, radio: Radio, drivers: Mapping[str, EmulatedDriver]) -> None:
+        self._record, self._radio, self._drivers = record, radio, drivers
+        self._told: dict[str, int] = {}
+        """Bytes that each broker had told others at its last sample."""
+
+    def take(self, t_us: int) -> None:
+        """Sample all brokers that are running."""
+        brokers = {
+            driver.identity.node: driver
+            for _, driver in sorted(self._drivers.items())
+            if driver.settings.overlay.broker and driver.state is NodeState.RUNNING
+        }
+        hops = {node: self._hops_from(driver.name) for node, driver in brokers.items()}
+        for node, driver in brokers.items():
+            others = [other for other in brokers if other != node and brokers[other].name in hops[node]]
+            network = [hops[node][brokers[other].name] for other in others]
+            self._add(t_us, driver, NETWORK, network)
+            ways = [self._along(driver.host.overlay.path(other), brokers, hops) for other in others]
+            self._add(t_us, driver, OVERLAY, [way for way in ways if way is not None])
+            sent = driver.host.overlay.view().topology_bytes
+            told, self._told[driver.name] = self._told.get(driver.name, 0), sent
+            size = sent - told if sent >= told else sent  # A crash begins anew.
+            self._record.add(Kind.REGISTRY, t_us, driver.name, size=size, detail=TOPOLOGY)
+
+    def _add(self, t_us: int, driver: EmulatedDriver, detail: str, hops: Sequence[int]) -> None:
+        attrs = {"pairs": str(len(hops))}
+        self._record.add(Kind.PATH, t_us, driver.name, size=sum(hops), detail=detail, attrs=attrs)
+
+    def _along(
+        self,
+        path: Sequence[NodeId] | None,
+        brokers: Mapping[NodeId, EmulatedDriver],
+        hops: Mapping[NodeId, Mapping[str, int]],
+    ) -> int | None:
+        """Return the hops between nodes along a path of brokers, as the network is now; None if it is cut."""
+        if path is None or not all(node in brokers for node in path):
+            return None
+        found = [hops[here].get(brokers[there].name) for here, there in pairwise(path)]
+        return None if None in found else sum(each for each in found if each is not None)
+
+    def _hops_from(self, name: str) -> dict[str, int]:
+        """Return the nodes that are connected with one, and over how many hops."""
+        found, edge, distance = {name: 0}, [name], 0
+        while edge:
+            distance += 1
+            beyond = {other for each in edge for other in self._radio.neighbours_of(each)} - found.keys()
+            found.update(dict.fromkeys(beyond, distance))
+            edge = list(beyond)
+        return found

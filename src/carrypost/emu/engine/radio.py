@@ -123,6 +123,10 @@ class Radio:
         """Whether `b` hears `a`."""
         return b in self._stations[a].up
 
+    def neighbours_of(self, node: str) -> list[str]:
+        """Return the nodes that a node hears and that hear it."""
+        return [other for other in self._stations[node].up if node in self._stations[other].up]
+
     def traffic(self, a: str, b: str) -> Traffic:
         """What `a` sent to `b`, broadcasts that `b` could hear included."""
         return self._way(a, b).traffic

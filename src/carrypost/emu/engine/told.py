@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from carrypost.island.routes import distances
 from carrypost.model.ids import NodeId
+
+_NONE: set[NodeId] = set()
 
 
 class Told:
@@ -14,12 +17,22 @@ class Told:
         self.version = 0
         self._links: dict[NodeId, set[NodeId]] = {}
 
-    def change(self, one: NodeId, other: NodeId, *, up: bool) -> None:
-        """Note that a link begins or ends."""
+    def change(self, one: NodeId, other: NodeId, *, up: bool) -> set[NodeId]:
+        """Note that a link begins or ends. Returns the hosts that can reach others, or fewer, than before."""
+        apart = self._apart(one, other) if up else None
         self.version += 1
         for here, there in ((one, other), (other, one)):
             links = self._links.setdefault(here, set())
             (links.add if up else links.discard)(there)
+        return (self._apart(one, other) if apart is None else apart) or set()
+
+    def _apart(self, one: NodeId, other: NodeId) -> set[NodeId] | None:
+        """Return all hosts that are connected with either of two hosts, if these are not connected; else None."""
+        links = self._links
+        if not links.get(one, _NONE).isdisjoint(links.get(other, _NONE)):
+            return None  # As of nearly all pairs whose links change where there are many.
+        reached = {one, *distances(self, one)}
+        return None if other in reached else reached | {other, *distances(self, other)}
 
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the other ends of a host's links."""

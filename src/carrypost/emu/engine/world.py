@@ -14,6 +14,7 @@ from typing import NamedTuple
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
+from carrypost.emu.engine.overlays import OverlaySampler
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
@@ -99,6 +100,7 @@ class Emulation:
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
+        self._overlays = OverlaySampler(record, self._radio, self._drivers)
         self._schedule()
 
     @property
@@ -122,7 +124,7 @@ class Emulation:
             self._scheduler.run_until(max(t_us - 1, self.now))
             return
         self._scheduler.run_until(self._end_us - 1)
-        self._samples.take(self.now)
+        self._take_samples()
 
     # --- what is to happen ---------------------------------------------------------------------------------
 
@@ -141,8 +143,12 @@ class Emulation:
                     post(each.t_us, Phase.PUBLISH, each.node, self._scripted, index, each)
 
     def _sample(self, sample_us: int) -> None:
-        self._samples.take(self.now)
+        self._take_samples()
         self._scheduler.post(self.now + sample_us, Phase.DOWN, "", self._sample, sample_us)
+
+    def _take_samples(self) -> None:
+        self._samples.take(self.now)
+        self._overlays.take(self.now)
 
     def _next_contact(self, index: int) -> None:
         if index < len(self.contacts):
@@ -170,7 +176,7 @@ class Emulation:
 
     def _make(self, stay: Stay) -> EmulatedDriver:
         skewed = clock(self.scenario.faults, self._seed, stay.node)
-        settings = self.scenario.settings
+        settings = self._inputs.settings.get(stay.place, self.scenario.settings)
         driver = EmulatedDriver(stay.node, settings, self._environment, self._application, clock=skewed)
         driver.disk.delay_us = round(self.scenario.run.disk_delay_s * MICROSECONDS)
         self._drivers[stay.node] = driver
@@ -245,13 +251,14 @@ class Emulation:
             driver.host.link(there, up, driver.now)
             self._answer(driver, Phase.UP if up else Phase.DOWN)
         if self._told is not None:
-            self._told.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
-            for _, driver in sorted(self._drivers.items()):
-                self._tell_links(driver, Phase.UP if up else Phase.DOWN)
+            changed = self._told.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
+            for _, driver in sorted(self._drivers.items()) if changed else ():
+                if driver.identity.node in changed:
+                    self._tell_links(driver, Phase.UP if up else Phase.DOWN)
 
     def _tell_links(self, driver: EmulatedDriver, phase: Phase) -> None:
         """Tell a host all links between hosts, if it is there."""
-        if self._told is not None and driver.state is NodeState.RUNNING:
+        if self._told is not None and driver.state is NodeState.RUNNING and driver.settings.island:
             driver.host.tell_links(self._told, driver.now)
             self._answer(driver, phase)
 

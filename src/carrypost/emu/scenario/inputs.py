@@ -10,10 +10,12 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from carrypost.config import Settings
 from carrypost.emu.engine.addressed import addressed
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
+from carrypost.emu.scenario.groups import settings_of
 from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.emu.scenario.tables import FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
@@ -35,6 +37,8 @@ class Inputs:
     """Not clipped yet."""
     scripts: dict[int, list[Publication]]
     """By number of the workload: what a file says, or what was drawn."""
+    settings: dict[str, Settings] = field(default_factory=dict)
+    """Of the nodes that are in a group, by name; others have those of the scenario."""
     files: dict[str, str] = field(default_factory=dict)
     """For the record: hashes and texts of what was read."""
 
@@ -71,7 +75,8 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         for index, each in enumerate(scenario.workloads)
         if each.kind == "addressed"
     }
-    return Inputs(presences, contacts, scripts | drawn, _files(scenario))
+    settings = settings_of(scenario, sorted(there), seed)
+    return Inputs(presences, contacts, scripts | drawn, settings, _files(scenario))
 
 
 def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, list[Contact], list[str]]:

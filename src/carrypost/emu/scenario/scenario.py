@@ -19,7 +19,7 @@ from carrypost.config import UNBOUNDED, Settings
 from carrypost.config.document import Document, toml
 from carrypost.config.rules import rules_of
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
-from carrypost.config.tables import changed, written
+from carrypost.config.tables import Tables, changed, written
 from carrypost.emu.scenario import tables
 from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
@@ -66,6 +66,17 @@ class Mobility(Protocol):
         """Where every node is, and when."""
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes with settings of their own."""
+
+    table: tables.GroupTable
+    changes: Tables
+    """Settings that differ from those of the scenario."""
+    settings: Mapping[str, Any]
+    """The same, as they are written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One emulation, but for its seed."""
@@ -73,6 +84,7 @@ class Scenario:
     name: str
     run: tables.RunTable
     nodes: tables.NodesTable
+    groups: tuple[Group, ...]
     contacts: tables.ContactsTable
     mobility: Mobility | None
     radio: tables.RadioTable
@@ -125,7 +137,8 @@ class Scenario:
         """Every key with the value that holds, defaults included, as TOML."""
         content = written(self.run) | {
             "name": self.name,
-            "nodes": written(self.nodes),
+            "nodes": written(self.nodes)
+            | {"group": [written(each.table) | {"settings": dict(each.settings)} for each in self.groups]},
             "contacts": written(self.contacts),
             "mobility": {} if self.mobility is None else written(self.mobility) | self._movement(),
             "radio": written(self.radio) | {"delay_s": self.delay_s, "link": [written(each) for each in self.links]},
@@ -171,7 +184,8 @@ class _ScenarioReader:
         made = Scenario(
             name=run.name or Path(self._file).stem,
             run=run,
-            nodes=document.value(tables.NodesTable, "nodes"),
+            nodes=document.value(tables.NodesTable, "nodes", self._without("nodes", "group")),
+            groups=self._groups(),
             contacts=document.value(tables.ContactsTable, "contacts"),
             mobility=self._mobility(),
             radio=document.value(tables.RadioTable, "radio", self._without("radio", "link")),
@@ -246,6 +260,24 @@ class _ScenarioReader:
                 raise error(name, f"{name} is a link of {link.a!r} to itself")
             if (first := pairs.setdefault(pair, index)) != index:
                 raise error(name, f"{name} is about the pair of radio.link.{first}")
+
+    def _groups(self) -> tuple[Group, ...]:
+        document, found = self._document, dict[str, Group]()
+        for index, row in enumerate(document.rows("nodes.group", ("name",))):
+            name, settings = f"nodes.group.{index}", row.get("settings", {})
+            if not isinstance(settings, Mapping):
+                raise document.error(f"{name}.settings", f"{name}.settings must be a table, not {settings!r}")
+            table = document.value(tables.GroupTable, name, {key: row[key] for key in row if key != "settings"})
+            if table.name in found:
+                raise document.error(name, f"{name} has the name {table.name!r} of another group")
+            if bool(table.names) == (table.count is not None):
+                raise document.error(name, f"{name} has names or a count, and not both")
+            if table.of and (table.of not in found or table.names):
+                told = "names a group that stands before it, and goes with a count"
+                raise document.error(f"{name}.of", f"{name}.of {told}, not {table.of!r}")
+            changes = document.fields(SETTINGS_FIELDS, f"{name}.settings", settings)
+            found[table.name] = Group(table, changes, settings)
+        return tuple(found.values())
 
     def _mobility(self) -> Mobility | None:
         # Days and times of day may be written as TOML has them, too.

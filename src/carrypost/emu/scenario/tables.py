@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
-from carrypost.config.rules import choice, flag, number, number_or_none, table, text, whole, whole_or_none
+from carrypost.config.rules import choice, flag, number, number_or_none, table, text, texts, whole, whole_or_none
 
 FAITHFUL, IDEAL = "faithful", "ideal"
 THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
@@ -45,6 +45,20 @@ class NodesTable:
     """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
     count: int | None = whole_or_none(1, _NODES_MAX)
     """In place of a file: so many nodes, called n0001, n0002 and so on, throughout."""
+
+
+@table("nodes.group")
+class GroupTable:
+    """Nodes that have settings of their own, in the table `settings` of the group. Later groups of a node win."""
+
+    name: str = text("", "a name")
+    """Name of the group; has to be given."""
+    names: tuple[str, ...] = texts("a list of names of nodes")
+    """The nodes of the group."""
+    count: int | None = whole_or_none(1, _NODES_MAX)
+    """In place of `names`: so many nodes, drawn by the seed."""
+    of: str = text("", "the name of a group")
+    """The group that they are drawn from, which stands before; empty: from all nodes."""
 
 
 @table("contacts")

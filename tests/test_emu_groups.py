@@ -1,0 +1,134 @@
+"""Groups of nodes with settings of their own, and what runs with brokers tell of their overlay."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from carrypost.emu import Scenario, run
+from carrypost.emu.scenario.groups import settings_of
+from carrypost.errors import ConfigError
+
+WALK = """
+duration_s = 40
+mode = "ideal"
+sample_s = 10
+[mobility]
+model = "random-waypoint"
+count = 24
+side_m = 500
+speed_min_m_per_s = 5
+speed_max_m_per_s = 20
+pause_max_s = 0
+[radio]
+range_m = 160
+routes = "told"
+[settings]
+island = true
+acked_s = 3600
+[settings.overlay]
+enabled = true
+update_s = 5
+[[nodes.group]]
+name = "brokers"
+count = 8
+[nodes.group.settings.overlay]
+broker = true
+"""
+GROUPS = """
+duration_s = 1
+[nodes]
+count = 9
+[settings]
+cache_messages_max = 100
+[[nodes.group]]
+name = "small"
+names = ["n0001", "n0002", "n0003"]
+[nodes.group.settings]
+cache_messages_max = 5
+compress = false
+[[nodes.group]]
+name = "smaller"
+count = 2
+of = "small"
+[nodes.group.settings.limits]
+partials_max = 7
+[[nodes.group]]
+name = "any"
+count = 4
+[nodes.group.settings]
+cache_messages_max = 6
+"""
+NAMES = [f"n000{number}" for number in range(1, 10)]
+
+
+def test_nodes_of_groups_have_their_settings_and_later_groups_win() -> None:
+    scenario = Scenario.parse(GROUPS)
+    found = settings_of(scenario, NAMES, 1)
+    caches = {node: settings.cache_messages_max for node, settings in found.items()}
+    assert sum(cache == 6 for cache in caches.values()) == 4
+    assert all(caches[node] in (5, 6) and not found[node].compress for node in NAMES[:3])
+    few = [node for node, settings in found.items() if settings.limits.partials_max == 7]
+    assert len(few) == 2
+    assert set(few) < set(NAMES[:3])
+    assert settings_of(scenario, NAMES, 1) == found
+    assert any(settings_of(scenario, NAMES, seed) != found for seed in range(2, 9))
+    again = Scenario.parse(scenario.in_force())
+    assert settings_of(again, NAMES, 1) == found, "what is in force can be run again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"nodes.group.0.names": ["n0001", "bert"]}, "no node 'bert'"),
+        ({"nodes.group.2.count": 10}, "of 10 nodes, and there are 9"),
+        ({"nodes.group.1.count": 4}, "of 4 nodes, and there are 3"),
+        ({"nodes.group.1.of": "any"}, "stands before it"),
+        ({"nodes.group.0.of": "small"}, "stands before it"),
+        ({"nodes.group.1.names": ["n0001"]}, "names or a count"),
+        ({"nodes.group.1.name": "small"}, "the name 'small' of another group"),
+        ({"nodes.group.0.settings": 3}, "must be a table"),
+        ({"nodes.group.0.settings.cache": 3}, "cache"),
+        ({"nodes.group.0.settings.cache_messages_max": 0}, "cache_messages_max must be"),
+        ({"nodes.group.0.settings.overlay.broker": True}, "requires overlay.enabled"),
+    ],
+)
+def test_groups_that_mean_nothing_are_refused(changes: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        settings_of(Scenario.parse(GROUPS, overrides=changes), NAMES, 1)
+
+
+def lengths(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the mean hops of all pairs, by detail."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        if row["kind"] == "path":
+            sums[row["detail"]][0] += row["size"]
+            sums[row["detail"]][1] += int(dict(row["attrs"])["pairs"])
+    return {detail: size / pairs for detail, (size, pairs) in sums.items()}
+
+
+def test_brokers_among_walkers_have_shorter_paths_if_they_adapt() -> None:
+    found = {}
+    for topology in ("adaptive", "static"):
+        scenario = Scenario.parse(WALK, overrides={"settings.overlay.topology": topology})
+        rows = run(scenario, 3).table.to_pylist()
+        found[topology] = lengths(rows)
+        brokers = {row["node"] for row in rows if row["kind"] == "path"}
+        assert len(brokers) == 8
+        told = [row["size"] for row in rows if (row["kind"], row["detail"]) == ("registry", "topology")]
+        assert sum(told) > 0
+        assert len(told) == 8 * 4
+    assert found["adaptive"]["network"] == found["static"]["network"]
+    assert found["adaptive"]["network"] < found["adaptive"]["overlay"] < found["static"]["overlay"]
+
+
+def test_the_shipped_scenario_has_40_brokers() -> None:
+    scenario = Scenario.load("scenarios/overlay.toml")
+    names = [f"n{number:04}" for number in range(1, 101)]
+    found = settings_of(scenario, names, 1)
+    assert sum(settings.overlay.broker for settings in found.values()) == 40
+    assert tomllib.loads(scenario.text)["mode"] == "ideal"
