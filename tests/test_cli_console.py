@@ -156,7 +156,7 @@ def test_the_example_in_its_help_works(noded: Shell) -> None:
 
 
 def test_less_than_a_script_waits_for_ends_with_3_and_its_first_mistake_ends_it(noded: Shell) -> None:
-    code, lines, err = scripted(noded, "sub -t less -count 2 -for 0.3\npub -t less -p one\n")
+    code, lines, err = scripted(noded, "sub -t less -count 2 -for 1\npub -t less -p one\n")
     assert (code, err) == (3, "")
     assert lines[-1] == "1 of 2 messages have been received"
     code, lines, err = scripted(noded, "pub -t less -p one\n\npbu -t less -p two\npub -t less -p three\n")

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
 import typer
@@ -32,6 +33,8 @@ T = TypeVar("T")
 _HISTORY = "console.history"
 _WELCOME = "help lists the words, Tab completes them, Ctrl-D leaves"
 _END = "exit"
+_AHEAD_MAX = 1_000
+"""Lines of a script that are read ahead."""
 _PASTE_S = 0.05
 """Within this the next of several lines comes that were pasted: there is no prompt between them."""
 
@@ -56,14 +59,16 @@ class Stdin:
     def __init__(self, prompt: str = "") -> None:
         self._prompt = prompt
         self._prompted = False
-        self._lines: asyncio.Queue[str | OSError | None] = asyncio.Queue()
+        self._lines: asyncio.Queue[str | OSError | None] = asyncio.Queue(_AHEAD_MAX)
         # A daemon, as nothing wakes it up while it reads; and without Python's buffer, whose lock it would hold.
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed.
-            for each in _lines_of_stdin():
-                loop.call_soon_threadsafe(self._lines.put_nowait, each)
+        for each in _lines_of_stdin():
+            if loop.is_closed():
+                return
+            with contextlib.suppress(CancelledError):  # The console ends.
+                asyncio.run_coroutine_threadsafe(self._lines.put(each), loop).result()
 
     async def line(self) -> str | None:
         """Return the next line."""
