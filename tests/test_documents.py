@@ -68,12 +68,12 @@ def examples() -> Iterator[tuple[str, str, str | None]]:
 EXAMPLES = list(examples())
 
 
-@pytest.fixture
-def stomp_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The port of a node that serves STOMP clients, and that has its folder where users have it."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with node_process(tmp_path) as node:
-        yield node.port
+@pytest.fixture(scope="module")
+def stomp_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """A home folder, with a node that serves STOMP clients and its folder where users have it; and its port."""
+    home = tmp_path_factory.mktemp("home")
+    with node_process(home) as node:
+        yield home, node.port
 
 
 @pytest.mark.parametrize(("where", "source", "output"), EXAMPLES, ids=[where for where, _, _ in EXAMPLES])
@@ -88,7 +88,9 @@ def test_an_example_runs_and_prints_what_stands_below_it(
         for name, value in given.items():
             monkeypatch.setenv(f"CARRYPOST_{name}", str(value))
     if STOMP_PORT in source:
-        source = source.replace(STOMP_PORT, str(request.getfixturevalue("stomp_port")))
+        home, port = request.getfixturevalue("stomp_node")
+        monkeypatch.setenv("HOME", str(home))
+        source = source.replace(STOMP_PORT, str(port))
     if "carrypost.lab.spark.session" in source:
         request.getfixturevalue("spark")  # Spark starts once for all tests.
     printed = io.StringIO()

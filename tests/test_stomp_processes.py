@@ -211,7 +211,7 @@ async def test_beside_a_client_that_never_reads_all_arrives_and_the_node_stays_s
 
 @scene
 async def test_a_few_dead_clients_among_many_delay_nobody(tmp_path: Path) -> None:
-    await beside_the_dead(tmp_path, 20, 5, 60)
+    await beside_the_dead(tmp_path, 20, 5, 100)
 
 
 @pytest.mark.soak

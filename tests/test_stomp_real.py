@@ -21,7 +21,8 @@ from tests.nodes import PATIENCE_S, scene
 from tests.stomp_clients import Process, node_process
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "stomp_client.mjs"
-VERSIONS = {"1.1": stomp.Connection, "1.2": stomp.Connection12}
+VERSIONS = ("1.1", "1.2")
+CONNECTIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection, "1.2": stomp.Connection12}
 BEAT_MS = 300
 
 
@@ -38,7 +39,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no
         self.messages, self.receipts = queue.Queue[Frame](), queue.Queue[str]()
         self.beats, self.ends = queue.Queue[str](), queue.Queue[str]()
         self._node, self._client_id, self._receipt = node, client_id, 0
-        self.connection = VERSIONS[version]([("127.0.0.1", node.port)], **options)
+        self.connection = CONNECTIONS[version]([("127.0.0.1", node.port)], **options)
         self.connection.set_listener("", self)
         self.connect()
 
@@ -201,6 +202,18 @@ def test_a_durable_subscription_of_stomp_py_collects_while_it_is_away(node: Proc
             one.subscribe(place, **name)
             author.send(place, "new")
             assert bodies(one.take()) == ["new"]
+
+
+def test_stomp_py_speaks_the_first_version(node: Process) -> None:
+    with client(node, "1.0") as one:
+        one.subscribe("/queue/first", "client")
+        one.send("/queue/first", "0", "1", "2")
+        frames = one.take(3)
+        one.connection.ack(frames[1].headers["message-id"], receipt="said")
+        assert one.receipts.get(timeout=PATIENCE_S) == "said"
+    with client(node, "1.0") as other:
+        other.subscribe("/queue/first")
+        assert bodies(other.take()) == ["2"]
 
 
 def test_stomp_py_asks_and_is_answered_at_a_temporary_queue(node: Process) -> None:
