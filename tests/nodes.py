@@ -34,7 +34,17 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 import msgspec
 from tools.netns import Net
 
-from carrypost import ConnectionFactory, Consumer, Context, DeliveryMode, Message, Sent, SessionMode, Topic
+from carrypost import (
+    ConnectionFactory,
+    Consumer,
+    Context,
+    DeliveryMode,
+    JMSException,
+    Message,
+    Sent,
+    SessionMode,
+    Topic,
+)
 from carrypost.cli._settings import NodeCommand
 from carrypost.model.descriptor import Ordering
 from carrypost.node.control.client import Client
@@ -96,6 +106,7 @@ class Program:
         self._ctx = ctx
         self._consumer: Consumer | None = None
         self._received: dict[str, Message] = {}
+        self.problems: list[JMSException] = []
 
     @classmethod
     async def connect(cls, control: str, client_id: str = "") -> Self:
@@ -115,7 +126,7 @@ class Program:
 
     async def send(
         self,
-        topic: str,
+        topic: str | Topic,
         body: bytes,
         *,
         persistent: bool = False,
@@ -124,18 +135,24 @@ class Program:
     ) -> str:
         """Send; returns the message's id."""
         mode = DeliveryMode.PERSISTENT if persistent else DeliveryMode.NON_PERSISTENT
-        sent = await self._ctx.send(Topic(topic, ordering), body, delivery_mode=mode, **keywords)
+        wanted = Topic(topic, ordering) if isinstance(topic, str) else topic
+        sent = await self._ctx.send(wanted, body, delivery_mode=mode, **keywords)
         return str(sent.message_id)
 
     async def sent(self, message: str) -> Sent:
         """Return what is heard of a message that a program on this node sent, in this life or an earlier one."""
         return await self._ctx.sent(message)
 
-    async def subscribe(self, topic: str, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:
-        """Open its consumer."""
-        wanted = Topic(topic, ordering)
+    async def hold(self, name: str) -> Topic:
+        """Let its node hold a topic."""
+        return await self._ctx.declare_topic(name)
+
+    async def subscribe(self, topic: str | Topic, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:
+        """Open its consumer; `problems` has what is told of it."""
+        wanted = Topic(topic, ordering) if isinstance(topic, str) else topic
+        self._ctx.set_exception_listener(self.problems.append)
         if durable:
-            self._consumer = await self._ctx.create_durable_consumer(wanted, topic)
+            self._consumer = await self._ctx.create_durable_consumer(wanted, wanted.topic_name.replace("@", "."))
         else:
             self._consumer = await self._ctx.create_consumer(wanted)
 
