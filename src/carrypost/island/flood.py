@@ -10,6 +10,7 @@ agrees is asked ever less often, and of lists only so many are sent in a second,
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,7 @@ from carrypost.model.ids import PREFIX_BYTES, NodeId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 
 JITTER_US = 50_000
 """A record is passed on within so much."""
+_STATE_REPEATS = 1
+"""A link state that changed goes with so many further announcements: what is lost would be missing for long."""
 _PATIENCE_US = 300_000
 """Digests may differ for so long while a record is on its way. The host with the larger id waits twice as long."""
 _BEHIND_US = 3_000_000
-"""Time for which a neighbour with an earlier digest of this host counts as behind, and is told so."""
+"""A neighbour whose digest lacks changes of this host that are not older is only behind, and will ask for them."""
 _REPAIR_US = 2_000_000
 """Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
 _DOUBLINGS = 5
@@ -48,6 +51,16 @@ _PACE_US = 100_000
 """Time for neighbours to check signatures, after which those who wait for it look again."""
 _FRAME_BYTES = 64
 """Bytes that a datagram and a frame have around heads, beside relays."""
+
+
+class News(Enum):
+    """What a link state says that neighbours do not know."""
+
+    NONE = 0
+    DIGEST = 1
+    """Another digest."""
+    LINKS = 2
+    """Other relays, or other hosts that do not hear this one."""
 
 
 class Peer(msgspec.Struct, eq=False):
@@ -89,6 +102,11 @@ class Flood:
         """By link address: those with whom a contact lasts."""
         self._relays = self._one_way = b""
         """The content of link states, packed."""
+        self.told: tuple[int, bytes, bytes] = 0, b"", b""
+        """The content that everybody was told last."""
+        self._repeats = 0
+        """Announcements with which the same relays and links are told again."""
+        self._digest_repeats = 0
         self.outrun = 0, 0
         """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
         self._pace = Budget(ground.limits.link_records_per_s)
@@ -134,6 +152,25 @@ class Flood:
         """Return what this host tells its neighbours."""
         digest, relays, one_way = self.content
         return LinkState(digest.to_bytes(FINGERPRINT_BYTES, "big"), relays, heads, wanted, one_way)
+
+    @property
+    def news(self) -> News:
+        """What neighbours are to be told, or told again."""
+        if self._repeats or self.content[1:] != self.told[1:]:
+            return News.LINKS
+        return News.DIGEST if self._digest_repeats or self.content != self.told else News.NONE
+
+    def told_state(self) -> LinkState:
+        """Return a link state that all neighbours are told now."""
+        changed, self.told = [new != old for new, old in zip(self.content, self.told, strict=True)], self.content
+        self._repeats = _STATE_REPEATS if any(changed[1:]) else max(0, self._repeats - 1)
+        self._digest_repeats = _STATE_REPEATS if changed[0] else max(0, self._digest_repeats - 1)
+        return self.state()
+
+    def broadcast(self, records: Sequence[LinkRecord]) -> None:
+        """Tell all neighbours records. Relays that are new have to know that they are: they pass the records on."""
+        new = not self.lossless and not prefixes(self._relays) <= prefixes(self.told[1])
+        self._outputs.broadcast((self.told_state(), *records) if new else records)
 
     # --- records -------------------------------------------------------------------------------------------
 
@@ -197,7 +234,7 @@ class Flood:
         """Tell everybody what this host says of its links."""
         self._table.enter(entry)
         if self.peers:
-            self._outputs.broadcast((entry.record,))
+            self.broadcast((entry.record,))
 
     # --- link states ---------------------------------------------------------------------------------------
 
@@ -298,7 +335,7 @@ class Flood:
             entry.passed = True
             leaving.append(entry.record)
         if leaving:
-            self._outputs.broadcast(leaving)
+            self.broadcast(leaving)
         for peer in self.peers.values():
             if peer.compare_us <= now:
                 self._compare(peer, now)

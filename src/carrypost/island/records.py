@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
-_EARLIER_MAX = 256
+_SUMS_MAX = 48
+"""Changes of the digest that are remembered. Of more than 64 any digest could be made."""
 FORGET_US = 60_000_000
 """A record of a host that cannot be reached is kept for so long."""
 
@@ -112,8 +113,11 @@ class Table:
         self._edges: dict[bytes, set[bytes]] = {}
         self._distances: dict[NodeId, int] = {}
         self._digest = 0
-        self._earlier: dict[int, int] = {}
-        """Earlier digests, and until when each was right."""
+        self._counted: dict[NodeId, int] = {}
+        """Fingerprints of the records in the digest."""
+        self._changes: dict[int, int] = {}
+        """By what the digest was changed lately, and when; the latest at the end."""
+        self._now_us = 0
         self._made = -1
         """The version of which edges, distances and digest are kept."""
 
@@ -145,13 +149,7 @@ class Table:
 
     def enter(self, entry: Entry) -> None:
         """Keep a record, instead of the one that its author had."""
-        self._earlier.pop(self._digest, None)
-        self._earlier[self._digest] = entry.since_us
-        if len(self._earlier) > _EARLIER_MAX:
-            del self._earlier[next(iter(self._earlier))]
-        before = self._entries.get(entry.node)
-        if before is not None and entry.node in self._distances:  # As long as nobody asks for more than the digest.
-            self._digest ^= before.fingerprint ^ entry.fingerprint
+        self._now_us = entry.since_us
         self._entries[entry.node] = entry
         self._by_prefix[node_prefix(entry.node)] = entry.node
         self.version += 1
@@ -163,17 +161,17 @@ class Table:
             del self._by_prefix[node_prefix(node)]
         self.version += 1
 
-    def meet(self, heard: Mapping[NodeId, frozenset[bytes]]) -> bool:
-        """Set the neighbours of this host, and whom each says it has. Returns True if anything changed."""
+    def meet(self, heard: Mapping[NodeId, frozenset[bytes]], now: int) -> None:
+        """Set the neighbours of this host, and whom each says it has."""
+        self._now_us = now
         if heard == self._heard:
-            return False
+            return
         for node in self._heard.keys() - heard.keys() - self._entries.keys():
             del self._by_prefix[node_prefix(node)]
         self._heard = dict(heard)
         for node in heard:
             self._by_prefix.setdefault(node_prefix(node), node)
         self.version += 1
-        return True
 
     def expire(self, now: int) -> int:
         """Forget what could not be reached for long. Returns the time at which there is more of it."""
@@ -211,8 +209,22 @@ class Table:
         return self._digest
 
     def is_like(self, digest: int, since_us: int) -> bool:
-        """Return True if somebody who has this digest knows what this host knows, or knew at that time or later."""
-        return digest == self.digest or self._earlier.get(digest, -NEVER) >= since_us
+        """Return True if somebody who has this digest knows all that this host knows, or will ask for the rest.
+
+        Changes since that time come to hosts in any order, and not all count the same hosts as reached: digests may
+        differ by some of the changes and of the records that do not count here, whichever (a sum over GF(2)), and by
+        one record that counts. Who lacks something sees a digest that differs by what it does not know.
+        """
+        if digest == self.digest:
+            return True
+        sums = [change for change, at_us in self._changes.items() if at_us >= since_us]
+        sums += [entry.fingerprint for entry in self if entry.node not in self._distances]
+        basis: list[int] = []
+        for each in sums[:_SUMS_MAX]:
+            if rest := _reduced(each, basis):
+                basis.append(rest)
+        difference = _reduced(digest ^ self.digest, basis)
+        return not difference or any(_reduced(entry.fingerprint, basis) == difference for entry in self)
 
     def reached(self) -> list[Entry]:
         """Return the records of what can be reached, this host included."""
@@ -231,6 +243,7 @@ class Table:
 
     def compare(self, heads: bytes) -> tuple[list[bytes], list[Entry]]:
         """Return the prefixes of newer records that somebody lists, and the records that it lacks."""
+        self._make()
         listed = {each[:PREFIX_BYTES]: int.from_bytes(each[PREFIX_BYTES:], "big") for each in cut(heads, HEAD_BYTES)}
         wanted = [
             prefix for prefix, stamp in listed.items()
@@ -238,9 +251,10 @@ class Table:
         ]  # fmt: skip
         first, last = heads[:PREFIX_BYTES], heads[-HEAD_BYTES:][:PREFIX_BYTES]
         lacking = [
-            entry for entry in self.reached()
+            entry for entry in self
             if first <= entry.prefix <= last
-            and (not listed.get(entry.prefix) or is_newer(entry.stamp, listed[entry.prefix]))
+            # What cannot be reached from here counts there: it should know why.
+            and (is_newer(entry.stamp, stamp) if (stamp := listed.get(entry.prefix)) else entry.node in self._distances)
         ]  # fmt: skip
         return wanted, lacking
 
@@ -249,9 +263,17 @@ class Table:
             self._made = self.version
             self._edges = self._graph()
             self._distances = self._search(self._prefix)
-            self._digest = 0
-            for entry in self.reached():
-                self._digest ^= entry.fingerprint
+            counted = {entry.node: entry.fingerprint for entry in self.reached()}
+            for node in sorted({node for node, _ in counted.items() ^ self._counted.items()}):
+                self._change(self._counted.get(node, 0) ^ counted.get(node, 0))
+            self._counted = counted
+
+    def _change(self, by: int) -> None:
+        self._digest ^= by
+        self._changes.pop(by, None)
+        self._changes[by] = self._now_us
+        if len(self._changes) > _SUMS_MAX:
+            del self._changes[next(iter(self._changes))]
 
     def _graph(self) -> dict[bytes, set[bytes]]:
         """Return the edges that count, by prefix: sets are compared as a whole, as there are thousands of claims."""
@@ -283,3 +305,10 @@ class Table:
             found |= border
             hops += 1
         return distances
+
+
+def _reduced(value: int, basis: Iterable[int]) -> int:
+    """Return the least that is left of a value by XOR with some of these, each of which was reduced by those before."""
+    for each in basis:
+        value = min(value, value ^ each)
+    return value

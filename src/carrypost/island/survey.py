@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
-from carrypost.island.flood import JITTER_US, Flood
+from carrypost.island.flood import JITTER_US, Flood, News
 from carrypost.island.records import Entry, Table, packed_prefixes
 from carrypost.island.relays import choose
 from carrypost.model.times import NEVER
@@ -32,15 +32,16 @@ _GATHER_US = 200_000
 """Time after which records of others are looked at, together."""
 _STATE_US = 300_000
 """Within so much neighbours hear of other relays, unless an announcement tells them sooner."""
+_DIGEST_US = 2_500_000
+"""One in which only the digest changed goes with an announcement so long after the last: where hosts move, it changes
+all the time, and neighbours are seldom behind for long."""
 _STATE_EVERY = 4
 """A link state goes with every so many announcements, even if nothing changed."""
-_STATE_REPEATS = 1
-"""One that changed goes with so many further ones: what is lost would be missing until then."""
 _AT_ONCE = 3
 """So many changes of its own record a host tells at once."""
 _GAP_US = 700_000
 """But no sooner than this one after another: where links begin, they begin together."""
-_DENY_US = 1_500_000
+_DENY_US = 700_000
 """A claim that is false for so long is denied."""
 _DENIED_MAX = 32
 """Claims that a host denies; further ones it cannot."""
@@ -59,12 +60,10 @@ class Survey:
         self._boot = 0
         """Number of this life; 0: nothing may be said yet."""
         self._relays: frozenset[bytes] = frozenset()
-        self._told: tuple[int, bytes, bytes] = 0, b"", b""
-        """Digest, relays and one-way neighbours that everybody was told last."""
         self._announced = 0
-        """Announcements since then."""
-        self._repeats = 0
-        """Announcements with which the same is told again."""
+        """Announcements since the last one with a link state."""
+        self._told_us = -NEVER
+        """Time of that one."""
         self._review_us = self._record_us = self._state_us = self._forget_us = NEVER
         self._false_us: dict[bytes, int] = {}
         """Hosts that claim to be neighbours and are not, and since when."""
@@ -79,8 +78,7 @@ class Survey:
     def met(self, link: Link, now: int) -> None:
         """Begin a contact."""
         self.flood.meet(link, now)
-        self._repeats = _STATE_REPEATS
-        if link.prefix in self._told[2]:
+        if link.prefix in self.flood.told[2]:
             self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._look_soon(now, JITTER_US)
 
@@ -101,11 +99,12 @@ class Survey:
         self._set_state()
         if link is None:
             self._announced += 1
-            changed = self.flood.content != self._told
-            if not changed and not self._repeats and self._announced < _STATE_EVERY:
+            news = self.flood.news
+            due = self._announced >= _STATE_EVERY or news is News.LINKS
+            if not (due or (news is News.DIGEST and now >= self._told_us + _DIGEST_US)):
                 return ()
-            self._repeats = _STATE_REPEATS if changed else max(0, self._repeats - 1)
-            self._note_told()
+            self._announced, self._told_us = 0, now
+            return (self.flood.told_state(),)
         return (self.flood.state(),)
 
     def expire(self, now: int) -> bool:
@@ -115,10 +114,8 @@ class Survey:
         if self._state_us <= now:
             self._state_us = NEVER
             self._set_state()
-            if self.flood.content[1:] != self._told[1:]:
-                self._repeats = _STATE_REPEATS
-                self._note_told()
-                self._outputs.broadcast((self.flood.state(),))
+            if self.flood.content[1:] != self.flood.told[1:]:
+                self._outputs.broadcast((self.flood.told_state(),))
         self.flood.expire(now)
         reviewed, self._reviewed = self._reviewed, False
         return reviewed
@@ -133,10 +130,6 @@ class Survey:
     def _set_state(self) -> None:
         links = [link for link in self._links if link.broadcast and link.prefix and not link.usable]
         self.flood.tell(self._relays, [link.prefix for link in links])
-
-    def _note_told(self) -> None:
-        self._told = self.flood.content
-        self._announced = 0
 
     def _look_soon(self, now: int, within_us: int) -> None:
         self._review_us = min(self._review_us, self.flood.soon(now, within_us))
@@ -163,12 +156,13 @@ class Survey:
         self._review_us, self._reviewed = NEVER, True
         peers = self.flood.peers.values()
         heard = {peer.link.prefix: self.flood.neighbours_of(peer) for peer in peers if peer.digest is not None}
-        self.table.meet({peer.link.node: heard.get(peer.link.prefix, frozenset()) for peer in peers})
+        self.table.meet({peer.link.node: heard.get(peer.link.prefix, frozenset()) for peer in peers}, now)
         if self.flood.lossless:
             self._relays = frozenset(heard)
         else:
             self._relays = choose(self._prefix, heard, self._relays)
-            if packed_prefixes(self._relays) != self._told[1]:
+            self._set_state()
+            if packed_prefixes(self._relays) != self.flood.told[1]:
                 self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._record_us = NEVER
         if self._boot:
