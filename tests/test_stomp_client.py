@@ -461,6 +461,7 @@ async def test_a_node_that_ends_is_told(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
     net.kill("a")
+    await asyncio.sleep(0)
     assert wire.take("ERROR").headers["message"]
     assert wire.client.closed
     await wire.client.close()

@@ -20,6 +20,7 @@ from carrypost.daemon.stomp import connection
 from carrypost.daemon.stomp import server as stomp_server
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import ConfigError, NodeError
+from carrypost.jms.provider import Perform, Performed
 from carrypost.jms.serving import ServedNode
 from carrypost.node.settings import parse
 
@@ -233,6 +234,24 @@ async def test_clients_of_a_node_that_ends_are_told(tmp_path: Path) -> None:
         await ending
         with pytest.raises(OSError, match=r"refused|Connect"):
             await Raw.reach(server.address)
+
+
+@scene
+async def test_what_was_begun_before_a_node_ends_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path) as (server, served):
+        provider, begun = server.provider, asyncio.Event()
+        perform = provider.perform
+
+        def noted(asked: Perform) -> Performed:
+            begun.set()
+            return perform(asked)
+
+        monkeypatch.setattr(provider, "perform", noted)
+        client = await Raw.connect(server.address)
+        client.write("SEND\ndestination:/topic/a\npersistent:true\nreceipt:1\n\n^")
+        await begun.wait()
+        await served.stop()
+        assert [frame.command for frame in await client.rest()] == ["RECEIPT", "ERROR"]
 
 
 # --- bad bytes -------------------------------------------------------------------------------------------------

@@ -430,9 +430,9 @@ class Client:
         self.fail(unserved(event))
 
     def node_ended(self, reason: str) -> None:
-        """End the connection."""
+        """End the connection, after the receipts of what was done before."""
         self._connection = 0
-        self.fail(JMSException(reason))
+        asyncio.get_running_loop().call_soon(self.fail, JMSException(reason))
 
 
 def _slower(one_ms: int, other_ms: int) -> int:
