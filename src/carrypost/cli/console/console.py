@@ -31,7 +31,8 @@ from carrypost.files import refused
 
 T = TypeVar("T")
 _HISTORY = "console.history"
-_WELCOME = "help lists the words, Tab completes them, Ctrl-D leaves"
+_WELCOME = "help lists the words, Ctrl-D leaves"
+_PLAIN = f"{_WELCOME}; pip install 'carrypost[console]' lets lines be edited, completed and remembered"
 _END = "exit"
 _AHEAD_MAX = 1_000
 """Lines of a script that are read ahead."""
@@ -218,12 +219,13 @@ async def run(joined: Joined) -> int:
     script = not sys.stdin.isatty()
     if script or not sys.stdout.isatty():
         return await Console(joined, Stdin(), script=script).run()
-    _output.say(_WELCOME)
     source: Source
-    if importlib.util.find_spec("prompt_toolkit") is not None:
+    if importlib.util.find_spec("prompt_toolkit") is None:
+        _output.say(_PLAIN)
+        source = Stdin(PROMPT)
+    else:
         from carrypost.cli.console.editor import Editor  # noqa: PLC0415 - an extra
 
+        _output.say(f"{_WELCOME}, Tab completes")
         source = Editor(joined.settings.data / _HISTORY, functools.partial(_completion.known, joined.ctx))
-    else:
-        source = Stdin(PROMPT)
     return await Console(joined, source, script=False).run()
