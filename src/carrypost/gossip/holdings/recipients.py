@@ -20,7 +20,7 @@ from carrypost.journal import STRUCK
 from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.purged import Purged
@@ -82,14 +82,19 @@ class Recipients:
 
     def is_for_this_host_alone(self, descriptor: Descriptor) -> bool:
         """Return True if this host is the only recipient left."""
-        return self.left(descriptor) == [self._node]
+        nodes = recipients(descriptor)
+        if self._node not in nodes:
+            return False
+        found = self.struck.get(descriptor.id)
+        others = _all(nodes) & ~(1 << nodes.index(self._node))
+        return not others if found is None else found.places & _all(nodes) == others
 
     def strike(self, descriptor: Descriptor, node: NodeId, now: int) -> bool:
         """Strike one of its recipients off a message. Returns True if nobody is left."""
         if not descriptor.listed:
             return True
         self._add(descriptor, 1 << descriptor.listed.index(node), now)
-        return not self.left(descriptor)
+        return not _all(descriptor.listed) & ~self.struck[descriptor.id].places
 
     def enter(self, descriptor: Descriptor, now: int) -> None:
         """Strike off, of a message that lists recipients and comes in, those that said before that they have it."""
@@ -103,7 +108,7 @@ class Recipients:
             return False
         found = self.struck.get(descriptor.id)
         places = self._named(descriptor, now) | (0 if found is None else found.places)
-        return places == (1 << len(nodes)) - 1
+        return places == _all(nodes)
 
     def _named(self, descriptor: Descriptor, now: int) -> int:
         """Return the places of those whose notices named a message before it was known."""
@@ -152,3 +157,8 @@ class Recipients:
             self._journal.delete((STRUCK, message, 0))
         self._sweep_us = now + _SWEEP_US
         self._sweep_at = 2 * len(struck) + ABSENT_MAX
+
+
+def _all(nodes: Sequence[NodeId]) -> int:
+    """Return a bitset of all places in a list."""
+    return (1 << len(nodes)) - 1

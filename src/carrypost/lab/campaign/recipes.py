@@ -142,6 +142,6 @@ EMMA_ISLAND = replace(
     EMMA,
     name="emma-island",
     settings=tuple(replace(each, changes={**each.changes, "settings.island": True}) for each in EMMA.settings),
-    cpu_s=(324, 148),
+    cpu_s=(1_400, 600),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND)}
