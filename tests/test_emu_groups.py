@@ -6,11 +6,13 @@ import tomllib
 from collections import defaultdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from carrypost.emu import Scenario, run
 from carrypost.emu.scenario.groups import settings_of
 from carrypost.errors import ConfigError
+from carrypost.lab.metrics import families, tables
 
 WALK = """
 duration_s = 40
@@ -111,17 +113,34 @@ def lengths(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {detail: size / pairs for detail, (size, pairs) in sums.items()}
 
 
+def check_metrics(records: pa.Table, rows: list[dict[str, Any]]) -> None:
+    """Check the families of the laboratory against the rows, and that what brokers tell counts as no message."""
+    wanted = [families.PATH_LENGTHS, families.BROKER_TRAFFIC, families.PROCESSING, families.REGISTRY_SIZES]
+    made = {name: table.to_pylist() for name, table in tables("x", records, wanted).items()}
+    for detail, mean in lengths(rows).items():
+        mine = [row for row in made["path_lengths"] if row["path"] == detail]
+        assert sum(row["hops"] * row["pairs"] for row in mine) / sum(row["pairs"] for row in mine) == pytest.approx(
+            mean
+        )
+    told = sum(row["size"] for row in rows if (row["kind"], row["detail"]) == ("registry", "topology"))
+    assert sum(row["bytes"] for row in made["broker_traffic"]) == told
+    assert (made["processing"][0]["bcast"], made["processing"][0]["rcvd"]) == (0, 0)
+    assert {row["registry"] for row in made["registry_sizes"]} == {"cache"}
+
+
 def test_brokers_among_walkers_have_shorter_paths_if_they_adapt() -> None:
     found = {}
     for topology in ("adaptive", "static"):
         scenario = Scenario.parse(WALK, overrides={"settings.overlay.topology": topology})
-        rows = run(scenario, 3).table.to_pylist()
+        records = run(scenario, 3).table
+        rows = records.to_pylist()
         found[topology] = lengths(rows)
         brokers = {row["node"] for row in rows if row["kind"] == "path"}
         assert len(brokers) == 8
         told = [row["size"] for row in rows if (row["kind"], row["detail"]) == ("registry", "topology")]
         assert sum(told) > 0
         assert len(told) == 8 * 4
+        check_metrics(records, rows)
     assert found["adaptive"]["network"] == found["static"]["network"]
     assert found["adaptive"]["network"] < found["adaptive"]["overlay"] < found["static"]["overlay"]
 

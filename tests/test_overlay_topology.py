@@ -269,6 +269,19 @@ def test_a_node_that_is_no_broker_knows_brokers_and_has_no_neighbours() -> None:
         assert (view.broker, view.brokers, view.neighbours, view.path("a")) == (False, ["a", "b"], {}, None)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_what_brokers_tell_each_other_is_acknowledged_to_them_alone(loss: float) -> None:
+    net = network(seed=1, island=True, island_s_min=0.2, loss=loss)
+    for name in "abc":
+        net.add(name, overlay=broker(update_s=4.0))
+    net.add("x", overlay={"enabled": True})
+    with net:
+        link(net, "axbc")
+        net.advance(60)
+        assert [net.overlay(name).path(other) for name, other in ("ac", "ca")] == [["a", "c"], ["c", "a"]]
+        assert not any(net.host(name).overview().acknowledgements for name in "abcx")
+
+
 class Watching:
     """An adaptor that notes what it is told, and fails."""
 

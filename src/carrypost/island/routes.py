@@ -103,14 +103,14 @@ class Routes:
         """Search from this host outwards. Neighbours are looked at in order, so that equal graphs give equal paths."""
         avoided = self._avoided
         self._by_prefix = self._names()
+        named = {node for node in self._by_prefix.values() if node is not None}
         before: dict[NodeId, NodeId] = {self._own: self._own}
         edge = [self._own]
         for _ in range(self._hops_max):
             beyond: list[NodeId] = []
             for node in edge:
-                for other in sorted(self._graph.neighbours_of(node)):
-                    unique = self._by_prefix.get(node_prefix(other)) == other
-                    if other not in before and unique and not (avoided and frozenset((node, other)) in avoided):
+                for other in sorted(named.intersection(self._graph.neighbours_of(node)) - before.keys()):
+                    if not (avoided and frozenset((node, other)) in avoided):
                         before[other] = node
                         beyond.append(other)
             edge = beyond
@@ -126,7 +126,7 @@ class Routes:
             node = waiting.pop()
             prefix = node_prefix(node)
             found[prefix] = None if prefix in found else node
-            fresh = [other for other in self._graph.neighbours_of(node) if other not in known]
+            fresh = set(self._graph.neighbours_of(node)) - known
             known.update(fresh)
             waiting += fresh
         return found

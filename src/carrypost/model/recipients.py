@@ -33,6 +33,12 @@ def is_for(descriptor: Descriptor, node: NodeId) -> bool:
     return addressee(descriptor.destination) == node
 
 
+def is_private(descriptor: Descriptor) -> bool:
+    """Return True if nobody but its author and one node, which its destination names, ever has a message."""
+    headers = descriptor.headers
+    return headers is not None and headers.connected and not headers.recipients
+
+
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:
     """Return True if the node's subscriptions may be given it: it lists no recipients, or the node among them."""
     headers = descriptor.headers

@@ -25,7 +25,7 @@ from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
 from carrypost.model.ids import MessageId
-from carrypost.model.recipients import is_for
+from carrypost.model.recipients import is_for, is_private
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _RECORD = b"R"
 """Beginning of the names of the rows of records; the fingerprint follows."""
 _CLAIMED_US = 60_000_000
 """Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
+_PRIVATE_MAX = 1_024
+"""Acknowledgements of messages that nobody carries, which are kept to be sent again."""
 _STRAIGHT_US = 100_000
 """Time between two records that go straight to those who brought the messages."""
 _PACE_US = 1_000_000
@@ -71,6 +73,8 @@ class Acked(Layer):
         self._comparison = Comparison(ground, self.known)
         self._own: set[int] = set()
         """Records of this host that are in the list."""
+        self._private: dict[MessageId, AckRecord] = {}
+        """Own acknowledgements of messages that nobody carries: only those that brought them are told. The latest."""
         self._fresh: dict[int, set[str]] = {}
         """Records to be broadcast, and the addresses of neighbours that have them."""
         self._broadcast_us = 0
@@ -185,10 +189,15 @@ class Acked(Layer):
         givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
         for fingerprint, record in self._sign(now):
             for peer in sorted({givers[message] for message in record.messages if message in givers}):
-                link = self._links.get(peer)
-                if link is not None and link.usable:
+                if self._send_to(peer, record):
                     self._fresh[fingerprint].add(peer)
-                    link.send((record,))
+
+    def _send_to(self, peer: str, record: AckRecord) -> bool:
+        link = self._links.get(peer)
+        if link is None or not link.usable:
+            return False
+        link.send((record,))
+        return True
 
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
         """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
@@ -197,13 +206,17 @@ class Acked(Layer):
                 link = self._links.get(peer)
                 if link is not None and link.usable and link.budgets.lists.take(1, now):
                     link.send((record,))
+        for message, peer in messages.items() if self._private else ():
+            private = self._private.get(message)
+            if private is not None and private.until_us > now:
+                self._send_to(peer, private)
 
     def _sign(self, now: int) -> Sequence[tuple[int, AckRecord]]:
         """Make records of what this host has to acknowledge, as far as that is durable and still holds."""
         if not self._pending.ready:
             return ()
         made: list[tuple[int, AckRecord]] = []
-        sound = self._pending.take_sound(now)
+        sound = self._sign_private(self._pending.take_sound(now), now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
@@ -213,6 +226,27 @@ class Acked(Layer):
                 self._fresh[fingerprint] = set()
                 made.append((fingerprint, record))
         return made
+
+    def _sign_private(self, sound: dict[MessageId, int], now: int) -> dict[MessageId, int]:
+        """Acknowledge messages for one connected host alone to those that brought them; return all others.
+
+        Nobody carries such a message, so nobody else has a copy that it could drop.
+        """
+        found: dict[str, dict[MessageId, int]] = {}
+        for message, until_us in sound.items():
+            copy = self._cache.get(message)
+            if copy is not None and is_private(copy.descriptor):
+                found.setdefault(copy.giver or "", {})[message] = until_us
+        for peer, theirs in found.items():
+            for page in records.pages(theirs, self._ground.settings.datagram_bytes):
+                until_us = min(max(theirs[message] for message in page), now + LASTS_US)
+                record = records.made(self._identity, until_us, page)
+                self._private.update(dict.fromkeys(page, record))
+                self._send_to(peer, record)
+        while len(self._private) > _PRIVATE_MAX:
+            del self._private[next(iter(self._private))]
+        private = {message for theirs in found.values() for message in theirs}
+        return {message: until_us for message, until_us in sound.items() if message not in private}
 
     def _send(self, now: int) -> None:
         """Broadcast what is new, if that may be, and send neighbours what they lack; no more than they check."""
@@ -281,12 +315,20 @@ class Acked(Layer):
             raise RemoteError("purge-authority")
         if self._identity.signed:
             signed.check(record, link, now)
-        self._keep(fingerprint, record)
-        self._fresh[fingerprint] = self._reached_by(link)
+        if self._is_private(record):
+            self._count(fingerprint, record)
+        else:
+            self._keep(fingerprint, record)
+            self._fresh[fingerprint] = self._reached_by(link)
         if concerns:
             link.budgets.credit(SIGNATURE + len(record.messages))
         self._hasten()
         return True
+
+    def _is_private(self, record: AckRecord) -> bool:
+        """Return True if a record is of messages of this host alone that nobody carries."""
+        copies = [self._cache.get(message) for message in record.messages]
+        return all(copy is not None and copy.own and is_private(copy.descriptor) for copy in copies)
 
     def _reached_by(self, link: Link) -> set[str]:
         """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import causal, delivered, dissemination, presence, statistics
+from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
@@ -60,6 +60,8 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         ),
         f.ACTIVITY: Family(Presence.of, lambda part: statistics.activity(part.stays())),
         f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: statistics.activity_summary(part.stays())),
+        f.PATH_LENGTHS: Family(overlays.paths_part, overlays.path_lengths),
+        f.BROKER_TRAFFIC: Family(overlays.told_part, overlays.broker_traffic),
     }
 )
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""

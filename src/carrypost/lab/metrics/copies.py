@@ -49,7 +49,7 @@ class Publications:
     def of(cls, rows: Rows) -> Publications:
         """Those among some rows."""
         at = rows.of(Kind.PUBLISH)
-        at = at[rows.message[at] != MISSING]
+        at = at[(rows.message[at] != MISSING) & ~np.isin(rows.message[at], rows.between_overlays)]
         at = at[np.argsort(rows.message[at], kind="stable")]  # Rows are in order of time.
         seconds = numbers(rows.attribute("deadline", at))
         ends = np.isfinite(seconds)
@@ -166,13 +166,13 @@ class Copies:
 
 
 def _counted(rows: Rows) -> Ints:
-    """Rows that count: what a crash brought a second time does not."""
+    """Rows that count: what a crash brought a second time does not, nor does what overlays tell each other."""
     parts = [rows.of(Kind.PUBLISH, Kind.EXPIRE)]
     for kind, but in ((Kind.RECEIVE, AGAIN), (Kind.DELIVER, REDELIVERED)):
         at = rows.of(kind)
         parts.append(at[~rows.is_detail(at, but)])
     at = np.concatenate(parts)
-    found: Ints = at[rows.message[at] != MISSING]
+    found: Ints = at[(rows.message[at] != MISSING) & ~np.isin(rows.message[at], rows.between_overlays)]
     return found
 
 

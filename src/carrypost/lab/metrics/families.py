@@ -219,6 +219,21 @@ ACTIVITY = _family(
     Column("start", "float64", "first instant, in seconds"),
     Column("end", "float64", "first instant after, in seconds"),
 )
+PATH_LENGTHS = _family(
+    "path_lengths",
+    "mean hops between brokers of the overlay, by time (OVERLAY, figures 7 and 8); none where there are no brokers",
+    Column("t", "float64", "when, in seconds"),
+    Column("path", "string", "`network`: shortest paths; `overlay`: paths from broker to broker, as each knows them"),
+    Column("pairs", "int64", "of brokers that are connected"),
+    Column("hops", "float64", "mean of all pairs", nullable=True),
+)
+BROKER_TRAFFIC = _family(
+    "broker_traffic",
+    "what brokers told each other to keep the overlay (OVERLAY, figure 9)",
+    _NODE,
+    Column("bytes", "int64", "of messages: descriptors and signatures"),
+    Column("bits_per_s", "float64", "mean over the run, up to the last sample", nullable=True),
+)
 ACTIVITY_SUMMARY = _family(
     "activity_summary",
     "how long nodes were there in all (CAUSAL, Tables I and IV)",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Ints
+from carrypost.emu.engine.overlays import TOPOLOGY
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
 from carrypost.emu.traces.formats.words import numbers
@@ -145,7 +146,7 @@ def _samples(of: Slice) -> tuple[Rows, Ints, pa.Array, pa.Array]:
     rows = of.rows
     at = rows.of(Kind.REGISTRY)
     known = pc.and_(rows.texts("detail", at).is_valid(), rows.whole("size", at).is_valid())
-    at = at[known.to_numpy(zero_copy_only=False)]
+    at = at[known.to_numpy(zero_copy_only=False) & ~rows.is_detail(at, TOPOLOGY)]  # Bytes, and no entries.
     leaving = pc.fill_null(pc.equal(rows.attribute(AT, at), AT_LEAVE), False)
     return rows, at, rows.whole("size", at), leaving
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.records.files import ATTRS, CODES
 from carrypost.emu.records.log import combined, entries
+from carrypost.model.address import BETWEEN_OVERLAYS
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
@@ -86,6 +87,17 @@ class Rows:
         edges = np.cumsum(np.bincount(self.kind, minlength=len(names)))[:-1]
         order = np.argsort(self.kind.astype(np.int16), kind="stable")
         return dict(zip(names, np.split(order, edges), strict=True)) if names else {}
+
+    @cached_property
+    def between_overlays(self) -> Ints:
+        """Codes of the messages that overlays of nodes send each other: no program published them."""
+        at = self.of(Kind.PUBLISH)
+        destination = self.attribute("destination", at)
+        found = np.zeros(len(at), np.bool_)
+        for prefix in BETWEEN_OVERLAYS:
+            begins = pc.fill_null(pc.starts_with(destination, prefix), False)
+            found |= begins.to_numpy(zero_copy_only=False)
+        return np.unique(self.message[at[found]]).astype(np.int64)
 
     def is_detail(self, at: Ints, text: str) -> Flags:
         """Which of these rows have this detail."""
