@@ -276,7 +276,7 @@ def struck(*numbers: int) -> Iterator[None]:
 
     def strike() -> None:
         for number in numbers:
-            while "cancelling" not in getattr(signal.getsignal(number), "__qualname__", ""):
+            while "Ending" not in getattr(signal.getsignal(number), "__qualname__", ""):
                 time.sleep(0.01)
             time.sleep(0.3)
             os.kill(os.getpid(), number)

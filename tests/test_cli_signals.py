@@ -165,15 +165,15 @@ def test_a_run_that_is_ended_leaves_what_came_after_ctrl_c_and_otherwise_nothing
 
 
 def test_a_command_with_a_node_inside_ends_in_order_while_that_starts_and_while_it_ends(place: Path) -> None:
-    moments = [("sqlite3.connect", "store.sqlite"), ("os.remove", "control.sock")]
+    moments = [("sqlite3.connect", "store.sqlite", 130), ("os.remove", "control.sock", 0)]
 
     def end(number: int) -> tuple[int, str, bool]:
-        event, what = moments[number]
+        event, what, _ = moments[number]
         process = started(place, event, what, signal.SIGINT, "sub", "-t", "x", "--for", "0.1", "-d", f"node-{number}")
         code, out, err = ended(process)
         return shown(code), out, "Traceback" in err
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(end, range(len(moments)))) == [(130, "", False)] * 2
+        assert list(pool.map(end, range(len(moments)))) == [(code, "", False) for _, _, code in moments]
     left = {path.name for path in place.glob("node-*/*")}
     assert left <= {"lock", "node.id", "node.key", "store.sqlite", "store.sqlite.reserve"}

@@ -112,17 +112,20 @@ def run(place: Place, body: Body, embedding: str | None = None) -> int:
 async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: bool) -> int:
     task = asyncio.current_task()
     assert task is not None
-    with _signals.cancelling(task) as came:
+    with _signals.cancelling(task) as ending:
         try:
             async with factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
                 joined = Joined(ctx, factory, json=json)
                 if joined.embeds:
                     _output.say(f"no node runs in {joined.settings.data}: {embedding}")
-                return await _told(joined, body)
+                try:
+                    return await _told(joined, body)
+                finally:
+                    ending.spare()  # A node inside this command ends in order.
         except asyncio.CancelledError:
-            if not came:
+            if not ending.came:
                 raise
-            return _signals.exit_code(came[0])
+            return _signals.exit_code(ending.came[0])
 
 
 async def _told(joined: Joined, body: Body) -> int:

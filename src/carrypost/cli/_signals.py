@@ -82,27 +82,42 @@ def orderly() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Ending:
+    """Signals that ask a task to end: the first one cancels it, as long as it may be cut short."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._cuts = True
+        self.came: list[int] = []
+        """Signals that came."""
+
+    def heed(self, number: int, _frame: object) -> None:
+        """Take a signal."""
+        self.came.append(number)
+        # Not as a callback of the loop, which would know of the signal only after the next wait.
+        with suppress(RuntimeError):  # The loop is closed.
+            self._task.get_loop().call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._cuts:
+            self._cuts = False
+            self._task.cancel()
+
+    def spare(self) -> None:
+        """Let the task finish from now on: it only cleans up."""
+        self._cuts = False
+
+
 @contextmanager
-def cancelling(task: asyncio.Task[Any]) -> Iterator[list[int]]:
-    """While the block lasts a signal cancels a task, which cleans up and is not disturbed by the next one.
-
-    Yields the signals that came.
-    """
-    loop, came = task.get_loop(), list[int]()
+def cancelling(task: asyncio.Task[Any]) -> Iterator[Ending]:
+    """While the block lasts signals cancel a task, which cleans up and is not disturbed by further ones."""
+    ending = Ending(task)
     if threading.current_thread() is not threading.main_thread():
-        yield came  # Python tells signals to the main thread only.
+        yield ending  # Python tells signals to the main thread only.
         return
-
-    def cancel(number: int, _frame: object) -> None:
-        # Not as a callback of the loop, which would know of it only after the next wait.
-        came.append(number)
-        if len(came) == 1:
-            with suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(task.cancel)
-
-    before = {number: signal.signal(number, cancel) for number in heeded()}
+    before = {number: signal.signal(number, ending.heed) for number in heeded()}
     try:
-        yield came
+        yield ending
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

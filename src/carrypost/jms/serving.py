@@ -60,6 +60,7 @@ class ServedNode:
                 raise
             _log.warning("other programs cannot use this node: %s", error)
         except BaseException:
+            control.leave()
             await node.stop()
             raise
         return cls(node, provider, control)

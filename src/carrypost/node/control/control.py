@@ -99,7 +99,11 @@ class Control:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _clear(self._path)
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(lambda: Program(self), sock=_listening(self._path))
+            # Known before it serves, so that whoever is cancelled meanwhile can leave.
+            self._server = await loop.create_unix_server(
+                lambda: Program(self), sock=_listening(self._path), start_serving=False
+            )
+            await self._server.start_serving()
         except (OSError, NotImplementedError, AttributeError) as error:
             none = "this system has no Unix sockets"
             reason = error.strerror or str(error) if isinstance(error, OSError) else none
