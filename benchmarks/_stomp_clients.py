@@ -220,7 +220,7 @@ async def _send(author: Client, messages: int) -> None:
 
 
 async def beside_slow(folder: Path, messages: int, healthy: int, slow: int) -> float:
-    """Return the copies a second that healthy clients get, beside slow ones, which read nothing and are full."""
+    """Return the copies that healthy clients get in a CPU second of the node, beside slow ones, which are full."""
     async with served(folder, (messages + _FILLING) * healthy) as place:
         made = await place.connect(healthy, _SUBSCRIBE)
         for client in await place.connect(slow, _SUBSCRIBE):
@@ -228,7 +228,7 @@ async def beside_slow(folder: Path, messages: int, healthy: int, slow: int) -> f
         (author,) = await place.connect(1)
         await _send(author, _FILLING)
         await asyncio.gather(*(client.until(2 + _FILLING) for client in made))
-        begun_s = time.perf_counter()
+        begun_s = cpu_s(place.pid)
         await _send(author, messages)
         await asyncio.gather(*(client.until(2 + _FILLING + messages) for client in made))
-        return messages * healthy / (time.perf_counter() - begun_s)
+        return messages * healthy / (cpu_s(place.pid) - begun_s)
