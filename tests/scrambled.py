@@ -33,8 +33,8 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry, entry
 from carrypost.mom import control
 from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, Work
+from carrypost.mom.lives import LIFE_BITS
 from carrypost.mom.names.namespace import Bind
-from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")

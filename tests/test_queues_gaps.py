@@ -12,7 +12,7 @@ from tests.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
-from carrypost.mom.queues.demands import LIFE_BITS
+from carrypost.mom.lives import LIFE_BITS
 from carrypost.mom.queues.gaps import Heard
 
 SHORT_S = 300.0

@@ -16,7 +16,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import control
 from carrypost.mom.commands import Redelivery
 from carrypost.mom.control import Item
-from carrypost.mom.queues.demands import LIFE_BITS
+from carrypost.mom.lives import LIFE_BITS
 
 pytestmark = pytest.mark.parametrize("security", ["off", "signed"])
 DAY_US = 86_400_000_000

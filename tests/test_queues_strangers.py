@@ -26,8 +26,8 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
 from carrypost.mom.control import Item
+from carrypost.mom.lives import LIFE_BITS
 from carrypost.mom.queues.browsing import Browsings, Look
-from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")

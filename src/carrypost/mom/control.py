@@ -19,6 +19,7 @@ from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.mom.admission import RECEIVERS_MAX
+from carrypost.mom.lives import NUMBER_MAX
 
 REASON_MAX = 256
 """Characters of a reason."""
@@ -29,6 +30,8 @@ _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+"""A number that tells the life of its node (`mom.lives`)."""
 _Destination = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
@@ -42,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     """A receiver asks a queue for messages; a later one of the same number may grant more credit, and lasts longer."""
 
     queue: _Name
-    number: _Count
+    number: _Number
     """The receiver's own. Those of a node's later lives are higher."""
     credit: _Count
     """Number of messages that it takes in all, since the demand began."""
@@ -57,7 +60,7 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
     """A demand stands no more. What was assigned to it is not touched by that."""
 
     queue: _Name
-    number: _Count
+    number: _Number
     """Of the demand."""
 
 
@@ -66,7 +69,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
 
     queue: _Name
     message: _Message
-    demand: _Count
+    demand: _Number
     """The number of the demand that it is assigned to."""
     round: _Count
     """How often it was assigned, this time included: an answer names it."""
@@ -86,7 +89,7 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
     """Assignments of a demand that ended without an answer: their messages expired, or their leases ended."""
 
     queue: _Name
-    demand: _Count
+    demand: _Number
     """The number of the demand."""
     numbers: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=2 * STRETCHES_MAX)] = ()
     """Of the assignments: first and last of each stretch of them, in turn."""
@@ -194,7 +197,7 @@ class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 
     topic: _Name
     """Its name, without the holder's node."""
-    number: _Count
+    number: _Number
     """The subscriber's own, which rises, over its lives, too."""
     durable: bool
     """False: it is served while there is a path to it, and dropped when there is none."""
@@ -207,7 +210,7 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
     """A node does not subscribe to a topic any more."""
 
     topic: _Name
-    number: _Count
+    number: _Number
     """Higher than that of its last `Enrol`."""
 
 

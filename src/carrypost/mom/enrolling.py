@@ -20,6 +20,7 @@ from carrypost.local.post import Subject
 from carrypost.model import address
 from carrypost.model.descriptor import TIME_US_MAX
 from carrypost.model.times import NEVER
+from carrypost.mom import lives
 from carrypost.mom.control import Enrol, Leave
 from carrypost.mom.rows import Table
 from carrypost.security.origins import check_origin
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 _CONNECTED_US = 3_600_000_000
 """Lease of an enrolment that lasts as long as there is a path, which is renewed until then."""
 _SELECTOR_MAX = 4_096
-_LIFE_BITS = 32
-"""A number is the life of the node, and so many bits of its place in it."""
 
 
 class EnrolmentRow(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +83,7 @@ class Enrolling:
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
         """Lifetime of a control message, at most."""
-        self._number = context.incarnation << _LIFE_BITS
+        self._number = lives.before(context.incarnation)
         self._rows: dict[str, EnrolmentRow] = {}
         """By the destination of publications."""
         self._again_us: dict[str, int] = {}

@@ -20,6 +20,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.selector import Selector
 from carrypost.model.times import NEVER
 from carrypost.mom import admission
+from carrypost.mom.lives import life_of
 from carrypost.mom.queues.entries import EntryState
 from carrypost.mom.rows import Table
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
 
-LIFE_BITS = 32
-"""A demand's number is the life of its node, and so many bits of its place in it."""
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
 Key = tuple[int, NodeId, int]
@@ -164,9 +163,9 @@ class Demands:
     def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
         """Let a new demand stand, if there is room for it."""
         _, node, number = key
-        life = number >> LIFE_BITS
+        life = life_of(number)
         self._end_earlier_lives(node, life)
-        if any(other >> LIFE_BITS > life for _, _, other in self._by_node.get(node, ())):
+        if any(life_of(other) > life for _, _, other in self._by_node.get(node, ())):
             return None  # An earlier life asked, and comes late.
         if not self._accounts.pay(node, admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(selector), now):
             self._outputs.refuse("requests", node)
@@ -230,7 +229,7 @@ class Demands:
             self._shared.setdefault(key[1], {})[key] = None
 
     def _end_earlier_lives(self, node: NodeId, life: int) -> None:
-        for key in [key for key in self._by_node.get(node, ()) if key[2] >> LIFE_BITS < life]:
+        for key in [key for key in self._by_node.get(node, ()) if life_of(key[2]) < life]:
             self._forget(key)
 
     def _end(self, queue: Queue, demand: Demand) -> None:

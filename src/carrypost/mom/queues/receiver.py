@@ -18,12 +18,11 @@ from carrypost.local.post import Said
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import control
+from carrypost.mom import control, lives
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.letters import DEAD_LETTERS
 from carrypost.mom.queues.asked import Asked
 from carrypost.mom.queues.assignments import Assignment, Assignments
-from carrypost.mom.queues.demands import LIFE_BITS
 from carrypost.mom.queues.gaps import Stretches
 from carrypost.mom.queues.receiving import Receiving, Returned
 from carrypost.mom.queues.tenure import LocalTenure
@@ -56,7 +55,7 @@ class Receiver:
         self._deliveries, self._claims, self._manager, self._post = context.deliveries, claims, manager, context.post
         self._assignments = Assignments(context)
         self._life = context.incarnation
-        self._demand = context.incarnation << LIFE_BITS
+        self._demand = lives.before(context.incarnation)
         self._open: dict[int, Receiving] = {}
         """By the numbers of their demands."""
         self._asked = Asked(context.ledger)
@@ -260,7 +259,7 @@ class Receiver:
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""
         self._want(made.queue)
-        if made.demand >> LIFE_BITS != self._life:
+        if lives.life_of(made.demand) != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
             self._withdraw(made.manager, queue, made.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:

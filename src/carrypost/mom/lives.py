@@ -1,0 +1,28 @@
+"""Numbers that a node gives to what it asks of others: each tells its life, and later ones are larger.
+
+Most nodes count their lives from 1, and have 32 bits for the numbers of each. A node that lost its store, or has no
+key, goes on from the time in milliseconds: such lives need 42 bits, and 20 are left for the numbers of each. A bit
+above all others tells these apart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LIFE_BITS: Final = 32
+"""A number is the life of its node, and so many bits of its place in it."""
+NUMBER_MAX: Final = 2**63 - 1
+_COUNTED_MAX = 2**20
+"""Lives that are counted from 1."""
+_DATED: Final = 2**62
+_DATED_BITS = 20
+
+
+def before(life: int) -> int:
+    """Return the number right before the first one of a life."""
+    return life << LIFE_BITS if life < _COUNTED_MAX else _DATED | life << _DATED_BITS
+
+
+def life_of(number: int) -> int:
+    """Return the life that a number was given in."""
+    return number >> LIFE_BITS if number < _DATED else (number - _DATED) >> _DATED_BITS
