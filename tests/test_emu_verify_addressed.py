@@ -19,7 +19,7 @@ from carrypost.emu.verify.soak import attempt, soak
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-SEEDS = (*range(1, 51), 1573)
+SEEDS = (*range(1, 51), 1573, 1850)
 _DEFAULTS = "[settings]\nshares = false\n"
 
 

@@ -90,6 +90,19 @@ def test_a_message_waits_for_its_recipient_and_goes_straight_once_that_is_there(
         assert not islands.copies()
 
 
+def test_offers_along_a_path_have_no_more_entries_than_a_frame_may() -> None:
+    """The recipient acknowledges nothing, so all is offered again."""
+    with Islands("abc", encoded=True, confirm=False, limits={"offer_entries_max": 1}) as islands:
+        net = islands.net
+        islands.line()
+        net.subscribe("c", "news")
+        net.advance(5)
+        messages = [net.publish("a", "news", b"x", recipients=["c"]) for _ in range(3)]
+        net.advance(5)
+        assert islands.delivered("c") == dict.fromkeys(messages, 1)
+        assert not islands.refused()
+
+
 def test_who_carries_for_a_recipient_offers_it_there_along_a_path() -> None:
     """The author is gone, and the relay carries for nobody."""
     with Islands("abcd", announce_s_max=2.0) as islands:

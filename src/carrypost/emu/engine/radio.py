@@ -213,8 +213,8 @@ class Radio:
 
     def _worn(self, way: Way, sent: Datagram) -> Datagram:
         """What a link that damages its datagrams makes of one."""
-        if not (way.model.corrupt or way.model.truncate):
-            return sent
+        if not (sent.frames and (way.model.corrupt or way.model.truncate)):
+            return sent  # Without frames: all of it was refused when it was read, with `encoded`.
         (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
         damaged = way.damaged(encoded)
         if damaged == encoded:

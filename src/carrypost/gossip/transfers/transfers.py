@@ -48,7 +48,7 @@ class Transfers:
         self.second_look = SecondLook(ground, self.wants)
         self.requests = Requests(ground, self.wants, self.second_look)
         self._parcels = Parcels(ground, self.wants, self.requests, self.inbound, receptions)
-        self._holdings = ground.holdings
+        self._holdings, self._entries_max = ground.holdings, ground.limits.offer_entries_max
         self._offers = 0
         self._links.handlers.update(
             {
@@ -90,6 +90,7 @@ class Transfers:
     def offer(self, link: Link, copies: Sequence[Copy]) -> None:
         """Offer messages over a link, be there a contact or not. Nobody repeats it."""
         step = link.body_bytes_max // max((len(copy.id) + _ENTRY_BYTES for copy in copies), default=1)
+        step = min(step, self._entries_max)
         for at in range(0, len(copies), step):
             entries = tuple(map(self._holdings.entry_of, copies[at : at + step]))
             link.send((fr.Offer(self.offer_serial(), entries),))
