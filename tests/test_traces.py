@@ -262,7 +262,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
             assert ("letter" in [each["label"] for each in held]) is ("--foreign" not in arguments)
         code, gone, err = await commands.run("cache", "purge", "--to", "topic/news")
         assert (code, [each["purged"] for each in gone]) == (1, [False])
-        assert err == "carrypost: 1 messages were spared, which programs here are owed; --force throws them away\n"
+        assert err == "carrypost: messages spared: 1; programs here are owed them, and --force throws them away\n"
         purged: list[str] = []
         for arguments in examples(cache_commands.purge):
             code, gone, err = await commands.run(*arguments)
@@ -302,3 +302,23 @@ async def test_carried_messages_are_shown_page_by_page_and_purged_together(
         assert await client.cache(destination="topic/news") == []
     for node in nodes:
         await node.stop()
+
+
+@scene
+async def test_people_at_a_terminal_get_sentences_and_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = settings(tmp_path, "anna", apart(), trace={"enabled": True})
+    node = await ServedNode.start(of)
+    async with ConnectionFactory(f"unix:{of.control}").create_context() as ctx:
+        await ctx.send("topic/news", "hello", label="firstMSG")
+        for module in (trace_command, cache_commands):
+            monkeypatch.setattr(module, "wants_json", lambda _: False)
+        for arguments in (["trace", "firstMSG"], ["cache", "inspect"], ["cache", "purge", "firstMSG"]):
+            assert await asyncio.to_thread(run, [*arguments, "--data", str(tmp_path / "anna")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "stored here: a program of this node sent it to topic/news" in shown
+    assert "now held here (own) for others, until " in shown
+    assert "firstMSG topic/news own others" in shown
+    assert "messages thrown away: 1 (5 B)" in shown
+    await node.stop()

@@ -86,9 +86,9 @@ def purge(
         for each in found:
             line(_line(each) | {"purged": each["purged"]})
     else:
-        typer.echo(f"{len(gone):,} messages were thrown away ({size(sum(each['held_bytes'] for each in gone))})")
+        typer.echo(f"messages thrown away: {len(gone):,} ({size(sum(each['held_bytes'] for each in gone))})")
     if spared := len(found) - len(gone):
-        raise CarrypostError(f"{spared:,} messages were spared, which programs here are owed; --force throws them away")
+        raise CarrypostError(f"messages spared: {spared:,}; programs here are owed them, and --force throws them away")
 
 
 def _line(copy: dict[str, Any]) -> dict[str, Any]:

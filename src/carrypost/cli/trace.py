@@ -13,7 +13,7 @@ from carrypost.errors import CarrypostError
 
 _SENTENCES = {
     "publish": "stored here: a program of this node sent it to {destination}",
-    "receive": "received from {peer}, after {hops} hops",
+    "receive": "received from {peer}, hop {hops}",
     "pass": "passed to {peer}",
     "deliver": "owed to a subscription or a queue of this node",
     "assign": "assigned to a receiver at {detail}",
@@ -60,14 +60,18 @@ def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
             line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
         return
     for named in dict.fromkeys(row["message"] for row in rows):
-        told = [(clock(row["t"]), _sentence(row)) for row in rows if row["message"] == named]
+        told = [(_time(row), _sentence(row)) for row in rows if row["message"] == named]
         table(f"Message {cell(named)}", ("time", "what"), told, breakable=["what"])
+
+
+def _time(row: Mapping[str, Any]) -> str:
+    return "now" if row["kind"] == "held" else clock(row["t"])
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
     if row["kind"] == "held":
-        until = "for good" if row["expires"] is None else f"until {clock(row['expires'])}"
-        return f"here since then: {row['role']}, {row['state']}, for {', '.join(row['owed_to']) or 'others'}, {until}"
+        until = "" if row["expires"] is None else f", until {clock(row['expires'])}"
+        return f"held here ({row['role']}) for {', '.join(row['owed_to']) or 'others'}{until}"
     told = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
     sentence = _SENTENCES.get(row["kind"], row["kind"]).format_map(told)
     path = row.get("attrs", {}).get("path")
