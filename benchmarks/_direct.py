@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from carrypost.events import Confirmed, Delivered, Delivery, Event, Failed, Stored
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.node.runtime import Node
 
 
@@ -25,10 +25,14 @@ class Direct:
         """The events that it has to be told, for `Node.attach`."""
         return {Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed}
 
-    def publish(self, destination: str, payload: bytes, *, label: str = "") -> asyncio.Future[None]:
+    def publish(
+        self, destination: str, payload: bytes, *, label: str = "", recipients: Sequence[str] = ()
+    ) -> asyncio.Future[None]:
         """Send; the future is done once the message is stored."""
         driver, future = self._node.driver, asyncio.get_running_loop().create_future()
-        self._sends[self._node.host.publish(destination, payload, now=driver.now, label=label)] = future
+        nodes = [NodeId(each) for each in recipients] or None
+        sent = self._node.host.publish(destination, payload, now=driver.now, label=label, recipients=nodes)
+        self._sends[sent] = future
         driver.drain()
         return future
 

@@ -94,6 +94,7 @@ class Worker:
             "await": self._await,
             "held": self._held,
             "linked": self._linked,
+            "reached": self._reached,
             "gate": self._gate,
             "sending": self._sending,
             "profile": self._profile,
@@ -122,7 +123,9 @@ class Worker:
         began_s, cpu_s = time.monotonic(), time.process_time()
         waiting = []
         for number, body in enumerate(bodies):
-            waiting.append(self._reader.direct.publish(order["destination"], body))
+            waiting.append(
+                self._reader.direct.publish(order["destination"], body, recipients=order.get("recipients", ()))
+            )
             if number % PUBLISH_STEP == PUBLISH_STEP - 1:
                 await asyncio.sleep(0)
         await asyncio.gather(*waiting)
@@ -155,6 +158,12 @@ class Worker:
         while self._neighbours() != order["count"]:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(_POLL_S)
         return {"linked_s": time.monotonic()}
+
+    async def _reached(self, order: Order) -> Answer:
+        """So many hosts that can be reached, over any number of hops."""
+        while len(self._node.host.reach()) != order["count"]:  # noqa: ASYNC110 - there may be no event any more
+            await asyncio.sleep(_POLL_S)
+        return {"reached_s": time.monotonic()}
 
     def _neighbours(self) -> int:
         return sum(each.state == "linked" for each in self._node.host.overview().neighbours)

@@ -10,11 +10,14 @@ topic, and once to a queue of the node at which they are deposited, as in the pa
 The paper does not tell the rate of its links. Here five programs share the processors that the paper's netbooks had
 for themselves; with a queue they are given links of half the rate, so that it is links that are compared.
 
+With `--island` messages list A as their recipient, and go to it straight through the island, along relays that neither
+store nor check them; beside them stand the reference, and signed nodes that hand messages on.
+
 *Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
 the last arrival, and the whole batch by time since its source began to send. *One at a time*: payload by time from
 deposit to arrival, everybody in contact, as in the paper.
 
-Run: carrypost bench chain [--quick] [--queue] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
+Run: carrypost bench chain [--quick] [--queue] [--island] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -49,6 +52,13 @@ NAMES: Final = "ABCD"
 KINDS: Final = ("reference", "signed", "off")
 PROGRAMS: Final = ("topic", "queue")
 """Kinds with `--queue`."""
+STRAIGHT: Final = ("reference", "signed", "island")
+"""Kinds with `--island`."""
+ISLAND_GOALS: Final = (("large", 90.0), ("small", 70.0))
+"""Percent of the reference's throughput, by length."""
+ISLAND_TIME_MAX: Final = 0.6
+ISLAND_CPU_MAX: Final = 0.5
+"""Times of what messages take that are handed on: one of 1,000 bytes, and the CPU of relays."""
 QUEUE_GOAL: Final = 90.0
 """Percent of a topic's throughput that a queue is to have."""
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 2_500_000)
@@ -57,7 +67,14 @@ RATE: Final = 20_000_000
 QUEUE_RATE: Final = 10_000_000
 """Bits per second of a link, the second with `--queue`."""
 GOALS: Final = (("signed", "small", 75.0), ("off", "small", 85.0), ("signed", "large", 95.0), ("off", "large", 95.0))
-PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302, "topic": 17_303, "queue": 17_304}
+PORTS: Final = {
+    "reference": 17_300,
+    "signed": 17_301,
+    "off": 17_302,
+    "topic": 17_303,
+    "queue": 17_304,
+    "island": 17_305,
+}
 BATCH_MIN: Final = 4
 SETTINGS: Final = {"cache_messages_max": 200_000, "cache_bytes_max": 2**30}
 """Room for all batches of a run."""
@@ -99,6 +116,8 @@ class Batch:
     back: float
     """And from A."""
     cpu_ms_per_megabyte: float
+    relays_ms_per_megabyte: float
+    """Of it those between A and the source."""
     cores: float
     """That all programs were busy with meanwhile."""
     busiest: float
@@ -116,6 +135,8 @@ class Chain:
     batches: int = 0
     queue: str = ""
     """Of the source."""
+    recipient: str = ""
+    """The node id of A, if messages go straight to it."""
 
     def start(self, kind: str) -> None:
         """Let A receive, once its programs run."""
@@ -127,6 +148,8 @@ class Chain:
             first.ask("receive", **self._destination(kind))
         elif kind != "reference":
             first.ask("subscribe", pattern="chain/.*")
+        if kind == "island":
+            self.recipient = first.ask("status")["node"]
         self.join(kind)
 
     def _destination(self, kind: str) -> dict[str, Any]:
@@ -136,7 +159,8 @@ class Chain:
         source = self.programs[kind][-1]
         if kind in PROGRAMS:
             return source.ask("deposit", size=size, count=count, **self._destination(kind))
-        return source.ask("publish", size=size, count=count, destination=f"chain/{place}")
+        recipients = [self.recipient] if kind == "island" else []
+        return source.ask("publish", size=size, count=count, destination=f"chain/{place}", recipients=recipients)
 
     def counters(self) -> tuple[int, int]:
         """Bytes sent so far on all links: toward A, and from it."""
@@ -157,6 +181,8 @@ class Chain:
         if kind != "reference":
             for place, program in enumerate(programs):
                 program.ask("linked", count=1 if place in {0, len(programs) - 1} else 2)
+        if kind == "island":
+            programs[-1].ask("reached", count=len(programs) - 1)
 
     def batch(self, kind: str, size: int, count: int) -> Batch:
         """Let A receive so many messages that were deposited before, and weigh everything."""
@@ -182,7 +208,8 @@ class Chain:
         links = len(self.cables)
         return Batch(
             payload / (ended_s - began_s) / 1e3, whole / (ended_s - sending_s) / 1e3, ahead / whole / links * 1e3,
-            back / whole / links * 1e3, sum(spent_s) / whole * 1e9, sum(spent_s) / (ended_s - sending_s),
+            back / whole / links * 1e3, sum(spent_s) / whole * 1e9, sum(spent_s[1:-1]) / whole * 1e9,
+            sum(spent_s) / (ended_s - sending_s),
             max(spent_s) / (ended_s - sending_s) * 100,
         )  # fmt: skip
 
@@ -239,7 +266,8 @@ def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
 
 def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
     file = settings_file(
-        folder, **SETTINGS, security="signed" if kind in PROGRAMS else kind, altruistic=place > 0,
+        folder, **SETTINGS, security="off" if kind == "off" else "signed", altruistic=place > 0 and kind != "island",
+        island=kind == "island",
         announce_s_min=options.announce_s / 3, announce_s_max=options.announce_s,
         digest_every=round(REVIEW_S / options.announce_s), udp={"port": PORTS[kind]},
     )  # fmt: skip
@@ -292,6 +320,7 @@ def _saturated_row(hops: int, size: int, count: int, batches: dict[str, list[Bat
     row |= {f"{kind} wire": _median(batches[kind], "ahead") for kind in kinds}
     row |= {f"{kind} back": _median(batches[kind], "back") for kind in kinds}
     row |= {f"{kind} CPU ms/MB": _median(batches[kind], "cpu_ms_per_megabyte") for kind in kinds}
+    row |= {f"{kind} relays' CPU ms/MB": _median(batches[kind], "relays_ms_per_megabyte") for kind in kinds}
     row |= {f"{kind} cores": _median(batches[kind], "cores") for kind in kinds}
     row |= {f"{kind} busiest %": _median(batches[kind], "busiest") for kind in kinds}
     return row
@@ -318,6 +347,37 @@ def queue_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[Ro
         least, row = min(((share, row) for other, row, share in shares if other == what), key=lambda each: each[0])
         where = f"{row['bytes']:,} bytes, {row['hops']} hops"
         rows.append({"what": what, "goal %": QUEUE_GOAL, "least %": least, "where": where, "met": least >= QUEUE_GOAL})
+    return rows
+
+
+def island_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[Row]:
+    """Return whether messages go straight as fast, and with as little work for relays, as they should."""
+    rows: list[Row] = []
+    for sizes, goal in ISLAND_GOALS:
+        shares = [
+            (_share(row, "island"), f"{row['bytes']:,} bytes, {row['hops']} hops")
+            for row in saturated
+            if (int(str(row["bytes"])) >= LARGE_BYTES) is (sizes == "large")
+        ]
+        if shares:
+            worst, where = min(shares)
+            what = f"{sizes} messages, % of the reference"
+            rows.append({"what": what, "goal": goal, "found": worst, "where": where, "met": worst >= goal})
+    for row in singles:
+        if row["bytes"] == SIZES[0]:
+            times = float(str(row["island ms"])) / float(str(row["signed ms"]))
+            what, where = "one at a time, times those handed on", f"{row['bytes']:,} bytes, {row['hops']} hops"
+            rows.append(
+                {"what": what, "goal": ISLAND_TIME_MAX, "found": times, "where": where, "met": times <= ISLAND_TIME_MAX}
+            )
+    for row in saturated:
+        handed_on = float(str(row["signed relays' CPU ms/MB"]))
+        if handed_on:
+            times = float(str(row["island relays' CPU ms/MB"])) / handed_on
+            what, where = "CPU of relays, times", f"{row['bytes']:,} bytes, {row['hops']} hops"
+            rows.append(
+                {"what": what, "goal": ISLAND_CPU_MAX, "found": times, "where": where, "met": times <= ISLAND_CPU_MAX}
+            )
     return rows
 
 
@@ -353,6 +413,7 @@ def main(argv: Sequence[str]) -> int:
     parser = _report.parser("chain", str(__doc__).split("\n\n", maxsplit=1)[0], "--hops 1 2 --rounds 1 --json")
     parser.add_argument("--quick", action="store_true", help="one hop, two sizes, in a few seconds")
     parser.add_argument("--queue", action="store_true", help="a queue beside a topic, in place of the reference")
+    parser.add_argument("--island", action="store_true", help="messages that go straight to A, beside those handed on")
     parser.add_argument("--hops", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="chains to measure")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads to measure")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="batches per point, of each kind in turn")
@@ -365,7 +426,9 @@ def main(argv: Sequence[str]) -> int:
     rate = given.rate if given.rate is not None else QUEUE_RATE if given.queue else RATE
     if min(given.rounds, given.singles, rate, *given.sizes) < 1 or given.seconds <= 0:
         parser.error("--rounds, --singles, --rate, --sizes and --seconds must be more than nothing")
-    kinds = PROGRAMS if given.queue else KINDS
+    if given.queue and given.island:
+        parser.error("--queue and --island are two measurements")
+    kinds = PROGRAMS if given.queue else STRAIGHT if given.island else KINDS
     options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, rate, kinds)
     if given.quick:
         options = Options((1,), (1_000, 100_000), 1, 1, 0.2, rate, kinds, announce_s=0.1)
@@ -390,6 +453,8 @@ def main(argv: Sequence[str]) -> int:
     show(f"One at a time: from deposit to arrival, median; % of {base}", singles)
     if given.queue:
         show("Goals: a queue's throughput, % of a topic's", queue_goal_rows(saturated, singles))
+    elif given.island:
+        show("Goals: straight through the island", island_goal_rows(saturated, singles))
     else:
         show("Goals: saturated links, % of the reference", goal_rows(saturated))
     return 0

@@ -46,6 +46,17 @@ def test_along_a_chain_everything_arrives_beside_the_reference(tmp_path: Path) -
     assert len(shown["Goals"]) == 4
 
 
+@pytest.mark.soak
+@needs_namespaces
+def test_along_a_chain_messages_go_straight_beside_those_handed_on(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "chain", "--quick", "--island", "--json")
+    assert list(shown) == ["Saturated", "One at a time", "Goals"]
+    for row in shown["Saturated"]:
+        for kind in ("reference", "signed", "island"):
+            assert row[f"{kind} kB/s"] > 0
+    assert [row["met"] for row in shown["Goals"][:2]] == [row["found"] >= row["goal"] for row in shown["Goals"][:2]]
+
+
 def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_possible(tmp_path: Path) -> None:
     shown = tables(tmp_path, "node", "--quick", "--json", "--profile", "--trace")
     assert list(shown) == ["Reception", "Areas", "Floor"]

@@ -75,6 +75,23 @@ def test_some_are_reached_straight_and_the_others_from_hand_to_hand() -> None:
         assert islands.delivered("e") == {message: 1}
 
 
+def test_what_is_published_while_a_path_is_gone_for_a_moment_goes_straight_after_that() -> None:
+    with Islands("abc", announce_s_max=0.4, announce_s_min=0.2) as islands:
+        net = islands.net
+        for pair in ("ab", "bc"):
+            net.link(*pair)
+        net.subscribe("c", "news")
+        net.advance(5)
+        for outage in range(4):
+            net.unlink("b", "c")
+            while "c" in net.reach("a"):
+                net.advance(0.05)
+            message = net.publish("a", "news", bytes([outage]), recipients=["c"])
+            net.link("b", "c")
+            net.advance(8)
+            assert islands.delivered("c")[message] == 1
+
+
 def test_a_message_waits_for_its_recipient_and_goes_straight_once_that_is_there() -> None:
     with Islands("abc", announce_s_max=2.0) as islands:
         net = islands.net

@@ -423,6 +423,7 @@ _CONSTANTS = (
     ("relaying.IDLE_US", "a route over which nothing went or came for so long is closed"),
     ("ways.WITHHELD_US_MAX", "no message is withheld from the epidemic for longer"),
     ("ways.DOUBT_US", "a recipient that was tried in vain twice within this is not relied upon for as long"),
+    ("ways._AGAIN_US", "a recipient that had no path, and is still in the island, is tried again after this"),
     ("ways._LOOKS", "so often, at least, messages that nothing is heard of are looked at within the patience"),
 )
 

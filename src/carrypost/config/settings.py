@@ -124,7 +124,7 @@ class Limits:
     link_records_per_s: int = whole(20, 1, UNBOUNDED)
     """Records of acknowledgements and of links whose signatures are checked for one neighbour, and that are sent to
     one."""
-    link_relay_bytes_per_s: int = whole(MIB, KIB, UNBOUNDED)
+    link_relay_bytes_per_s: int = whole(8 * MIB, KIB, UNBOUNDED)
     """Bytes that are passed on for one neighbour to hosts which it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
     """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""

@@ -113,7 +113,13 @@ class Relaying:
             self.due_us = min(self.due_us, now + IDLE_US)
         self._open[node] = route
         route.used_us = now
+        route.fit(self._inner_bytes(route))
         return route
+
+    def _inner_bytes(self, route: Route) -> int:
+        """Return the longest datagram that goes inside others to the end of a route, as far as is known here."""
+        carried = 0 if route.doubted else self._links.datagram_bytes - self.room_bytes
+        return max(route.datagram_bytes_max, carried)
 
     def close(self, node: NodeId) -> None:
         """Close the route to a host, if there is one. What is under way over it ends with the step."""
@@ -155,8 +161,7 @@ class Relaying:
             link = self.neighbour(node_prefix(nodes[0]))
             if link is not None:
                 path = b"".join((self._prefix, *map(node_prefix, nodes)))
-                mtu_bytes = max(route.datagram_bytes_max, self._links.datagram_bytes - self.room_bytes)
-                for start, stop, _ in codec.runs(codec.wire_sizes(frames), mtu_bytes):
+                for start, stop, _ in codec.runs(codec.wire_sizes(frames), self._inner_bytes(route)):
                     link.send((fr.OpenRelay(tuple(frames[start:stop]), path, 1),))
                 return
             self._routes.avoid(self._own, nodes[0], now)

@@ -43,6 +43,8 @@ WITHHELD_US_MAX = 60_000_000
 """No message is withheld for longer: somebody on the path may acknowledge it a byte at a time."""
 DOUBT_US = 60_000_000
 """A recipient that was tried in vain twice within this time is not relied upon for as long."""
+_AGAIN_US = 2_000_000
+"""A host to which there was no path for a moment, without its being told as unreachable, is tried again after this."""
 _ALL, _THERE = 2**62, -1
 _SEVERAL = 2
 _LOOKS = 8
@@ -92,6 +94,7 @@ class Ways:
         self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.node
         self._transfers, self._strategy = strategy.transfers, strategy
         self._routes, self._relaying = routes, relaying
+        self._in_reach = ground.links.in_reach
         self._patience_us = round(ground.settings.island_patience_s * 1e6)
         self._told_us = round(ground.settings.acked_s * 1e6)
         """Time in which a host hears, by broadcasts, of what others acknowledged."""
@@ -108,7 +111,7 @@ class Ways:
         self._doubted_us: dict[NodeId, int] = {}
         """Until when a host is not relied upon."""
         self._again_us: dict[NodeId, int] = {}
-        """When a host that was tried in vain, and is still in the island, is tried again."""
+        """When a host that was tried in vain, or had no path, and is still in the island, is tried again."""
         self.due_us = NEVER
 
     @property
@@ -211,6 +214,9 @@ class Ways:
         It is withheld if it is this host's own, and all are; `hidden`: then neighbours are not to find it missing.
         """
         there = self._reached(nodes, now)
+        for node in nodes:
+            if node not in there:
+                self._try_again(node, now)
         headers = copy.descriptor.headers
         connected = headers is not None and headers.connected
         if not there and not connected:
@@ -335,6 +341,12 @@ class Ways:
         self._vain_us[node] = now
         self._again_us[node] = now + DOUBT_US
 
+    def _try_again(self, node: NodeId, now: int) -> None:
+        """Look later for what is here for a host that has no path and is still in the island: nobody may tell of it."""
+        if node in self._in_reach and node not in self._again_us:
+            self._again_us[node] = now + _AGAIN_US
+            self.due_us = min(self.due_us, now + _AGAIN_US)
+
     def _drop(self, errand: Errand, node: NodeId) -> None:
         """Have nothing more to do with one recipient of a message."""
         errand.left.discard(node)
@@ -345,6 +357,7 @@ class Ways:
     def _give_up(self, errand: Errand, node: NodeId, now: int) -> None:
         """Leave one recipient of a message to the epidemic, if that may be."""
         self._drop(errand, node)
+        self._try_again(node, now)
         copy = errand.copy
         if errand.withheld and not errand.connected:
             errand.withheld = False
