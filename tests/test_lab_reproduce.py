@@ -70,7 +70,9 @@ def test_an_unknown_experiment_is_told_with_the_known_ones(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "joms"]) == 2
-    assert "'joms' cannot be reproduced: there are bus, ostermalm, emma, emma-island;" in capsys.readouterr().err
+    assert (
+        "'joms' cannot be reproduced: there are bus, ostermalm, emma, emma-island, overlay;" in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="bus, ostermalm, emma or emma-island.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="bus, ostermalm, emma, emma-island or overlay.", metavar="NAME")],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
@@ -54,6 +54,8 @@ def reproduce(
     * `carrypost reproduce emma --seeds 1-20` for groups of hosts and buffers of all sizes
 
     * `carrypost reproduce emma-island` for the same, with messages that go straight to whoever is connected
+
+    * `carrypost reproduce overlay` for brokers that follow mobility
     """
     from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this command only
 

@@ -41,7 +41,7 @@ _FIRST_US = 1_000_000
 """A broker looks first so long after its start."""
 _SOON_US = 500_000
 """Delay of what is told at once, so that what is learnt meanwhile goes with it."""
-PATIENCE = 8
+PATIENCE = 16
 """Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
 
@@ -65,8 +65,8 @@ class Topology:
         self.table = TopologyTable(ground.prefix, most)
         self.routes = Routes(ground.prefix, self.table, self.brokers)
         self.neighbours: dict[NodeId, Neighbour] = {}
-        self._changed: dict[bytes, NodeId | None] = {}
-        """Entries that neighbours are to be told, and the broker that told each; None: this one wrote it."""
+        self._changed: dict[bytes, set[NodeId]] = {}
+        """Entries that neighbours are to be told, and the brokers that told each, and need not be."""
         self._differing: dict[NodeId, int] = {}
         """Number of messages in a row whose digest was another one, by neighbour."""
         self._absent: set[bytes] = set()
@@ -198,7 +198,7 @@ class Topology:
         if again or own is None or own.neighbours != links:
             self._version = items.next_version(self._version)
             self.table.put(Entry(self._prefix, self._version, 0, links), self.brokers)
-            self._changed[self._prefix] = None
+            self._changed[self._prefix] = set()
 
     def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:
         known = {self._prefix, *map(node_prefix, reach)}
@@ -225,10 +225,16 @@ class Topology:
     def propagate(self, *, asking: bool = False) -> None:
         """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking."""
         self._propagate_us = NEVER
-        found = {prefix: self.table.get(prefix) for prefix in self._changed}
+        changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
         known = items.pack_stamps(self.table) if asking else None
         for node in self.adjacent:
-            fresh = [entry for prefix, entry in found.items() if entry is not None and self._changed[prefix] != node]
+            prefix = node_prefix(node)
+            fresh = [
+                entry for entry in changed
+                if node not in self._changed[entry.prefix]
+                # The author of an entry tells it to all that it lists.
+                and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
+            ]  # fmt: skip
             self._tell(node, fresh, known)
         self._changed = {}
 
@@ -278,10 +284,13 @@ class Topology:
                 return True
             return False
         if self.table.put(entry, self.brokers):
-            self._changed[entry.prefix] = author
+            self._changed[entry.prefix] = {author}
             return True
-        if self.table.get(entry.prefix) is None:
+        known = self.table.get(entry.prefix)
+        if known is None:
             self._outputs.refuse("brokers", author)
+        elif known.version == entry.version and entry.prefix in self._changed:
+            self._changed[entry.prefix].add(author)
         return False
 
     def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2, X3).
+"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2, X3, X7).
 
 An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
 Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4); its experiment
@@ -144,4 +144,24 @@ EMMA_ISLAND = replace(
     settings=tuple(replace(each, changes={**each.changes, "settings.island": True}) for each in EMMA.settings),
     cpu_s=(1_400, 600),
 )
-RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND)}
+_UPDATE = "settings.overlay.update_s"
+_UPDATES_S = (10, 25, 50, 75, 100)
+
+
+def _overlay_settings() -> tuple[NamedSettings, ...]:
+    """Return the settings of brokers that look every so often, and of static ones."""
+    adaptive = [NamedSettings(f"adaptive-{each}", {_UPDATE: each}, f"every {each} s") for each in _UPDATES_S]
+    return (*adaptive, NamedSettings("static", {"settings.overlay.topology": "static"}, "static"))
+
+
+OVERLAY = Recipe(
+    name="overlay",
+    scenario="overlay",
+    varied="brokers",
+    settings=_overlay_settings(),
+    quick=("adaptive-50", "static"),
+    quick_s=120,
+    cpu_s=(600, 45),
+    metrics_cpu_s=(8, 3),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.report import causal, emma, general, origins
+from carrypost.lab.report import causal, emma, general, origins, overlay
 from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
@@ -48,17 +48,24 @@ class Page:
 def made(study: Study, command: str = "") -> Page:
     """The page; `command` is what made it all, if one command did."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
-    addressed = [name for name, series in study.scenarios.items() if emma.is_of_paper(name, series)]
-    others = [name for name in study.scenarios if name not in addressed and not _of_paper(name, study)]
-    titles = [causal.title(papers)] * bool(papers) + [emma.TITLE] * bool(addressed)
+    sections = {
+        name: each.section
+        for each in (emma, overlay)
+        for name, series in study.scenarios.items()
+        if each.is_of_paper(name, series)
+    }
+    there = [each for each in (emma, overlay) if each.section in sections.values()]
+    others = [name for name in study.scenarios if name not in sections and not _of_paper(name, study)]
+    titles = [causal.title(papers)] * bool(papers) + [each.TITLE for each in there]
     title = "; ".join(titles) or f"Campaign: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"  # noqa: PLR2004
     body: list[Block] = [tag("h1", title)]
-    body += [paragraph(of(), kind="note") for of, there in ((causal.source, papers), (emma.source, addressed)) if there]
+    sources = [causal.source] * bool(papers) + [each.source for each in there]
+    body += [paragraph(of(), kind="note") for of in sources]
     for name, series in study.scenarios.items():
         if name in others:
             body += general.section(study, series)
-        elif name in addressed:
-            body += emma.section(study, series)
+        elif name in sections:
+            body += sections[name](study, series)
         else:
             body += causal.section(study, series, EXPERIMENTS[name])
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)

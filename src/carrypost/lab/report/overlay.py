@@ -1,0 +1,189 @@
+"""The part of a page about the broker network of OVERLAY (§4.1): its figures 7 to 9 beside the values of its text.
+
+The paper compares brokers that follow mobility with static ones and with shortest paths of the network. It gives
+lengths of paths for some update periods, and what keeping the overlay costs for two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from carrypost.lab.metrics import families
+from carrypost.lab.report import curves, origins, plots
+from carrypost.lab.report.curves import Curve
+from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.loads import curve
+from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.tables import over_seeds
+from carrypost.lab.report.times import NOTHING
+
+SCENARIO = "overlay"
+TITLE = "Opportunistic overlays: brokers that follow mobility"
+NETWORK, OVERLAY = "network", "overlay"
+_SHOWN_S = 50.0
+"""Update period of figure 7."""
+_PAPER_HOPS = {10.0: "3.32", 50.0: "4.17", 100.0: "4.43"}
+_PAPER_KBIT = {50.0: "2.4", 100.0: "less than 2"}
+_PAPER_STATIC, _PAPER_NETWORK = "6.06", "2.36"
+_LEAD = (
+    "100 nodes walk about a square kilometre, 40 of them are brokers with up to six neighbours. A path from one broker "
+    "to another goes over the fewest brokers, as the first one knows the overlay; its length is in hops between nodes, "
+    "as the network is at that moment."
+)
+_DIFFERS = (
+    "Ours are shorter than the paper's where brokers adapt: each broker alone writes its own entry, so that a change "
+    "at one end is not undone by what the other end still tells, and among paths over equally few brokers the one with "
+    "the fewest hops is taken. The paper says neither. It does not tell the number of neighbours, either; six gives "
+    "its static paths."
+)
+_PAPER = {
+    "mobility.count": "nodes",
+    "mobility.side_m": "side of the square, m",
+    "radio.range_m": "range of the radio, m",
+    "mobility.pause_min_s": "nodes rest for, s",
+    "mobility.speed_max_m_per_s": "the fastest, m/s",
+    "settings.overlay.update_s": "brokers look every, s",
+    "duration_s": "how long runs last",
+}
+_OPEN = {
+    "settings.overlay.neighbours_max": "neighbours of a broker",
+    "settings.overlay.vicinity_hops": "within hops",
+    "settings.overlay.topology": "brokers adapt, or do not",
+    "radio.routes": "how nodes know the network",
+    "sample_s": "paths are measured every, s",
+}
+_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
+
+
+def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
+    """Return True for the scenario of the paper: called so, with brokers."""
+    return name == SCENARIO and all(_overlay(series.first).get("enabled", False) for series in all_series)
+
+
+def source() -> Markup:
+    """The paper."""
+    return joined((
+        "The paper: Y. Chen, K. Schwan, ",
+        tag("i", "Opportunistic Overlays: Efficient Content Delivery in Mobile Ad Hoc Networks"),
+        ", 2004. Its values are those of its text.",
+    ))  # fmt: skip
+
+
+def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """Everything about this experiment."""
+    adaptive = {_update_s(each.first): each for each in all_series if not _is_static(each.first)}
+    static = next((each for each in all_series if _is_static(each.first)), None)
+    return [
+        tag("h2", "Performance of the broker network (§4.1)"),
+        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
+        _values(study, dict(sorted(adaptive.items())), static),
+        paragraph(_DIFFERS, kind="note"),
+        *_timeline(study, adaptive, static),
+        *_by_period(study, adaptive, static),
+        tag("h3", "What the paper leaves open, and what was run"),
+        origins.parameters(all_series, None, _KEYS),
+        origins.ran(all_series),
+        origins.failures(study, SCENARIO),
+    ]
+
+
+def _overlay(run: FinishedRun) -> Mapping[str, object]:
+    found = run.in_force.get("settings", {}).get("overlay", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _is_static(run: FinishedRun) -> bool:
+    return _overlay(run).get("topology") == "static"
+
+
+def _update_s(run: FinishedRun) -> float:
+    found = _overlay(run).get("update_s", 0.0)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def lengths(study: Study, series: Series, path: str) -> list[float]:
+    """By seed, the mean length of all paths over the whole run."""
+    found = []
+    for run in series.runs:
+        columns = study.columns(families.PATH_LENGTHS, run, path=path)
+        if (pairs := columns["pairs"].astype(np.float64)).sum():
+            found.append(float((np.nan_to_num(columns["hops"]) * pairs).sum() / pairs.sum()))
+    return found
+
+
+def kilobits(study: Study, series: Series) -> list[float]:
+    """By seed, what a broker sends to keep the overlay, in kbit/s."""
+    told = [study.columns(families.BROKER_TRAFFIC, run)["bits_per_s"] for run in series.runs]
+    return [float(each.mean()) / 1_000 for each in told if len(each)]
+
+
+def _values(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Markup:
+    first = next(iter(adaptive.values()), static)
+    lines = []
+    if first is not None:
+        lines.append(_line("network", lengths(study, first, NETWORK), _PAPER_NETWORK, [], NOTHING))
+    for update_s, series in adaptive.items():
+        paper = _PAPER_HOPS.get(update_s, NOTHING), _PAPER_KBIT.get(update_s, NOTHING)
+        name = f"adaptive, every {update_s:g} s"
+        lines.append(_line(name, lengths(study, series, OVERLAY), paper[0], kilobits(study, series), paper[1]))
+    if static is not None:
+        lines.append(_line("static", lengths(study, static, OVERLAY), _PAPER_STATIC, [], NOTHING))
+    heads = ("", "hops, ours", "the paper", "kbit/s per broker, ours", "the paper")
+    return table("Lengths of paths between brokers, and what keeping them costs", heads, [lines])
+
+
+def _line(name: str, hops: Sequence[float], paper: str, kbit: Sequence[float], paper_kbit: str) -> TableRow:
+    cells: list[Piece] = [over_seeds(hops, _two), paper, over_seeds(kbit, _two) if kbit else NOTHING, paper_kbit]
+    return TableRow(name, cells)
+
+
+def _two(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
+    shown = adaptive.get(_SHOWN_S) or next(iter(adaptive.values()), None)
+    lines = {
+        "network": None if shown is None else _by_time(study, shown, NETWORK),
+        "adaptive": None if shown is None else _by_time(study, shown, OVERLAY),
+        "static": None if static is None else _by_time(study, static, OVERLAY),
+    }
+    there = {name: each for name, each in lines.items() if each is not None}
+    if not there:
+        return [paragraph("The paper's Figure 7 shows brokers, and these runs have none.", kind="note")]
+    axes = Axis("time (s)"), Axis("hops between brokers, mean")
+    picture = plots.curves(there, axes, "Figure 7: lengths of paths by time", steps=False, legend="paths")
+    told = "Lengths of paths between brokers by time. Static paths grow as nodes move; those that adapt do not."
+    return [Figure([("", picture)], [told], "Figure 7")]
+
+
+def _by_time(study: Study, series: Series, path: str) -> Curve | None:
+    seeds = []
+    for run in series.runs:
+        columns = study.columns(families.PATH_LENGTHS, run, path=path)
+        seeds.append((columns["t"].astype(np.float64), columns["hops"].astype(np.float64)))
+    return curves.over_time(seeds, 0.0)
+
+
+def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
+    if len(adaptive) <= 1:
+        return [paragraph("The paper's Figures 8 and 9 show several update periods; one was run here.", kind="note")]
+    x = Axis("update period (s)", max(adaptive) * 1.03, ticks=sorted(adaptive))
+    of = {"adaptive": {update_s: lengths(study, each, OVERLAY) for update_s, each in adaptive.items()}}
+    of["network"] = {update_s: lengths(study, each, NETWORK) for update_s, each in adaptive.items()}
+    if static is not None:
+        of["static"] = dict.fromkeys(adaptive, lengths(study, static, OVERLAY))
+    lines = {name: each for name, points in of.items() if (each := curve(points)) is not None}
+    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()})
+    pictures = [plots.curves(lines, (x, Axis("hops between brokers, mean")), "Figure 8", steps=False, legend="paths")]
+    made: list[Block] = [Figure([("", pictures[0])], ["Lengths of paths by update period."], "Figure 8")]
+    if costs is not None:
+        cost = plots.curves(
+            {"adaptive": costs}, (x, Axis("kbit/s per broker")), "Figure 9", steps=False, legend="paths"
+        )
+        made.append(Figure([("", cost)], ["What a broker sends to keep the overlay."], "Figure 9"))
+    return made
