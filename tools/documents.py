@@ -421,6 +421,7 @@ _CONSTANTS = (
     ("routes.AVOIDED_US", "an edge is avoided for so long that did not carry a Relay on"),
     ("routes._AVOIDED_MAX", "edges that are avoided at one time"),
     ("relaying.IDLE_US", "a route over which nothing went or came for so long is closed"),
+    ("relaying._RELAY_BYTES_MIN", "a shorter Relay counts as so many bytes of `link_relay_bytes_per_s`"),
     ("ways.WITHHELD_US_MAX", "no message is withheld from the epidemic for longer"),
     ("ways.DOUBT_US", "a recipient that was tried in vain twice within this is not relied upon for as long"),
     ("ways._AGAIN_US", "a recipient that had no path, and is still in the island, is tried again after this"),

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 IDLE_US = 60_000_000
 """A route over which nothing went or came for so long is closed."""
+_RELAY_BYTES_MIN = 1_000
+"""A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _INSIDE = {
     fr.Offer, fr.Request, fr.Ack, fr.WholeDescriptor, fr.DescriptorPart, fr.HashList, fr.Data, fr.BlankData,
     fr.OpenParcel, fr.AckRecord,
@@ -176,28 +178,31 @@ class Relaying:
             raise RemoteError("path")
         if position == len(path) - 1:
             self._arrived(link, frame, path, now)
-        elif link.budgets.relayed.take(nbytes := codec.wire_size(frame), now):
-            self.relayed_bytes += nbytes
-            self._pass_on(link, frame, path, now)
-        else:
+        elif not link.budgets.relayed.take(max(nbytes := codec.wire_size(frame), _RELAY_BYTES_MIN), now):
             raise LimitError("relayed")
+        elif self._pass_on(link, frame, path, now):
+            self.relayed_bytes += nbytes
+        else:
+            return
         link.budgets.credit(price(frame))
 
-    def _pass_on(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> None:
+    def _pass_on(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> bool:
+        """Send a datagram to the next host on its path, or round a link that is gone. Returns False if neither goes."""
         at = frame.position
         following = self.neighbour(path[at + 1])
         if following is not None:
             following.send((msgspec.structs.replace(frame, position=at + 1),))
-            return
+            return True
         edge = path[at] + path[at + 1]
         if isinstance(frame, fr.Relay) and not frame.body:
-            return  # Nobody hears of it: the sender waits in vain, and its patience ends.
+            return False  # Nobody hears of it: the sender waits in vain, and its patience ends.
         if not frame.broken and (round_it := self._way_round(path, at, now)) is not None:
             following, rest = round_it
             found = b"".join((*path[: at + 1], *rest))
             following.send((msgspec.structs.replace(frame, path=found, position=at + 1, broken=edge),))
-            return
+            return True
         link.send((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),))
+        return False
 
     def _way_round(self, path: list[bytes], at: int, now: int) -> tuple[Link, list[bytes]] | None:
         """Return another way to the target of a path, and its first link; None if it leads through a host before."""
