@@ -190,8 +190,7 @@ class Ways:
         if self._fresh:
             waiting = [copy for copy in self._fresh if copy.here]
             self._fresh = [copy for copy in waiting if self._holdings.is_withheld(copy, but_by=ISLAND)]
-            for copy in waiting:
-                self._begin(copy, now)
+            self._begin(waiting, now)
 
     def expire(self, now: int) -> None:
         """Repeat offers, and release what came to nothing."""
@@ -233,18 +232,24 @@ class Ways:
         """Return those of some hosts that there is a path to."""
         return {node for node in nodes if self._routes.path(node, now) is not None}
 
-    def _begin(self, copy: Copy, now: int) -> None:
-        """Push a message that was decided upon, unless it has still to be durable."""
-        errand = self._errands.get(copy.id)
-        if errand is None or self._holdings.is_withheld(copy, but_by=ISLAND):
-            return
-        errand.began_us = now
-        for node in list(errand.left):
-            self._push(node, errand, now)
-        self._settle(errand)
+    def _begin(self, copies: Iterable[Copy], now: int) -> None:
+        """Send messages that were decided upon, but those that have still to be durable; over each link all at once."""
+        going: dict[Link, list[Copy]] = {}
+        for copy in copies:
+            errand = self._errands.get(copy.id)
+            if errand is None or self._holdings.is_withheld(copy, but_by=ISLAND):
+                continue
+            errand.began_us = now
+            for node in list(errand.left):
+                if (link := self._prepare(node, errand, now)) is not None:
+                    going.setdefault(link, []).append(copy)
+            self._settle(errand)
+        for link, together in going.items():
+            self._send(link, together, now)
 
     def _look_for(self, nodes: set[NodeId], now: int) -> None:
         """Push to hosts that came into the island what is here for them."""
+        decided: list[Copy] = []
         for copy in [each for each in self._cache.copies if each is not None and each.whole]:
             headers = copy.descriptor.headers
             if nodes.isdisjoint(recipients(copy.descriptor)) or copy.id in self._errands:
@@ -253,7 +258,8 @@ class Ways:
                 continue
             left = self._holdings.recipients.left(copy.descriptor)
             if self._own not in left and self._decide(copy, left, now, hidden=False) is not None:
-                self._begin(copy, now)
+                decided.append(copy)
+        self._begin(decided, now)
 
     # --- pushing -------------------------------------------------------------------------------------------
 
@@ -265,15 +271,16 @@ class Ways:
         direct = self._relaying.neighbour(node_prefix(node)) if len(path) == 1 else None
         return direct if direct is not None else self._relaying.route(node, now)
 
-    def _push(self, node: NodeId, errand: Errand, now: int) -> None:
-        """Send a message straight to one of its recipients."""
+    def _prepare(self, node: NodeId, errand: Errand, now: int) -> Link | None:
+        """Return the link by which a message is to go straight to one of its recipients; None: it goes another way."""
         link = self._link(node, now)
         if link is None:
             self._give_up(errand, node, now)
         elif not (link.route or errand.withheld):
             self._drop(errand, node)  # It is a neighbour: the strategy offers it there.
         elif self._add(node, link, Leg(errand, now)).link is link:
-            self._send(link, [errand.copy], now)
+            return link
+        return None
 
     def _add(self, node: NodeId, link: Link, leg: Leg) -> Way:
         """Note what goes to a host."""
