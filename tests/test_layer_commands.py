@@ -31,7 +31,7 @@ from carrypost.security.identity import Identity
 S = 1_000_000
 
 
-class Ring(LayerFrame, frozen=True, array_like=True, tag=102):
+class Ring(LayerFrame, frozen=True, array_like=True, tag=103):
     """Rings at the end of its path, and goes back."""
 
     path: tuple[str, ...]
