@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -246,6 +247,16 @@ MISTAKES = {
 def test_a_line_that_is_wrong_is_told_why(line: str) -> None:
     with pytest.raises(LocalError, match=re.escape(MISTAKES[line])):
         words.parse(line)
+
+
+def test_a_very_long_line_is_read_quickly() -> None:
+    long = "x" * 1_000_000
+    begun_s = time.process_time()
+    for body in (long, f'"{long}"'):
+        line = words.parse(f"pub -t x -p {body}")
+        assert line is not None
+        assert line.options["-p"] == long
+    assert time.process_time() - begun_s < 5
 
 
 def test_lines_keep_quoted_texts_together_and_leave_comments_out() -> None:

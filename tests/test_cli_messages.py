@@ -327,6 +327,18 @@ def test_a_reader_that_is_gone_leaves_its_message_in_the_queue(noded: Shell) -> 
     assert bodies(noded, "receive", "-q", "Gus", "--for", "5") == ["hello"]
 
 
+def test_closed_streams_are_told_and_lose_nothing(noded: Shell) -> None:
+    noded.lines("bind", "queue/Hal")
+    noded.lines("send", "-q", "Hal", "hello")
+    command = shlex.join([*COMMAND, "receive", "-q", "Hal", "--for", "5"])
+    ran = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    assert (ran.returncode, ran.stderr.partition(",")[0]) == (1, "carrypost: stdout is closed")
+    ran = subprocess.run(["sh", "-c", f"{command} 2>&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    assert (ran.returncode, json.loads(ran.stdout)["body"]) == (0, "hello")
+    ran = subprocess.run(["sh", "-c", f"{command} 2>&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    assert (ran.returncode, ran.stdout) == (3, "")
+
+
 # --- people ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -284,6 +285,18 @@ def test_ctrl_c_while_the_nodes_end_does_not_keep_them_from_it(
     assert run(["demo", "--quick", "--record", str(nobody / "r")]) == 130
     assert [psutil.pid_exists(pid) for pid in started] == [False]
     assert "all nodes have ended" in capsys.readouterr().err
+
+
+def test_nodes_end_when_the_demonstration_is_killed(tmp_path: Path) -> None:
+    with terminal(tmp_path, 100) as child:
+        nodes = list[psutil.Process]()
+        until_s = time.monotonic() + PATIENCE_S
+        while len(nodes) < 6 and time.monotonic() < until_s:
+            time.sleep(0.05)
+            nodes = psutil.Process(child.pid).children()
+        child.kill(signal.SIGKILL)
+        _, left = psutil.wait_procs(nodes, timeout=20)
+    assert (len(nodes), left) == (6, [])
 
 
 def test_a_node_that_does_not_start_says_why(

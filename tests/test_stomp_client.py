@@ -311,6 +311,30 @@ async def test_a_transaction_sends_and_acknowledges_all_or_nothing(net: testing.
             assert [each async for each in program.create_browser(f"queue/{name}")] == []
 
 
+@scene("a")
+async def test_a_commit_after_the_end_of_a_subscription_tells_truly_what_was_done(net: testing.Network) -> None:
+    for word, told in (("NACK", "RECEIPT"), ("ACK", "ERROR")):
+        wire = Wire(net, "a")
+        await wire.connect()
+        await wire.write(f"SUBSCRIBE\nid:s\ndestination:/queue/{word}\nack:client\n\n^")
+        await wire.write(f"SEND\ndestination:/queue/{word}\n\nm^")
+        await net.run(1)
+        number = wire.take("MESSAGE").headers["ack"]
+        await wire.write(f"BEGIN\ntransaction:t\n\n^{word}\nid:{number}\ntransaction:t\n\n^")
+        await wire.write(f"SEND\ndestination:/topic/{word}\ntransaction:t\n\nsent^UNSUBSCRIBE\nid:s\n\n^")
+        await wire.write("COMMIT\ntransaction:t\nreceipt:x\n\n^")
+        await net.run(SOON_S)
+        end = wire.take(told)
+        assert (end.headers["receipt-id"], b"nothing of the transaction is done" in end.body) == ("x", word == "ACK")
+        await wire.client.close()
+    async with net.context("a") as program:
+        for word, bodies in (("NACK", ["sent"]), ("ACK", [])):
+            inbox = await program.create_consumer(f"topic/{word}")
+            assert [each.get_body(str) async for each in inbox.messages(timeout=5)] == bodies
+            waiting = await program.create_consumer(Queue(f"{word}@a"))
+            assert [each.get_body(str) async for each in waiting.messages(timeout=5)] == ["m"]
+
+
 # --- subscriptions ---------------------------------------------------------------------------------------------
 
 
@@ -389,7 +413,8 @@ FAULTS: list[tuple[str, str]] = [
     ("SUBSCRIBE\nid:s\ndestination:/topic/a\nack:never\nreceipt:x\n\n^", "ack is auto, client or client-individual"),
     ("SUBSCRIBE\nid:s\ndestination:/topic/a\nprefetch-count:0\nreceipt:x\n\n^", "prefetch-count is a number from 1"),
     ("SUBSCRIBE\nid:s\ndestination:/queue/$mine\nreceipt:x\n\n^", "given by nodes themselves"),
-    ("SUBSCRIBE\nid:s\ndestination:/topic/a\ndurable-subscription-name:d\nreceipt:x\n\n^", "client id"),
+    ("SUBSCRIBE\nid:s\ndestination:/topic/a\ndurable-subscription-name:d\nreceipt:x\n\n^", "CONNECT with a client-id"),
+    ("SEND\ndestination:/queue/none\nreceipt:x\n\n^", "`carrypost bind queue/NAME`, makes this node manage a queue"),
     (SUBSCRIBE + "\n^" + SUBSCRIBE + "receipt:x\n\n^", "there is a subscription 's' already"),
     ("UNSUBSCRIBE\nid:none\nreceipt:x\n\n^", "there is no subscription 'none'"),
     ("ACK\nid:1\nreceipt:x\n\n^", "there is no message '1' to acknowledge"),

@@ -271,6 +271,13 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
         assert purged == ["firstMSG", "letter"]
         code, _, err = await commands.run("cache", "purge")
         assert (code, "name what is to go" in err) == (2, True)
+        code, _, err = await commands.run("cache", "purge", "--to", "Alan")
+        assert (code, "Write --to topic/Alan or --to queue/Alan" in err) == (2, True)
+        assert await commands.run("cache", "purge", "unknown") == (
+            0, [], "carrypost: the node holds nothing of that kind\n"
+        )  # fmt: skip
+        code, rows, err = await commands.run("trace", "")
+        assert (code, rows) == (1, []), "most messages have no label"
         assert [each["label"] for each in (await commands.run("cache", "inspect"))[1] if each["label"]] == ["owed"]
     await node.stop()
 

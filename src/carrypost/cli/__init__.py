@@ -16,6 +16,8 @@ from carrypost.cli import _signals
 def main() -> None:
     """Run the command line; never returns."""
     _signals.end_at_once()
+    if sys.stderr is None:  # It is closed.
+        sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # What cannot be shown here is shown by its number.
             stream.reconfigure(errors="backslashreplace")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from carrypost.errors import CarrypostError
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
@@ -21,7 +23,9 @@ JsonOption = Annotated[
 
 
 def wants_json(asked: bool) -> bool:
-    """Whether to print JSON: somebody asked for it, or stdout is no terminal."""
+    """Return True if JSON is to be printed: somebody asked for it, or stdout is no terminal."""
+    if sys.stdout is None:
+        raise CarrypostError("stdout is closed, and nobody would read the output: send it to a file, or to /dev/null")
     return asked or not sys.stdout.isatty()
 
 

@@ -25,6 +25,8 @@ class NodeCommand(msgspec.Struct, frozen=True):
     changes: tuple[str, ...]
     json: bool
     verbose: bool
+    until_eof: bool = False
+    """The node also ends at the end of stdin, on which nothing comes: whoever started it is gone."""
 
     def settings(self) -> NodeSettings:
         """The settings that it asks for."""

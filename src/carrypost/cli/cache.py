@@ -18,6 +18,7 @@ DestinationOption = Annotated[
     str, typer.Option("--to", help="Of this topic or queue.", metavar="DESTINATION", show_default=False)
 ]
 ForeignOption = Annotated[bool, typer.Option("--foreign", help="What the node only carries for others.")]
+_NOTHING = "the node holds nothing of that kind"
 
 
 @cache.command()
@@ -42,6 +43,7 @@ def inspect(
 
     * `carrypost cache inspect --foreign --json`
     """
+    _check_destination(to)
     found = ask(settings_of(config, data), "cache", message=message, destination=to, foreign=foreign)
     if wants_json(json):
         for each in found:
@@ -50,7 +52,7 @@ def inspect(
         columns = ("message", "destination", "role", "for", "until", "size")
         table("", columns, list(map(_row, found)), breakable=["message", "destination", "for"])
     else:
-        say("the node holds nothing of that kind")
+        say(_NOTHING)
 
 
 @cache.command()
@@ -79,8 +81,11 @@ def purge(
     """
     if not (message or to or foreign):
         raise LocalError("name what is to go: a message's id or label, --to DESTINATION, or --foreign")
+    _check_destination(to)
     chosen = {"message": message, "destination": to, "foreign": foreign}
     found = ask(settings_of(config, data), "cache", purge=True, force=force, **chosen)
+    if not found and not foreign:
+        say(_NOTHING)
     gone = [each for each in found if each["purged"]]
     if wants_json(json):
         for each in found:
@@ -89,6 +94,11 @@ def purge(
         typer.echo(f"messages thrown away: {len(gone):,} ({size(sum(each['held_bytes'] for each in gone))})")
     if spared := len(found) - len(gone):
         raise CarrypostError(f"messages spared: {spared:,}; programs here are owed them, and --force throws them away")
+
+
+def _check_destination(text: str) -> None:
+    if text and "/" not in text:
+        raise LocalError(f"is {text!r} a topic or a queue? Write --to topic/{text} or --to queue/{text}")
 
 
 def _line(copy: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -50,6 +51,8 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
             collect_seldom()
             if came:
                 return _signals.exit_code(came[0])
+            if command.until_eof:
+                _end_at_eof(stopping)
             _reload_by_signal(Service(served.node, stomp, command.settings))
             _tell_ready(served.node, stomp, json=command.json)
             notify_ready()
@@ -81,6 +84,16 @@ def _heeding(stopping: asyncio.Event) -> Iterator[list[int]]:
         yield came
     finally:
         _signals.hold()
+
+
+def _end_at_eof(stopping: asyncio.Event) -> None:
+    loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def end() -> None:
+        loop.remove_reader(stdin)
+        stopping.set()
+
+    loop.add_reader(stdin, end)
 
 
 def _reload_by_signal(service: Service) -> None:

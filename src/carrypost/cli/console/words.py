@@ -104,25 +104,27 @@ def tokens(text: str) -> Iterator[Token]:
             continue
         if text.startswith(_COMMENT, at):
             return
-        part, quoted = "", False
+        parts, quoted = list[str](), False
         while at < len(text) and not text[at].isspace():
             if text[at] in _QUOTES:
-                inside, at = _quoted(text, at)
-                part, quoted = part + inside, True
+                part, at = _quoted(text, at)
+                quoted = True
             else:
-                part, at = part + text[at], at + 1
-        yield Token(part, quoted)
+                part, at = text[at], at + 1
+            parts.append(part)
+        yield Token("".join(parts), quoted)
 
 
 def _quoted(text: str, begin: int) -> tuple[str, int]:
     """Return what is between quotes, and where the line goes on; a backslash keeps the next quote or backslash."""
-    quote, at, inside = text[begin], begin + 1, ""
+    quote, at, inside = text[begin], begin + 1, list[str]()
     while at < len(text) and text[at] != quote:
         at += text[at] == "\\" and text[at + 1 : at + 2] in {quote, "\\"}
-        inside, at = inside + text[at], at + 1
+        inside.append(text[at])
+        at += 1
     if at >= len(text):
         raise LocalError(f"the quote {quote} at character {begin + 1} is not closed: {text[begin : begin + 20]}")
-    return inside, at + 1
+    return "".join(inside), at + 1
 
 
 def parse(text: str) -> Line | None:

@@ -1,7 +1,8 @@
 """The nodes of the demonstration: processes of their own on loopback, and who of them is in reach of whom.
 
 Every node has a place. Nodes at one place hear each other: their gates let each other's datagrams in, and nobody
-else's. Nodes at `ALONE` hear nobody. A process that ends although nobody asked it to makes `died` fail.
+else's. Nodes at `ALONE` hear nobody. A process that ends although nobody asked it to makes `died` fail. The stdin of
+each process is a pipe that closes with the demonstration, however that ends, and then the node ends, too.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ class Actor:
     async def begin(self, folder: Path, log: Path) -> None:
         """Start the process, and wait until it is ready; raise `NodeError` if it does not start."""
         changes = tuple(f"{name}={msgspec.json.encode(value).decode()}" for name, value in self.settings.items())
-        command = NodeCommand(config=None, data=str(folder), changes=changes, json=True, verbose=False)
+        command = NodeCommand(config=None, data=str(folder), changes=changes, json=True, verbose=False, until_eof=True)
         with log.open("ab") as stderr:
             # In a group of its own, or Ctrl-C would end all nodes at once, before the demonstration has noticed.
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "carrypost.cli._process", msgspec.json.encode(command).decode(),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
                 process_group=0, env=_ENVIRONMENT,
             )  # fmt: skip
         assert self._process.stdout is not None

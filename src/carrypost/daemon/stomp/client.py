@@ -26,9 +26,11 @@ from carrypost.daemon.stomp.subscriptions import AUTO, Subscription, Subscriptio
 from carrypost.daemon.stomp.transactions import Transactions
 from carrypost.errors import (
     CarrypostError,
+    IllegalStateException,
     InvalidDestinationException,
     JMSException,
     JMSSecurityException,
+    NamingException,
     ResourceAllocationException,
 )
 from carrypost.jms import declaring
@@ -130,13 +132,13 @@ class Client:
             return
         if isinstance(error, StompError):
             receipt = error.receipt or receipt
-        message = str(error)
+        text = message = _advised(error)
         if self.version is None:  # Nobody knows yet whether a backslash in a header is an escape.
             message = message.replace("\\", "?")
         headers = {"message": message[:500], "content-type": "text/plain"}
         if receipt is not None:
             headers["receipt-id"] = receipt
-        self._say(Frame("ERROR", headers, str(error).encode("utf-8", "replace")))
+        self._say(Frame("ERROR", headers, text.encode("utf-8", "replace")))
         self._end()
 
     def _end(self) -> None:
@@ -263,13 +265,16 @@ class Client:
     async def _commit(self, frame: Frame) -> None:
         transaction = self._transactions.end(frame.headers)
         acknowledged = [(each, list(handed.values())) for each, handed in transaction.acknowledged.items()]
+        for subscription, _ in acknowledged:
+            self._subscriptions.check_stands(subscription)
         await self._provider.room()
         acks = tuple(subscription.ack(handed) for subscription, handed in acknowledged)
         done = self._perform(tuple(transaction.drafts), acks, durable=True).done
         for subscription, handed in acknowledged:
             subscription.release(self._provider, handed)
         for subscription, handed, dead in transaction.refused:
-            await self._refuse(subscription, handed, dead=dead)
+            if self._subscriptions.has(subscription):  # Else they went back when it ended.
+                await self._refuse(subscription, handed, dead=dead)
         self._follow(frame, done)
 
     async def _abort(self, frame: Frame) -> None:
@@ -284,6 +289,10 @@ class Client:
         self._subscriptions.check_new(id_)
         meant = mapping.destination(headers["destination"], headers.get("ordering"))
         name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
+        if name and not self._client_id:
+            raise IllegalStateException(
+                "a durable subscription belongs to a client id, and this client has none: CONNECT with a client-id"
+            )
         wanted = Wanted(
             destination=await self._found(meant), selector=headers.get("selector"), name=name, durable=bool(name),
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
@@ -433,6 +442,16 @@ class Client:
         """End the connection, after the receipts of what was done before."""
         self._connection = 0
         asyncio.get_running_loop().call_soon(self.fail, JMSException(reason))
+
+
+def _advised(error: CarrypostError) -> str:
+    """Return what is wrong; of a name that is not known, programs of the API are given other advice."""
+    if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
+        return str(error)
+    return (
+        f"{error.__cause__}. SUBSCRIBE, or `carrypost bind queue/NAME`, makes this node manage a queue, and "
+        f"{mapping.QUEUE}NAME@NODE is a queue whether its name is known here or not"
+    )
 
 
 def _slower(one_ms: int, other_ms: int) -> int:

@@ -123,6 +123,18 @@ class Subscriptions:
             raise IllegalArgumentException(f"there is no subscription {id_!r}"[:200])
         return found
 
+    def has(self, subscription: Subscription) -> bool:
+        """Return True unless this one has ended."""
+        return self._by_consumer.get(subscription.consumer) is subscription
+
+    def check_stands(self, subscription: Subscription) -> None:
+        """Raise if a subscription has ended, whose messages a transaction acknowledges."""
+        if not self.has(subscription):
+            raise IllegalArgumentException(
+                f"the subscription {subscription.id[:60]!r} has ended, and with it messages went back that the "
+                "transaction acknowledges: nothing of the transaction is done"
+            )
+
     def of_consumer(self, consumer: int) -> Subscription | None:
         """Return the one with this consumer; None if it ended."""
         return self._by_consumer.get(consumer)

@@ -36,6 +36,8 @@ class Holding:
     def trace(self, call: calls.Trace) -> dict[str, Any]:
         """Return the rows of a message, what is held of it now, and whether rows are kept at all."""
         traces = self._node.traces
+        if not call.message:  # As their label most messages have none.
+            return {"kept": traces is not None, "rows": [], "held": []}
         rows = [] if traces is None else traces.find(call.message)
         names = ids.spellings(call.message) | {row["message"] for row in rows}
         held = islice(self._node.host.holding(names=names), _PAGE)
