@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import re
+import sqlite3
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,6 +132,21 @@ async def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path, caplog: pyte
     assert file.with_name("trace.sqlite.damaged").exists()
     assert [each.levelno for each in caplog.records] == [logging.WARNING] * 2
     assert all("is damaged" in each.getMessage() for each in caplog.records)
+
+
+@scene
+async def test_lines_that_are_damaged_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "trace.sqlite"
+    traces = opened(file, Driver())
+    traces.observe(events.Published(M1))
+    traces.close()
+    with closing(sqlite3.connect(file)) as history:
+        for lines in (f'{{"message":"{M1.shown}","ki', f'["{M1.shown}"]', f'{{"t":"{M1.shown}"}}'):
+            history.execute("UPDATE burst SET lines = lines || ?", (f"\n{lines}",))
+        history.commit()
+    traces = opened(file, Driver())
+    assert told(traces, M1.shown) == [("publish", 1.0)]
+    traces.close()
 
 
 @scene

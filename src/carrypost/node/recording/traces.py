@@ -186,5 +186,14 @@ class Traces:
             for (lines,) in self._open().execute("SELECT lines FROM burst ORDER BY number"):
                 if any(needle in lines for needle in needles):
                     told = [line for line in lines.split("\n") if any(needle in line for needle in needles)]
-                    found += map(msgspec.json.decode, told)
+                    found += filter(None, map(_row, told))
         return found
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """Return a row; None for a line that is damaged, which SQLite does not notice."""
+    try:
+        row = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    return row if {"message", "kind", "t"} <= row.keys() else None
