@@ -217,6 +217,7 @@ def test_what_the_node_refuses_is_a_mistake_and_names_what_is_near(noded: Shell)
     assert noded.refusal("pub", "-t", "village.>", "hello")[0] == 2
     assert noded.refusal("unbind", "queue/Carl")[0] == 2
     assert noded.refusal("unbind", "carl")[0] == 2
+    assert noded.refusal("sub", "--durable", "none", "--end") == (2, "there is no durable subscription 'none' here")
     code, sentence = noded.refusal("bind", "Carl")
     assert (code, "carrypost bind queue/Carl" in sentence) == (2, True)
 

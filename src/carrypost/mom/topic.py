@@ -288,7 +288,8 @@ class Topics:
         """The durable subscription of this name that is to end; raises what JMS says otherwise."""
         found = self._named.get((client, name, True))
         if found is None:
-            raise InvalidDestinationException(f"there is no durable subscription {name!r} of client {client!r} here")
+            whose = f" of client {client!r}" if client else ""
+            raise InvalidDestinationException(f"there is no durable subscription {name!r}{whose} here")
         if found.consumers:
             raise IllegalStateException(f"the subscription {name!r} has a consumer: close it before you unsubscribe")
         return found
