@@ -61,7 +61,7 @@ def give(net: testing.Network, node: str, identity: Identity, *messages: Message
     identity = identity if host._ground.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
     made = records.made(identity, now + round(seconds * 1e6), messages)
     with host.step(now):
-        acked(net, node)._keep(signed.fingerprint(made), made)  # noqa: SLF001 - as if a neighbour had brought it
+        acked(net, node)._keep(signed.fingerprint(made), made, set())  # noqa: SLF001 - as if a neighbour had brought it
 
 
 def listed(net: testing.Network, node: str) -> int:
@@ -145,6 +145,26 @@ def test_lists_become_equal_whatever_each_side_has(security: str, count: int) ->
         net.advance(60)
         assert listed(net, "a") == listed(net, "b") == count + count // 2 - count // 3
         assert acked(net, "a").known.xors == acked(net, "b").known.xors
+
+
+def test_lists_that_overflow_become_equal_and_are_silent_then() -> None:
+    names = [f"n{number}" for number in range(21)]
+    with crowd(*"ab", *names, acked_s=0.1, limits={"acked_max": 8}) as net:
+        net.link("a", "b")
+        message = net.publish("a", "topic/news", b"x", persistent=True, recipients=names)
+        net.advance(30)
+        net.unlink("a", "b")
+        net.advance(30)
+        for number, name in enumerate(names[:20]):
+            give(net, "ab"[number % 2], Identity.plain(name), message, seconds=1_000 + number)
+        net.link("a", "b")
+        net.advance(60)
+        lists = [acked(net, node).known for node in "ab"]
+        sent = [net.sent(node).frames["AckRecord"] for node in "ab"]
+        assert lists[0].in_parts(ALL_PARTS) == lists[1].in_parts(ALL_PARTS)
+        assert len(lists[0]) == 8
+        net.advance(300)
+        assert [net.sent(node).frames["AckRecord"] for node in "ab"] == sent
 
 
 @pytest.mark.parametrize("loss", [0.3, 0.5])

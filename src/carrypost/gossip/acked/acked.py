@@ -47,8 +47,9 @@ _CLAIMED_US = 60_000_000
 """Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
 _PRIVATE_MAX = 1_024
 """Acknowledgements of messages that nobody carries, which are kept to be sent again."""
-_STRAIGHT_US = 100_000
-"""Time between two records that go straight to those who brought the messages."""
+_STRAIGHT_US = 1_000_000
+"""Time between two records that go straight to those who brought the messages, at least. Records are passed on to all,
+and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
 """While there are more records to send than a neighbour checks in a second, the next of them leave after so long."""
 
@@ -189,7 +190,7 @@ class Acked(Layer):
         givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
         for fingerprint, record in self._sign(now):
             for peer in sorted({givers[message] for message in record.messages if message in givers}):
-                if self._send_to(peer, record):
+                if self._send_to(peer, record) and fingerprint in self._fresh:
                     self._fresh[fingerprint].add(peer)
 
     def _send_to(self, peer: str, record: AckRecord) -> bool:
@@ -222,8 +223,7 @@ class Acked(Layer):
             record = records.made(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
             if fingerprint not in self.known:
-                self._keep(fingerprint, record)
-                self._fresh[fingerprint] = set()
+                self._keep(fingerprint, record, set())
                 made.append((fingerprint, record))
         return made
 
@@ -318,8 +318,7 @@ class Acked(Layer):
         if self._is_private(record):
             self._count(fingerprint, record)
         else:
-            self._keep(fingerprint, record)
-            self._fresh[fingerprint] = self._reached_by(link)
+            self._keep(fingerprint, record, self._reached_by(link))
         if concerns:
             link.budgets.credit(SIGNATURE + len(record.messages))
         self._hasten()
@@ -347,13 +346,17 @@ class Acked(Layer):
 
     # --- the list ------------------------------------------------------------------------------------------
 
-    def _keep(self, fingerprint: int, record: AckRecord) -> None:
-        """Add a record to the list, and let it count. Neighbours may miss its broadcast: lists are compared later."""
-        gone = self.known.add(fingerprint, record)
-        self._journal.put(_row_key(fingerprint), records.to_row(record))
-        self._forget(gone)
+    def _keep(self, fingerprint: int, record: AckRecord, having: set[str]) -> None:
+        """Add a record to the list, unless others last longer, and let it count; `having`: who need not be told.
+
+        Neighbours may miss its broadcast: lists are compared later.
+        """
+        self._forget(self.known.add(fingerprint, record))
+        if fingerprint in self.known:
+            self._journal.put(_row_key(fingerprint), records.to_row(record))
+            self._fresh[fingerprint] = having
+            self._comparison.changed(self._holdings.now_us)
         self._count(fingerprint, record)
-        self._comparison.changed(self._holdings.now_us)
 
     def _count(self, fingerprint: int, record: AckRecord) -> None:
         """Strike its author off the messages of a record; tell of those that this host sent."""

@@ -1,17 +1,20 @@
-"""The acknowledgements that one host knows and passes on: a circular list, whose oldest record gives way.
+"""The acknowledgements that one host knows and passes on: a list with a bound, where what ends first gives way.
 
 Records of messages that are known here are worth more than others: somebody's copy is of no use any more. An id says
 nothing of its message, and keys are free, so anybody can make any number of records of messages that do not exist. They
 get a quarter of the list, and displace each other there.
 
 Messages that list keys of their own author could fill the rest. So records count for the author of their messages, and
-the author with most gives way first, with its oldest record.
+the author with most gives way first, with the record that ends first. Which one that is does not depend on when each
+came. If the oldest gave way, what one neighbour displaces the other would tell it again as news: where there are more
+records than lists hold, that never ended.
 
 For comparison a list is cut into parts by the leading bits of fingerprints, and each part has the XOR over its records.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES
@@ -33,16 +36,17 @@ UNKNOWN = ""
 class Known:
     """The list of one host, by fingerprint."""
 
-    __slots__ = ("_author_of", "_by_author", "_max", "_records", "_serial", "ends_us", "xors")
+    __slots__ = ("_author_of", "_max", "_records", "_shares", "_unknown", "ends_us", "xors")
 
     def __init__(self, records_max: int, author_of: Callable[[AckRecord], str]) -> None:
         """`author_of`: who wrote the messages of a record; `UNKNOWN` where none is known here."""
         self._max, self._author_of = records_max, author_of
         self._records: dict[int, tuple[AckRecord, str]] = {}
         """Each with the author that it counts for."""
-        self._by_author: dict[str, dict[int, int]] = {UNKNOWN: {}}
-        """Of each author, fingerprints with the numbers in whose order they came."""
-        self._serial = 0
+        self._shares: dict[str, list[tuple[int, int]]] = {}
+        """Of each author, when records end and their fingerprints; sorted."""
+        self._unknown: dict[int, None] = {}
+        """Fingerprints of records of unknown messages, in the order in which they came."""
         self.xors = [0] * ACK_PARTS
         self.ends_us = NEVER
         """Not after the time at which the first of them ends."""
@@ -67,41 +71,40 @@ class Known:
         return None if found is None else found[0]
 
     def add(self, fingerprint: int, record: AckRecord) -> list[int]:
-        """Add a record that is not here. Returns the fingerprints of those that gave way to it."""
-        self._serial += 1
-        self._charge(fingerprint, record, self._serial)
+        """Add a record that is not here. Returns the fingerprints of those that gave way; it may be among them."""
+        self._charge(fingerprint, record)
         self.xors[fingerprint >> _PART_SHIFT] ^= fingerprint
         self.ends_us = min(self.ends_us, record.until_us)
         gone: list[int] = []
-        while len(self._by_author[UNKNOWN]) > self._max // _UNKNOWN_PART:
+        while len(self._unknown) > self._max // _UNKNOWN_PART:
             gone += self._displace_unknown()
         while len(self._records) > self._max:
-            gone += self._remove((self._oldest_of_most(),))
+            gone += self._remove((self._first_of_most(),))
         return gone
 
-    def _charge(self, fingerprint: int, record: AckRecord, serial: int) -> None:
+    def _charge(self, fingerprint: int, record: AckRecord) -> None:
         """Let a record count for the author of its messages."""
         author = self._author_of(record)
         self._records[fingerprint] = record, author
-        self._by_author.setdefault(author, {})[fingerprint] = serial
+        if author == UNKNOWN:
+            self._unknown[fingerprint] = None
+        else:
+            insort(self._shares.setdefault(author, []), (record.until_us, fingerprint))
 
     def _displace_unknown(self) -> list[int]:
         """Take out the oldest record of an unknown message, or find that its message is known by now."""
-        unknown = self._by_author[UNKNOWN]
-        oldest = next(iter(unknown))
-        serial, (record, _) = unknown[oldest], self._records[oldest]
+        oldest = next(iter(self._unknown))
+        record, _ = self._records[oldest]
         if self._author_of(record) == UNKNOWN:
             return self._remove((oldest,))
-        del unknown[oldest]
-        self._charge(oldest, record, serial)
+        del self._unknown[oldest]
+        self._charge(oldest, record)
         return []
 
-    def _oldest_of_most(self) -> int:
-        """Return the oldest record of the author with most; of several authors with as many, the oldest of all."""
-        oldest = {author: next(iter(each)) for author, each in self._by_author.items() if author != UNKNOWN}
-        by_author = self._by_author
-        most = max(oldest, key=lambda author: (len(by_author[author]), -by_author[author][oldest[author]]))
-        return oldest[most]
+    def _first_of_most(self) -> int:
+        """Return the record of the author with most that ends first; of authors with as many, the first of all."""
+        most = max(map(len, self._shares.values()))
+        return min(share[0] for share in self._shares.values() if len(share) == most)[1]
 
     def expire(self, now: int) -> list[int]:
         """Take out what ended by now; returns the fingerprints."""
@@ -114,10 +117,14 @@ class Known:
     def _remove(self, fingerprints: Iterable[int]) -> list[int]:
         gone = list(fingerprints)
         for each in gone:
-            _, author = self._records.pop(each)
-            del self._by_author[author][each]
-            if not self._by_author[author] and author != UNKNOWN:
-                del self._by_author[author]
+            record, author = self._records.pop(each)
+            if author == UNKNOWN:
+                del self._unknown[each]
+            else:
+                share = self._shares[author]
+                del share[bisect_left(share, (record.until_us, each))]
+                if not share:
+                    del self._shares[author]
             self.xors[each >> _PART_SHIFT] ^= each
         return gone
 
