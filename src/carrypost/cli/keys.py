@@ -95,7 +95,7 @@ def restore(
 
 @keys.command()
 def name(
-    node: Annotated[str, typer.Argument(help="A node's id, as `carrypost peers` shows it.")],
+    node: Annotated[str, typer.Argument(help="A node's id, as `carrypost peers` shows it.", metavar="NODE")],
     pet_name: Annotated[str, typer.Argument(help="What you call it; an empty text: no longer.", metavar="NAME")],
     *,
     config: ConfigOption = None,

@@ -32,7 +32,7 @@ def ls(
 
 def bind(
     *,
-    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to declare a queue.")],
+    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to declare a queue.", metavar="NAME")],
     destination: Annotated[
         str | None, typer.Argument(help="topic/NAME or queue/NAME@NODE.", metavar="[DESTINATION]")
     ] = None,
@@ -66,7 +66,7 @@ def bind(
 
 def unbind(
     *,
-    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to end a queue.")],
+    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to end a queue.", metavar="NAME")],
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list

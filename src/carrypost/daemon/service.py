@@ -96,6 +96,8 @@ class Service:
             udp=dataclasses.replace(self._settings.udp, hear=udp.hear, peers=udp.peers),
             place=dataclasses.replace(self._settings.place, log=log),
         )
+        if udp.hear is None and "udp.hear" in changed:
+            changed["udp.hear"] = "all"  # As it is written in the file.
         for name in _APPLIED:
             if name in changed:
                 _log.info("%s is now %s", name, changed.pop(name))
