@@ -173,7 +173,7 @@ MISUSES: dict[str, Row] = {
     "two consumers of a durable subscription": (two_durable_consumers, JMSException, "has a consumer: close it first"),
     "unsubscribe in use": (unsubscribe_active, State, "close it before you unsubscribe"),
     "unsubscribe unknown": (
-        lambda c: c.unsubscribe("mail"), InvalidDestinationException, "no durable subscription 'mail' of client"),
+        lambda c: c.unsubscribe("mail"), InvalidDestinationException, "there is no durable subscription 'mail' here"),
     "name of a subscription": (
         lambda c: c.create_shared_consumer(NEWS, "a b"), JMSException, "1 to 128 letters, digits, and characters of"),
     "no name": (lambda c: made(lambda: c.create_shared_consumer(NEWS, "")), Argument, "is text, and not empty"),
