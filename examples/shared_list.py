@@ -30,7 +30,7 @@ class SharedList:
 
     @property
     def entries(self) -> list[str]:
-        """What is on the list."""
+        """Return what is on the list."""
         return sorted(set(self._entries.values()))
 
     async def add(self, entry: str) -> None:

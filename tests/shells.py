@@ -65,7 +65,7 @@ class Shell:
         return forked(arguments)
 
     def lines(self, *arguments: str) -> list[dict[str, Any]]:
-        """What a command says to a program."""
+        """Return what a command says to a program."""
         code, out, err = self.run(*arguments)
         assert (code, err) == (0, "")
         return [json.loads(line) for line in out.splitlines()]
@@ -83,7 +83,7 @@ class Shell:
         return [self.refusal("node", *arguments, apart=True) for arguments in each]
 
     def terminal(self, *arguments: str) -> str:
-        """What a command says to a person whose terminal has 80 columns, without styles."""
+        """Return what a command says to a person whose terminal has 80 columns, without styles."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(  # noqa: S603 - our own command
             [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs

@@ -62,7 +62,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def taken(said: pytest.LogCaptureFixture) -> list[str]:
-    """What the service said since the last call."""
+    """Return what the service said since the last call."""
     found = [each.getMessage() for each in said.records if each.name == "carrypost.service"]
     said.clear()
     return found

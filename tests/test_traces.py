@@ -1,4 +1,4 @@
-"""What a node remembers of messages, what it holds, and the commands that show and purge it."""
+"""The history that a node keeps of messages, the copies that it holds, and the commands that show and purge them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Body(NamedTuple):
 
     content: str | bytes
     template: bool = False
-    """It was typed, and has fields that are filled in for each message."""
+    """True if it was typed: its fields are filled in for each message."""
 
     def message(self, number: int, properties: Sequence[str]) -> Message:
         """Return a message with this body, and properties as they were given; the first one has the number 1."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from carrypost.jms.opening import Opening
 
 _ANSWER_S = 30.0
-"""How long `browse` waits for another node, unless it is told otherwise."""
+"""Time for which `browse` waits for another node, unless it is told otherwise."""
 _AHEAD_MAX = 10
 """Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
 

@@ -33,7 +33,7 @@ def trace(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """What the node on this machine knows of a message, by time.
+    """Show what the node on this machine knows of a message, by time.
 
     Tells when it was stored or received, and from whom; to whom it was passed; to whom it is owed here; of queues, to
     whom it was assigned; of own messages, what receipts said; how it ended; and what is held of it now. The history is

@@ -199,9 +199,9 @@ class Overlay:
     """Brokers, and the overlay that they make."""
 
     enabled: bool = flag(False)
-    """Whether this node takes part: it knows of brokers, and carries what overlays tell each other. Needs `island`."""
+    """Take part: know of brokers, and carry what overlays tell each other. Needs `island`."""
     broker: bool = flag(False)
-    """Whether this node is a broker itself."""
+    """Be a broker."""
     brokers: tuple[str, ...] = texts("a list of node ids")
     """Ids of the nodes that may be brokers; none: any node may."""
     neighbours_max: int = whole(6, 1, 64)

@@ -1,4 +1,4 @@
-"""What a host holds of each message, for people who ask: for whom, and until when."""
+"""Copies that a host holds, for people who ask: for whom, and until when."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.holdings import Holdings
 
 _OWED = owners.DELIVERIES | owners.ORDER | owners.PUBLISHING | owners.CLAIMS | owners.QUEUES | owners.RECIPIENTS
-"""Those who pin what programs of this node are to have, or what is not safe yet."""
+"""Owners who pin what programs of this node are to have, or what is not safe yet."""
 
 
 class HeldCopy(msgspec.Struct, frozen=True):
-    """What is here of one message."""
+    """Copy of one message, or a part of it."""
 
     serial: int
     """Its place among all copies, in order of coming."""

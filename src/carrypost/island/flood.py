@@ -54,7 +54,7 @@ _FRAME_BYTES = 64
 
 
 class News(Enum):
-    """What a link state says that neighbours do not know."""
+    """Kind of news that a link state has for neighbours."""
 
     NONE = 0
     DIGEST = 1
@@ -155,7 +155,7 @@ class Flood:
 
     @property
     def news(self) -> News:
-        """What neighbours are to be told, or told again."""
+        """Kind of news that neighbours are to be told, or told again."""
         if self._repeats or self.content[1:] != self.told[1:]:
             return News.LINKS
         return News.DIGEST if self._digest_repeats or self.content != self.told else News.NONE

@@ -36,7 +36,7 @@ _FRAGMENT_BYTES_MIN = 256
 
 
 class Stamp(NamedTuple):
-    """What a message gets when it is sent and not before: its date, its predecessors, its number as an event."""
+    """Values that a message gets when it is sent: its date, its predecessors, its number as an event."""
 
     created_us: int
     barrier: tuple[Predecessor, ...] = ()

@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
     kind: Kind
     node: NodeId | None
-    """Whose it is; None for topics and event channels, and for what all nodes are told."""
+    """Node that it belongs to; None for topics and event channels, and for what all nodes are told."""
     name: str
     """Of the topic, queue, channel or subscription, or what the directory says something of; empty for what nodes are
     told."""

@@ -353,7 +353,7 @@ class Claimant:
 
     @property
     def written(self) -> str:
-        """What people call it: its topic, with the name that its user gave it, or its queue."""
+        """Name for people: its topic, with the name that its user gave it, or its queue."""
         name = topic_written(self.pattern)
         place = written(self.pattern) if name is None else topic(name)
         return place if self.name in (self.pattern, name_of(self.pattern)) else f"{place} ({self.name})"

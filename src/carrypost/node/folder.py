@@ -281,7 +281,7 @@ def write_key(identity: Identity, file: Path) -> None:
 
 
 def exposed(file: Path) -> bool:
-    """Whether others on this machine can read a file that is secret."""
+    """Return True if others on this machine can read a file that is secret."""
     return os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
 
 

@@ -42,7 +42,7 @@ class PlaceSettings:
     control: str = text("", "a path")
     """Path of the control socket; empty: in the data folder."""
     log: Literal["debug", "info", "warning", "error"] = choice("warning", ("debug", "info", "warning", "error"))
-    """How much `carrypost node` logs on stderr."""
+    """Least severe level that `carrypost node` logs on stderr."""
     plugins: tuple[str, ...] = texts("a list of Python modules")
     """Modules that are loaded before the node starts: they register policies of queues, or have a `privilege`."""
 

@@ -117,7 +117,7 @@ class Entry(NamedTuple):
     prefix: bytes
     """Four bytes that stand for it."""
     version: int
-    """Which of two entries is later; see `is_later`. The upper half is the broker's life, the lower half a sequence."""
+    """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
     load: int
     """Its load, in percent of its capacity; 255: that and more."""
     neighbours: tuple[tuple[bytes, int], ...]

@@ -30,7 +30,7 @@ class BrokerInfo(NamedTuple):
     capacity: int
     """Work that it can do, in thousandths of a processor."""
     until_us: int
-    """It counts as a broker until then, unless it says so again."""
+    """Time until which it counts as a broker, unless it says so again."""
 
 
 class Brokers:

@@ -26,7 +26,7 @@ _RECEIVED = "You have received a new message with the content: "
 
 
 class Actions:
-    """What a console does, and the subscriptions that it has."""
+    """Actions of a console, and the subscriptions that it has."""
 
     def __init__(self, joined: Joined, say: Callable[[str], None]) -> None:
         self._joined, self._say = joined, say

@@ -119,7 +119,7 @@ class Console:
         self._joined, self._source, self._script = joined, source, script
         self._actions = Actions(joined, source.say)
         self._working: asyncio.Task[Any] | None = None
-        """What Ctrl-C ends: the line that is typed, or carried out."""
+        """Task that Ctrl-C ends: of the line that is typed, or carried out."""
         self._number = 0
         """Of the line, in a script."""
 

@@ -30,7 +30,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "-count": ("N", "end after so many messages"),
     "-for": ("TIME", "wait no longer than this: 90, 30m, 6h"),
 }
-"""What stands for the value of each option, and what it does."""
+"""Placeholder for the value of each option, and what the option does."""
 
 
 class Word(NamedTuple):

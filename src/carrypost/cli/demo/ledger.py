@@ -22,7 +22,7 @@ _EVERY_S = 0.1
 _BEHIND_S = 0.3
 """Age at which a row is told: longer than nodes keep rows to themselves."""
 PATIENCE_S = 30.0
-"""How long something may take that a scene announced; a busy machine is slow."""
+"""Time that something may take that a scene announced; a busy machine is slow."""
 RECEIPT, STOMP = "receipt", "stomp"
 """Names of messages without a label: what nodes tell each other about a letter, and what STOMP clients send."""
 _UNLABELLED = {"control/": RECEIPT, "topic/": STOMP}
@@ -36,7 +36,7 @@ class UnexpectedError(CarrypostError):
 
 
 class Ledger:
-    """What the records of all nodes tell."""
+    """Events of all nodes, read from their records."""
 
     def __init__(self, folder: Path) -> None:
         self.names: dict[str, str] = {}

@@ -27,7 +27,7 @@ def beginning(subscription: str, version: Version) -> bytes:
 
 
 class Copies:
-    """What follows the beginning, of messages that clients of one node were written lately."""
+    """Ends of MESSAGE frames, behind their first headers, of what clients of one node got lately."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider

@@ -90,7 +90,7 @@ class Control:
         self.lines: set[Program] = set()
         """The programs that are connected."""
         self.services: dict[str, Service] = {}
-        """What else serves programs, by name."""
+        """Other services for programs, by name."""
         self._all_gone = asyncio.Event()
 
     async def open(self) -> None:

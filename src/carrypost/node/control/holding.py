@@ -16,7 +16,7 @@ _PAGE = 500
 
 
 class Holding:
-    """What one node holds."""
+    """Copies of one node, as commands ask for them."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
