@@ -142,7 +142,7 @@ EMMA_ISLAND = replace(
     EMMA,
     name="emma-island",
     settings=tuple(replace(each, changes={**each.changes, "settings.island": True}) for each in EMMA.settings),
-    cpu_s=(1_400, 600),
+    cpu_s=(295, 116),
 )
 _UPDATE = "settings.overlay.update_s"
 _UPDATES_S = (10, 25, 50, 75, 100)
