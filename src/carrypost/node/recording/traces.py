@@ -73,8 +73,7 @@ class Traces:
 
     def observe(self, event: events.Event) -> None:
         """Note an event of the host, if it is about a message."""
-        kind = type(event)
-        if kind in _UNNAMED or (kind is events.Refused and event.message is None):  # type: ignore[union-attr]
+        if type(event) in _UNNAMED or (isinstance(event, events.Refused) and event.message is None):
             return
         self._record.observe(self._driver.now, self._node, event)
         if len(self._record) >= _ROWS_MAX:
