@@ -27,6 +27,7 @@ from carrypost.model.recipient_lists import Named, as_sent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
@@ -258,11 +259,16 @@ class Publisher:
         limits = self._limits
         _check_text("a destination", destination, limits.destination_bytes_max)
         _check_text("a label", label, limits.label_bytes_max, empty=True)
-        if len(attributes) > limits.attributes_max:
-            raise PayloadError(f"a message has at most {limits.attributes_max} attributes, not {len(attributes)}")
-        for name, value in attributes.items():
-            _check_text("the name of an attribute", name, limits.attribute_bytes_max)
-            _check_value(name, value, limits.attribute_bytes_max)
+        check_attributes(attributes, limits)
+
+
+def check_attributes(attributes: Mapping[str, AttributeValue], limits: Limits) -> None:
+    """Raise `PayloadError` unless a message may have these attributes."""
+    if len(attributes) > limits.attributes_max:
+        raise PayloadError(f"a message has at most {limits.attributes_max} attributes, not {len(attributes)}")
+    for name, value in attributes.items():
+        _check_text("the name of an attribute", name, limits.attribute_bytes_max)
+        _check_value(name, value, limits.attribute_bytes_max)
 
 
 def _require(what: str, value: object, kind: type, allowed: str) -> None:

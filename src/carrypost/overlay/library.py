@@ -1,0 +1,86 @@
+"""Modulators that every broker has: `selector`, `box`, `synthetic`."""
+
+from __future__ import annotations
+
+from math import ceil, isqrt
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.model.selector import Selector
+from carrypost.overlay.modulator import Event, Result, modulator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DOUBLE = 8
+_RATIO_MAX = 4.0
+
+
+@modulator("selector", cost_us=5, payload=False)
+class SelectorModulator:
+    """Pass on events that a JMS selector selects."""
+
+    def __init__(self, text: str) -> None:
+        self._selector = Selector(text)
+
+    def process(self, event: Event) -> list[Event | Result]:
+        """Return the event if it is selected."""
+        return [event] if self._selector.matches(event.attributes if event.fields is None else event.fields) else []
+
+
+@modulator("box", cost_us=20)
+class Box:
+    """Cut a bounding box out of a two-dimensional array of doubles, as the flood watch does (OVERLAY §4.3).
+
+    A payload has the rows one after the other. The attribute `columns` is the length of a row; without it the array is
+    square. `area` is the first column, the first row, and the column and row after the last ones. A result says where
+    it begins (`column`, `row`) and how long its rows are (`columns`). Arrays outside the area give none.
+    """
+
+    def __init__(self, area: Sequence[int]) -> None:
+        left, top, right, bottom = area
+        if any(type(each) is not int for each in area) or not (0 <= left < right and 0 <= top < bottom):
+            raise ValueError(f"area is [left, top, right, bottom], whole numbers, right and bottom larger: {area}")
+        self._area = left, top, right, bottom
+
+    def process(self, event: Event) -> list[Event | Result]:
+        """Return the part of the array that is inside; the event itself if all of it is."""
+        payload, (left, top, right, bottom) = event.payload, self._area
+        cells, rest = divmod(payload.size if isinstance(payload, Blank) else len(payload), _DOUBLE)
+        columns = event.attributes.get("columns", isqrt(cells) or 1)
+        if type(columns) is not int or columns <= 0:
+            raise ValueError(f"columns is a whole number from 1, not {columns!r}")
+        rows = cells // columns
+        if rest or rows * columns != cells or ("columns" not in event.attributes and rows not in {0, columns}):
+            raise ValueError(f"{cells} doubles and {rest} bytes are no array of {columns} columns")
+        right, bottom = min(right, columns), min(bottom, rows)
+        if left >= right or top >= bottom:
+            return []
+        if (right - left, bottom - top) == (columns, rows):
+            return [event]
+        width = (right - left) * _DOUBLE
+        if isinstance(payload, Blank):
+            cut: bytes | Blank = Blank(width * (bottom - top))
+        else:
+            starts = range((top * columns + left) * _DOUBLE, bottom * columns * _DOUBLE, columns * _DOUBLE)
+            cut = b"".join([payload[start : start + width] for start in starts])
+        return [Result(cut, {**event.attributes, "columns": right - left, "column": left, "row": top})]
+
+
+@modulator("synthetic")
+class Synthetic:
+    """Turn an event into `ratio` times its bytes, at a declared cost. For experiments: the bytes mean nothing."""
+
+    def __init__(self, cost_us: int = 0, ratio: float = 1.0) -> None:
+        if not 0 <= ratio <= _RATIO_MAX or type(cost_us) is not int or cost_us < 0:
+            raise ValueError(f"ratio is 0 to {_RATIO_MAX}, cost_us a whole number from 0: {ratio!r}, {cost_us!r}")
+        self.cost_us, self._ratio = cost_us, ratio
+
+    def process(self, event: Event) -> list[Event | Result]:
+        """Return a result of that size; none if the ratio is 0, the event itself if it is 1."""
+        payload, ratio = event.payload, self._ratio
+        if ratio in {0, 1}:
+            return [event] if ratio else []
+        if isinstance(payload, Blank):
+            return [Result(Blank(round(payload.size * ratio)))]
+        return [Result((payload * ceil(ratio))[: round(len(payload) * ratio)])]
