@@ -1,0 +1,111 @@
+"""Homes: which broker works for a client, and when another one would be better (OVERLAY §2.4, steps 1 and 2).
+
+A client attaches to the nearest broker. Every `discovery_s` its `Monitor` compares the distances of brokers. A producer
+changes to a nearer home by itself. A consumer has its seat there, so it reports the candidate, and its home decides
+(`choose_home`): only a broker knows loads and paths from producers.
+
+Everything here is a function of what is handed in. Ties go to the lower id, except that nobody moves for a tie.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.model.ids import NodeId
+
+
+class Distance(NamedTuple):
+    """The distance from a client to a broker. Brokers without a route come after all that have one."""
+
+    unreachable: bool
+    """True if the island has no route to it."""
+    hops: int
+    """Hops of the route. Without one: 1 for a neighbour, else the hops that its announcement took."""
+
+
+FAR = Distance(True, 255)
+"""The distance of a broker that is not known any more."""
+
+
+class Home(NamedTuple):
+    """A broker as the home of one consumer."""
+
+    broker: NodeId
+    load: float
+    """Share of its capacity that is in use; with the consumer's own work, if that is not counted in it yet."""
+    hops: int
+    """Hops from it to the consumer."""
+    producers: tuple[float, ...] = ()
+    """Hops to it from the home of each producer, in the same order for both homes that are compared."""
+
+    @property
+    def path(self) -> float:
+        """Mean length of the paths from producers' homes through it to the consumer."""
+        return self.hops + (sum(self.producers) / len(self.producers) if self.producers else 0)
+
+
+def choose_home(current: Home, candidate: Home, load_max: float) -> Home:
+    """Return the one of two brokers that should be the home of a consumer.
+
+    The four rules of step 2: if one is overloaded, the other; if both are, the one with the lighter load; if neither
+    is, the one with the shorter mean path. The paper's rule 1, to look at both loads, is the caller's part.
+    """
+    overloaded = current.load > load_max, candidate.load > load_max
+    if overloaded == (True, True):
+        return candidate if candidate.load < current.load else current
+    if overloaded == (False, False):
+        return candidate if candidate.path < current.path else current
+    return candidate if overloaded[0] else current
+
+
+def nearest(distances: Mapping[NodeId, Distance], *, but: NodeId | None = None) -> NodeId | None:
+    """Return the nearest broker, except one; None if there is none."""
+    found = min(((distance, node) for node, distance in distances.items() if node != but), default=None)
+    return None if found is None else found[1]
+
+
+class Report(NamedTuple):
+    """A broker that could be the home of a consumer, as the consumer tells its home."""
+
+    candidate: NodeId
+    hops: int
+    """Hops from the consumer to the candidate."""
+    home_hops: int
+    """Hops from the consumer to its home."""
+
+
+class Monitor:
+    """The monitor of one client, which looks for nearer brokers."""
+
+    def __init__(self, discovery_us: int, now: int) -> None:
+        self._discovery_us = discovery_us
+        self._reported: tuple[NodeId, Report] | None = None
+        """The home that was told of a candidate, and what it was told."""
+        self.due_us = now + discovery_us
+        """Time of the next look."""
+
+    def look_for_producer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> NodeId | None:
+        """Return a broker that is nearer than the home of a producer; None if there is none."""
+        self.due_us = now + self._discovery_us
+        candidate = nearest(distances, but=home)
+        nearer = candidate is not None and distances[candidate] < distances.get(home, FAR)
+        return candidate if nearer else None
+
+    def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> Report | None:
+        """Return a broker as near as the home of a consumer, or nearer. Returns None if the home knows that already.
+
+        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3).
+        """
+        self.due_us = now + self._discovery_us
+        candidate, here = nearest(distances, but=home), distances.get(home, FAR)
+        if candidate is None or distances[candidate] > here:
+            self._reported = None
+            return None
+        report = Report(candidate, distances[candidate].hops, here.hops)
+        if self._reported == (home, report):
+            return None
+        self._reported = home, report
+        return report

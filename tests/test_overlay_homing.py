@@ -1,0 +1,111 @@
+"""Homes: the four rules, and the client's monitor."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from carrypost.model.ids import NodeId
+from carrypost.overlay.homing import FAR, Distance, Home, Monitor, Report, choose_home, nearest
+
+A, B, C = NodeId("A"), NodeId("B"), NodeId("C")
+MAX = 0.9
+
+RULES = [
+    # Loads and paths of the current home and of the candidate; True if the consumer moves.
+    ("one overloaded: the other", 0.95, 9, 0.5, 1, False, True),
+    ("one overloaded: the other, though it is further", 0.95, 1, 0.5, 9, False, True),
+    ("one overloaded: the other, though it is nearer", 0.5, 9, 0.95, 1, False, False),
+    ("at the threshold is not over it", 0.9, 1, 0.9, 9, False, False),
+    ("at the threshold: the candidate", 0.91, 1, 0.9, 9, False, True),
+    ("both overloaded: the lighter", 1.5, 1, 1.2, 9, False, True),
+    ("both overloaded: the lighter stays", 1.2, 9, 1.5, 1, False, False),
+    ("both overloaded, equal: stays", 1.2, 9, 1.2, 1, False, False),
+    ("neither: the shorter path", 0.1, 5, 0.8, 4, False, True),
+    ("neither: the shorter path stays", 0.8, 4, 0.1, 5, False, False),
+    ("neither, equal paths: stays", 0.8, 4, 0.1, 4, False, False),
+    ("neither, equal paths by the lower id: stays", 0.8, 4, 0.1, 4, True, False),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[0])
+def test_the_four_rules(rule: tuple[str, float, int, float, int, bool, bool]) -> None:
+    _, load, path, other_load, other_path, lower, moves = rule
+    current, candidate = Home(C if lower else A, load, path), Home(B, other_load, other_path)
+    assert choose_home(current, candidate, MAX) is (candidate if moves else current)
+    # Whoever moved has no reason to move back.
+    assert choose_home(candidate, current, MAX) is candidate or not moves
+
+
+def test_paths_are_means_over_producers() -> None:
+    assert Home(A, 0, 2).path == 2
+    assert Home(A, 0, 2, (1, 2, 6)).path == 5
+    # Nearer to the consumer, further from producers, and the reverse.
+    current, candidate = Home(A, 0, 1, (4, 4)), Home(B, 0, 3, (1, 2))
+    assert choose_home(current, candidate, MAX) is candidate
+    # A producer that neither reaches decides nothing; one that only the candidate reaches does.
+    assert choose_home(Home(A, 0, 1, (inf,)), Home(B, 0, 1, (inf,)), MAX).broker == A
+    assert choose_home(Home(A, 0, 1, (1, inf)), Home(B, 0, 9, (9, 9)), MAX).broker == B
+
+
+def test_figure_4() -> None:
+    """After node 6 moved, C reaches X over 4, B, 3, 5; B over 3, 5. A is two hops from either."""
+    c, b = Home(C, 0, 5, (2,)), Home(B, 0, 3, (2,))
+    assert choose_home(c, b, MAX) is b
+    assert (c.path + 1, b.path + 1) == (8, 6)  # With the hop from the producer to A.
+
+
+def at(**hops: int) -> dict[NodeId, Distance]:
+    """Distances: positive ones are those of routes."""
+    return {NodeId(name): Distance(value < 0, abs(value)) for name, value in hops.items()}
+
+
+def test_the_nearest_broker_is_reachable_first_then_near_then_lowest() -> None:
+    assert nearest({}) is None
+    assert nearest(at(A=2), but=A) is None
+    assert nearest(at(A=3, B=2, C=2)) == B
+    assert nearest(at(A=-1, B=9)) == B
+    assert nearest(at(A=-2, B=-1)) == B
+    assert at(A=-200)[A] < FAR
+
+
+LOOKS = [
+    # The home, the distances, and what is reported: the hops to the candidate and to the home.
+    (A, at(A=1, B=2), None),
+    (A, at(A=2, B=2, C=3), (B, 2, 2)),  # As near.
+    (A, at(A=2, B=2, C=3), None),  # Known.
+    (A, at(A=3, B=2, C=3), (B, 2, 3)),  # The distance to the home changed.
+    (A, at(A=3, B=1, C=3), (B, 1, 3)),  # That to the candidate did.
+    (A, at(A=3, B=2, C=1), (C, 1, 3)),
+    (A, at(A=3, C=1), None),
+    (A, at(A=1, B=2, C=2), None),  # None is near any more,
+    (A, at(A=3, C=1), (C, 1, 3)),  # so this one is new.
+    (B, at(A=3, B=3, C=1), (C, 1, 3)),  # Another home knows nothing yet.
+    (B, at(B=-1, C=-1), (C, 1, 1)),
+    (B, at(B=-1, C=7), (C, 7, 1)),  # One that is reachable is nearer.
+    (B, at(C=7), (C, 7, 255)),  # The home is not known any more.
+    (B, at(), None),
+    (B, at(B=4), None),
+]
+
+
+def test_a_consumer_reports_what_its_home_does_not_know() -> None:
+    monitor = Monitor(5_000_000, 0)
+    for number, (home, distances, expected) in enumerate(LOOKS, 1):
+        assert monitor.due_us == number * 5_000_000
+        found = monitor.look_for_consumer(home, distances, monitor.due_us)
+        assert found == (None if expected is None else Report(*expected)), number
+
+
+@pytest.mark.parametrize(
+    ("distances", "expected"),
+    [
+        (at(A=2, B=2), None), (at(A=2, B=1), B), (at(A=2, B=3), None), (at(A=-1, B=3), B), (at(A=-1, B=-1), None),
+        (at(B=-3), B), (at(A=1), None), (at(), None), (at(A=3, B=2, C=2), B),
+    ],
+)  # fmt: skip
+def test_a_producer_changes_to_a_nearer_home_only(distances: dict[NodeId, Distance], expected: NodeId | None) -> None:
+    monitor = Monitor(10, 0)
+    assert monitor.look_for_producer(A, distances, 10) == expected
+    assert monitor.due_us == 20
