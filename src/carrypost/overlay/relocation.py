@@ -1,0 +1,414 @@
+"""Relocation: how the seat of a consumer moves from one broker to another (OVERLAY §2.4, step 3).
+
+Theory of operation
+-------------------
+The eight steps of the paper, each an item (`overlay.items`) or something that a seat does:
+
+    1  source → destination             Handoff
+    2  destination → source             Ready, or a refusal
+    3  source → homes of producers      Detour; the consumer is told, too: Moving
+    4  homes → source, destination      Detoured, with the number of the last event that went to the source alone
+    5  source                           processes events up to those numbers
+    6  destination                      keeps the events that come
+    7  source → destination             State: the modulator's state, the cursors, the number of the last result
+    8  destination                      processes what it kept; Homed to the consumer, Seated to the source
+
+The paper assumes channels that neither lose nor reorder. Here both happen, so an acknowledgement names the last event
+of the old path, everything is repeated until it is answered, and the same question gets the same answer. Any broker can
+vanish at any moment. If that is the destination, the source keeps the seat. If it is the source, the consumer has
+another broker adopt its seat, by a checkpoint. The consumer decides which seat counts, so that two seats at once do no
+harm.
+
+Both sides are tables: (state, input) → actions, next state. An input that the table does not list changes nothing, and
+is counted by the caller. Nothing here sends, stores or looks at a clock: `Source` and `Destination` are told what came,
+and return the actions that the seat has to take.
+
+Rules
+-----
+1. A source that has sent the state works no more, whatever happens, until somebody tells it that the seat is elsewhere.
+   So it must not send the state before it is on disk that it did (`MOVED` survives a restart).
+2. A home that is lost does not hold up a relocation: the source stops at the events that it has, and the new seat asks
+   for the rest.
+3. A destination that is lost ends it, unless the state is on its way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from carrypost.model.ids import NodeId
+
+FIRST_REPEAT_US = 1_000_000
+"""Delay of the first repetition of what is not answered; each later one is twice as long."""
+
+
+class Action(enum.Enum):
+    """What a side does: items that it sends, and what its seat does."""
+
+    HANDOFF = "Handoff"
+    """To the destination."""
+    READY = "Ready"
+    """To the source."""
+    REFUSE = "Ready, refused"
+    """To the source."""
+    MOVING = "Moving"
+    """To the consumer."""
+    DETOUR = "Detour"
+    """To the homes of producers that have not answered."""
+    DETOUR_BACK = "Detour back"
+    """To all homes of producers: the source stays."""
+    STATE = "State"
+    """To the destination."""
+    HOMED = "Homed"
+    """To the consumer."""
+    SEATED = "Seated"
+    """To the source."""
+    ABORT = "Abort"
+    """To the destination."""
+    NOTE_REFUSAL = "note the refusal"
+    """The broker is not offered seats for a while."""
+    STOP_AT_LAST = "stop at the last events"
+    """Process the events of each producer up to the number that its home told; for a lost home up to those here."""
+    RESUME = "resume"
+    """Process all events again, also those after the last ones."""
+    PASS_ON = "pass on results"  # noqa: S105 - no password
+    """Let results that the consumer has not confirmed go along."""
+    SUSPEND = "work no more"
+    """Keep a copy of the seat, and process nothing."""
+    ADMIT = "list the client"
+    """Enter the client, and open lanes for its events."""
+    BUFFER = "keep events"
+    """Keep events in lanes, within their bounds; what finds no room is replayed later."""
+    LOAD = "load the state"
+    """Make the modulator, with state and cursors."""
+    REPEAT = "repeat the runs, mute"
+    """Have the events that the consumer accepted since its checkpoint replayed, and process them in that order."""
+    WORK = "work"
+    """Process events in lanes by number, and ask for those that are missing."""
+    FORGET = "forget"
+    """Drop the seat, or what was kept for it."""
+
+
+class SourceState(enum.Enum):
+    """States of the source of a relocation."""
+
+    SEATED = "seated"
+    """The seat works here; nothing is under way."""
+    OFFERED = "offered"
+    """The destination was asked."""
+    DETOURING = "detouring"
+    """Homes of producers were told."""
+    DRAINING = "draining"
+    """All homes have answered; the last events are processed."""
+    MOVED = "moved"
+    """The state is on its way. A copy is kept, and works no more."""
+    GONE = "gone"
+    """The seat is elsewhere."""
+
+
+class SourceInput(enum.Enum):
+    """Inputs of the source of a relocation."""
+
+    MIGRATE = "migrate"
+    """An adaptor wants the seat to move."""
+    READY = "Ready"
+    REFUSED = "refused"
+    """`Ready` says no."""
+    DETOURED = "Detoured"
+    """From a home, while others have not answered."""
+    ALL_DETOURED = "all Detoured or lost"
+    """From the last home; or the last one that had not answered is lost."""
+    DRAINED = "drained"
+    """Every lane is at its last event."""
+    SEATED = "Seated"
+    ELSEWHERE = "elsewhere"
+    """The consumer confirms results to another seat."""
+    DESTINATION_LOST = "destination lost"
+    TIMEOUT = "timeout"
+    """The state lasted too long (`SOURCE_STAYS`)."""
+    RESTART = "restart"
+
+
+class DestinationState(enum.Enum):
+    """States of the destination of a relocation."""
+
+    ABSENT = "absent"
+    """There is no seat here, and none is expected."""
+    EXPECTING = "expecting"
+    """The client is listed, and its events are kept."""
+    SEATED = "seated"
+    """The seat works here."""
+
+
+class DestinationInput(enum.Enum):
+    """Inputs of the destination of a relocation."""
+
+    HANDOFF = "Handoff"
+    """It passed all checks: origin, trust, limits, load, modulator."""
+    UNFIT_HANDOFF = "unfit Handoff"
+    """It did not."""
+    DETOURED = "Detoured"
+    EVENT = "event"
+    STATE = "State"
+    ABORT = "Abort"
+    ADOPT = "Adopt"
+    ELSEWHERE = "elsewhere"
+    """The consumer names another seat, of a higher epoch."""
+    TIMEOUT = "timeout"
+    """The state lasted too long (`DESTINATION_STAYS`)."""
+    RESTART = "restart"
+
+
+_State = TypeVar("_State", SourceState, DestinationState)
+_Input = TypeVar("_Input", SourceInput, DestinationInput)
+Actions = tuple[Action, ...]
+
+
+class Step(NamedTuple, Generic[_State]):
+    """A row of a table: what is done, and the state that follows."""
+
+    actions: Actions
+    after: _State
+
+
+_S, _M, _A = SourceState, SourceInput, Action
+_LEAVE = (_A.STATE, _A.PASS_ON, _A.SUSPEND)
+SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
+    (_S.SEATED, _M.MIGRATE): Step((_A.HANDOFF,), _S.OFFERED),
+    (_S.SEATED, _M.RESTART): Step((), _S.SEATED),
+    (_S.OFFERED, _M.READY): Step((_A.MOVING, _A.DETOUR), _S.DETOURING),
+    (_S.OFFERED, _M.REFUSED): Step((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.DESTINATION_LOST): Step((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.TIMEOUT): Step((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.RESTART): Step((), _S.SEATED),
+    (_S.DETOURING, _M.DETOURED): Step((), _S.DETOURING),
+    (_S.DETOURING, _M.ALL_DETOURED): Step((_A.STOP_AT_LAST,), _S.DRAINING),
+    (_S.DETOURING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
+    (_S.DETOURING, _M.TIMEOUT): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
+    (_S.DETOURING, _M.RESTART): Step((), _S.SEATED),
+    (_S.DRAINING, _M.DRAINED): Step(_LEAVE, _S.MOVED),
+    # With the cursors as they are: the new seat asks for the rest.
+    (_S.DRAINING, _M.TIMEOUT): Step(_LEAVE, _S.MOVED),
+    (_S.DRAINING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.RESUME), _S.SEATED),
+    (_S.DRAINING, _M.RESTART): Step((), _S.SEATED),
+    (_S.MOVED, _M.SEATED): Step((_A.FORGET,), _S.GONE),
+    (_S.MOVED, _M.ELSEWHERE): Step((_A.FORGET,), _S.GONE),
+    (_S.MOVED, _M.TIMEOUT): Step((_A.FORGET,), _S.GONE),
+    # One that worked again would give results of the same numbers as the new seat, of other events.
+    (_S.MOVED, _M.RESTART): Step((_A.STATE,), _S.MOVED),
+}
+"""The source of a relocation that detours events."""
+SHORT_SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
+    **{key: step for key, step in SOURCE_TABLE.items() if key[0] not in {_S.DETOURING, _S.DRAINING}},
+    (_S.OFFERED, _M.READY): Step((_A.MOVING, *_LEAVE), _S.MOVED),
+}
+"""The source of one that leaves out steps 3 to 6."""
+SOURCE_REPEATS = {_S.OFFERED: _A.HANDOFF, _S.DETOURING: _A.DETOUR, _S.MOVED: _A.STATE}
+"""What is repeated as long as a state lasts."""
+
+_D, _N = DestinationState, DestinationInput
+DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[DestinationState]] = {
+    (_D.ABSENT, _N.HANDOFF): Step((_A.ADMIT, _A.READY), _D.EXPECTING),
+    (_D.ABSENT, _N.UNFIT_HANDOFF): Step((_A.REFUSE,), _D.ABSENT),
+    (_D.ABSENT, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
+    (_D.ABSENT, _N.RESTART): Step((), _D.ABSENT),
+    (_D.EXPECTING, _N.HANDOFF): Step((_A.READY,), _D.EXPECTING),
+    (_D.EXPECTING, _N.DETOURED): Step((_A.BUFFER,), _D.EXPECTING),
+    (_D.EXPECTING, _N.EVENT): Step((_A.BUFFER,), _D.EXPECTING),
+    (_D.EXPECTING, _N.STATE): Step((_A.LOAD, _A.HOMED, _A.SEATED, _A.WORK), _D.SEATED),
+    (_D.EXPECTING, _N.ABORT): Step((_A.FORGET,), _D.ABSENT),
+    (_D.EXPECTING, _N.TIMEOUT): Step((_A.FORGET,), _D.ABSENT),
+    (_D.EXPECTING, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
+    (_D.EXPECTING, _N.RESTART): Step((_A.FORGET,), _D.ABSENT),
+    (_D.SEATED, _N.STATE): Step((_A.SEATED,), _D.SEATED),
+    (_D.SEATED, _N.ADOPT): Step((_A.HOMED,), _D.SEATED),
+    (_D.SEATED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
+    (_D.SEATED, _N.RESTART): Step((_A.WORK,), _D.SEATED),
+}
+"""The destination of a relocation, or of an adoption."""
+
+
+class Variant(NamedTuple):
+    """A relocation protocol. Lighter ones give something up."""
+
+    state: bool
+    """True: the modulator's state goes along. False: it begins anew."""
+    detours: bool
+    """True: no event is lost. False: steps 3 to 6 are left out, and the new seat asks for nothing that it missed."""
+
+    @property
+    def source_table(self) -> Mapping[tuple[SourceState, SourceInput], Step[SourceState]]:
+        """The table of its source."""
+        return SOURCE_TABLE if self.detours else SHORT_SOURCE_TABLE
+
+
+VARIANTS = {
+    "strict": Variant(state=True, detours=True),
+    "stateless": Variant(state=False, detours=True),
+    "lossy": Variant(state=True, detours=False),
+    "light": Variant(state=False, detours=False),
+}
+
+
+class Patience(Protocol):
+    """Settings that end states (`[overlay]`)."""
+
+    @property
+    def handoff_s(self) -> float:
+        """Time that a broker has to answer."""
+
+    @property
+    def gap_s(self) -> float:
+        """Time that a missing event has to come."""
+
+
+class Stay(NamedTuple):
+    """The longest time that a state lasts."""
+
+    setting: Literal["handoff_s", "gap_s"]
+    times: int = 1
+
+
+SOURCE_STAYS = {
+    _S.OFFERED: Stay("handoff_s"), _S.DETOURING: Stay("handoff_s"), _S.DRAINING: Stay("gap_s"),
+    _S.MOVED: Stay("handoff_s", 2),
+}  # fmt: skip
+DESTINATION_STAYS = {_D.EXPECTING: Stay("handoff_s", 2)}
+
+
+class Handoff(NamedTuple):
+    """The name of one relocation, which every item of it has."""
+
+    source: NodeId
+    epoch: int
+    """Epoch of the seat at the source; that of the new seat is the next one."""
+    counter: int
+    """Number of the relocation at the source."""
+
+
+class _Side(Generic[_State, _Input]):
+    """One side of a relocation: its state, the end of that, and what is repeated meanwhile."""
+
+    _timeout: _Input
+    _table: Mapping[tuple[_State, _Input], Step[_State]]
+    _stays: Mapping[_State, Stay]
+    _repeats: Mapping[_State, Action]
+
+    def __init__(self, handoff: Handoff, state: _State, patience: Patience, now: int) -> None:
+        self.handoff, self._patience = handoff, patience
+        self._enter(state, now)
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        return min(self._end_us, self._repeat_us)
+
+    def _enter(self, state: _State, now: int) -> None:
+        self.state: _State = state
+        stay = self._stays.get(state)
+        self._end_us = NEVER if stay is None else now + round(getattr(self._patience, stay.setting) * stay.times * 1e6)
+        self._delay_us = FIRST_REPEAT_US
+        self._repeat_us = now + self._delay_us if state in self._repeats else NEVER
+
+    def take(self, what: _Input, now: int) -> Actions | None:
+        """Take an input, and return what is to be done. Returns None if the table does not list it: nothing changed."""
+        step = self._table.get((self.state, what))
+        if step is None:
+            return None
+        if step.after is not self.state:
+            self._enter(step.after, now)
+        return step.actions
+
+    def expire(self, now: int) -> Actions:
+        """End a state that lasted too long, or repeat what was not answered."""
+        if self._end_us <= now:
+            return self.take(self._timeout, now) or ()
+        if self._repeat_us <= now:
+            self._delay_us *= 2
+            self._repeat_us = now + self._delay_us
+            return (self._repeats[self.state],)
+        return ()
+
+
+class Source(_Side[SourceState, SourceInput]):
+    """The source of one relocation. Inputs by authors that have no part in it are not listed."""
+
+    _timeout, _stays, _repeats = SourceInput.TIMEOUT, SOURCE_STAYS, SOURCE_REPEATS
+
+    def __init__(
+        self, handoff: Handoff, to: NodeId, variant: Variant, patience: Patience, now: int, *, moved: bool = False
+    ) -> None:
+        """Begin with a seat that works; `moved`: one whose state was on its way before a restart."""
+        self._table = variant.source_table
+        super().__init__(handoff, SourceState.MOVED if moved else SourceState.SEATED, patience, now)
+        self.to, self.variant = to, variant
+        self.homes: frozenset[NodeId] = frozenset()
+        """Homes of producers that were asked."""
+        self.waiting: set[NodeId] = set()
+        """Those that have not answered."""
+        self.last: dict[NodeId, int] = {}
+        """By producer: the number of the last event that its home sent to the source alone."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if the seat stays here, or is elsewhere."""
+        return self.state in {SourceState.SEATED, SourceState.GONE}
+
+    def answered(self, author: NodeId, what: SourceInput, now: int) -> Actions | None:
+        """Take what the destination says: READY by way of `ready`, REFUSED or SEATED."""
+        return self.take(what, now) if author == self.to else None
+
+    def ready(self, author: NodeId, homes: Collection[NodeId], now: int) -> Actions | None:
+        """Take the destination's consent; `homes`: those of the channel's producers, as rosters say now."""
+        actions = self.answered(author, SourceInput.READY, now)
+        if actions is None or self.state is not SourceState.DETOURING:
+            return actions
+        self.homes, self.waiting = frozenset(homes), set(homes)
+        return actions + self._all_detoured(now)
+
+    def detoured(self, home: NodeId, last: Mapping[NodeId, int], now: int) -> Actions | None:
+        """Take the answer of a home: the numbers of the last events of its producers."""
+        if home in self.waiting:
+            self.waiting.remove(home)
+            self.last.update(last)
+            return self._all_detoured(now)
+        return self.take(SourceInput.DETOURED, now) if home in self.homes else None
+
+    def lost(self, broker: NodeId, now: int) -> Actions | None:
+        """Note that a broker cannot be reached any more."""
+        if broker == self.to:
+            return self.take(SourceInput.DESTINATION_LOST, now)
+        self.waiting.discard(broker)
+        return self._all_detoured(now)
+
+    def _all_detoured(self, now: int) -> Actions:
+        waits = self.state is not SourceState.DETOURING or self.waiting
+        return () if waits else self.take(SourceInput.ALL_DETOURED, now) or ()
+
+    def worked(self, cursors: Mapping[NodeId, int], now: int) -> Actions:
+        """Note how far the seat is."""
+        if self.state is not SourceState.DRAINING:
+            return ()
+        behind = any(cursors.get(producer, 0) < number for producer, number in self.last.items())
+        return () if behind else self.take(SourceInput.DRAINED, now) or ()
+
+
+class Destination(_Side[DestinationState, DestinationInput]):
+    """The destination of one relocation, or of an adoption."""
+
+    _timeout, _table, _stays = DestinationInput.TIMEOUT, DESTINATION_TABLE, DESTINATION_STAYS
+    _repeats: Mapping[DestinationState, Action] = {}
+
+    def __init__(self, handoff: Handoff, patience: Patience, now: int) -> None:
+        super().__init__(handoff, DestinationState.ABSENT, patience, now)
+
+    def told(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
+        """Take what the source says: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""
+        return self.take(what, now) if author == self.handoff.source else None
