@@ -216,6 +216,9 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
     text = f"{kind}; {len(found['brokers']):,} others known"
     if found["broker"]:
         text += f", paths to {len(found['paths']):,}; neighbours: {neighbours or 'none'}"
+        text += f"; home of {found['clients']:,} clients of {found['channels']:,} channels"
+    if found["homes"]:
+        text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
     return text
 
 

@@ -114,7 +114,11 @@ class Limits:
     queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     overlay_brokers_max: int = whole(256, 1, 65_536)
-    """Brokers that are known, and brokers whose neighbours are."""
+    """Brokers that are known, and brokers whose neighbours, or whose rosters, are."""
+    overlay_channels_max: int = whole(256, 1, 425)
+    """Channels of which one broker has clients."""
+    clients_max: int = whole(512, 1, 65_536)
+    """Clients of channels that a broker is the home of, those that left of late included, and those of one node."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.journal import MOM
+from carrypost.local.ledger import Ledger
 from carrypost.local.post import Post
 from carrypost.mom.control import CONTROL
-from carrypost.mom.ledger import Ledger
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
@@ -21,5 +22,5 @@ class Context:
         self.node, self.settings, self.limits = ground.node, ground.settings, ground.limits
         self.holdings, self.outputs, self.own = ground.holdings, ground.outputs, ground.own
         self.journal, self.undo = ground.outputs.journal, ground.outputs.undo
-        self.ledger = Ledger(self.journal)
+        self.ledger = Ledger(self.journal, MOM)
         self.post = Post(ground, CONTROL)

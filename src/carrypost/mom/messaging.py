@@ -14,6 +14,7 @@ from carrypost import record
 from carrypost.events import Handed, Reason, Unserved
 from carrypost.gossip.layer import Layer
 from carrypost.journal import MOM
+from carrypost.local.ledger import RETRY_US
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import logged
@@ -23,7 +24,6 @@ from carrypost.mom.context import Context
 from carrypost.mom.discovery import Discoveries
 from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
-from carrypost.mom.ledger import RETRY_US
 from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import NAMES_TOLD, MessagingOverview
 from carrypost.mom.owed import Owed

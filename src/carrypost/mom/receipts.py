@@ -21,12 +21,12 @@ import msgspec
 
 from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.local.agenda import Agenda
+from carrypost.local.ledger import RETRY_US
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
-from carrypost.mom.ledger import RETRY_US
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:

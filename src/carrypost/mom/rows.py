@@ -15,7 +15,7 @@ import msgspec
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.mom.ledger import Ledger
+    from carrypost.local.ledger import Ledger
 
 Stored = Mapping[bytes, Sequence[tuple[bytes, bytes]]]
 """Rows of an earlier life by family: the rest of the name, and the value, in the order of the names."""

@@ -4,6 +4,8 @@ Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all
 of others is packed: an entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as
 signatures would cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else.
 
+Rosters, of which `overlay.rosters` tells, are packed likewise.
+
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import msgspec
 
@@ -43,6 +45,7 @@ ROUTES_MAX = 64
 """Routes of one leg."""
 _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 _Channel = Annotated[str, msgspec.Meta(max_length=DESTINATION_MAX)]
 _Route = Annotated[bytes, msgspec.Meta(max_length=ROUTE_BROKERS_MAX * PREFIX_BYTES)]
@@ -53,17 +56,23 @@ class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
     capacity: _Count = 0
     """Work that it can do, in thousandths of a processor."""
+    roster: _Version = 0
+    """Version of its roster; 0: it never had clients in this life."""
 
 
 class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
-    """Entries that changed since the author told of them before, and a digest of all that it has."""
+    """Entries and rosters that changed since the author told of them before, and a digest of all that it has."""
 
     digest: _Digest
-    """Exclusive or of the fingerprints of all entries."""
+    """Exclusive or of the fingerprints of all entries and rosters."""
     entries: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
     """Packed entries (`Entry`)."""
     known: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
     """The author lacks something, and asks for it: packed brokers and versions of all entries that it has."""
+    rosters: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
+    """Packed rosters (`rosters.Roster`) that changed."""
+    known_rosters: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
+    """As `known`, of all rosters that it has."""
 
 
 class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
@@ -77,7 +86,35 @@ class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     """True if a route was changed on its way already, because the next broker could not be reached."""
 
 
-Item = Broker | Topology | Pass
+class Role(enum.IntEnum):
+    """Use that a client makes of a channel."""
+
+    PRODUCER = 1
+    CONSUMER = 2
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
+    """A client of the author takes the addressee as its home broker, or leaves it; of several the newest counts."""
+
+    role: Role
+    channel: Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
+    subscription: _Count = 0
+    """Number of the consumer's subscription; 0 for producers."""
+    active: bool = True
+    """False: the client leaves."""
+
+
+class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
+    """The author is the home broker of a client of the addressee, which asked for it; or it has no room."""
+
+    role: Role
+    channel: _Channel
+    subscription: _Count = 0
+    accepted: bool = True
+    """False: there is no room, and the client should ask another broker."""
+
+
+Item = Broker | Topology | Pass | Attach | Homed
 ITEMS = ItemKinds[Item](Item, address.overlay)
 
 # --- who may say what --------------------------------------------------------------------------------------
@@ -97,6 +134,8 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Broker: (Who.ELIGIBLE, True),
     Topology: (Who.BROKER, False),
     Pass: (Who.ANYBODY, False),
+    Attach: (Who.ANYBODY, False),
+    Homed: (Who.BROKER, False),
 }
 """By kind: whose items count, and whether they are said to all nodes, or to one."""
 
@@ -109,6 +148,22 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[Nod
 
 
 # --- packed entries ----------------------------------------------------------------------------------------
+
+
+class Versioned(Protocol):
+    """Something that each broker writes of itself, and others pass on: an entry, or a roster."""
+
+    @property
+    def prefix(self) -> bytes:
+        """Four bytes that stand for the broker."""
+
+    @property
+    def version(self) -> int:
+        """Number by which `is_later` compares what one broker wrote."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Its part in a digest."""
 
 
 class Entry(NamedTuple):
@@ -144,9 +199,12 @@ def is_later(version: int, other: int) -> bool:
     return 0 < (version - other) % _VERSIONS < _VERSIONS // 2
 
 
-def hash_of(prefix: bytes, version: int) -> int:
-    """Return 64 bits that stand for an entry (splitmix64). Brokers that forge entries need no collisions to lie."""
-    mixed = (int.from_bytes(prefix, "big") << 32 | version) + 0x9E3779B97F4A7C15
+def hash_of(prefix: bytes, version: int, kind: int = 1) -> int:
+    """Return 64 bits that stand for an entry, or a row of another kind (splitmix64).
+
+    Brokers that forge entries need no collisions to lie.
+    """
+    mixed = (int.from_bytes(prefix, "big") << 32 | version) + kind * 0x9E3779B97F4A7C15
     mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) % 2**64
     mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
     return mixed ^ mixed >> 31
@@ -185,8 +243,8 @@ def unpack(packed: bytes) -> list[Entry]:
     return found
 
 
-def pack_stamps(entries: Iterable[Entry]) -> bytes:
-    """Return brokers and versions of entries as they travel."""
+def pack_stamps(entries: Iterable[Versioned]) -> bytes:
+    """Return brokers and versions of entries, or of rosters, as they travel."""
     return b"".join(_STAMP.pack(each.prefix, each.version) for each in entries)
 
 

@@ -105,7 +105,7 @@ class Legs:
             )
         routes = []
         for node in dict.fromkeys(brokers):
-            info = next((each for each in self._topology.brokers if each.node == node), None)
+            info = self._topology.brokers.get(node)
             if info is None and node != self._node:
                 raise LocalError(f"{node!r} is not known here as a broker: see `host.overlay.view().brokers`")
             if info is None:

@@ -2,22 +2,25 @@
 
 BIT, broker information: `Brokers`. BTT, broker topology: `TopologyTable`. BRT, broker routes: `Routes`, which are built
 anew when somebody asks and the topology changed. BNT, broker neighbours, is a value that `overlay.topology` replaces
-with every look. All tables have a bound (`limits.overlay_brokers_max`). In full tables brokers that can be reached
-displace those that cannot, so that made-up brokers do not keep out those that are there.
+with every look. These have a bound (`limits.overlay_brokers_max`). In full tables brokers that can be reached displace
+those that cannot, so that made-up brokers do not keep out those that are there. CIT, client information: `Clients`,
+bounded by `limits.clients_max`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from carrypost.model.ids import node_prefix
+import msgspec
+
+from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import Entry, is_later
+from carrypost.overlay.items import Entry, Role, Versioned, is_later
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-    from carrypost.model.ids import NodeId
+Row = TypeVar("Row", bound=Versioned)
 
 
 class BrokerInfo(NamedTuple):
@@ -31,6 +34,10 @@ class BrokerInfo(NamedTuple):
     """Work that it can do, in thousandths of a processor."""
     until_us: int
     """Time until which it counts as a broker, unless it says so again."""
+    roster: int = 0
+    """Version of its roster, as it said last; 0: it has none."""
+    hops: int = 0
+    """Hops that its announcement took: its distance, where no path to it is known."""
 
 
 class Brokers:
@@ -53,6 +60,10 @@ class Brokers:
 
     def __iter__(self) -> Iterator[BrokerInfo]:
         return iter(self._rows.values())
+
+    def get(self, node: NodeId) -> BrokerInfo | None:
+        """Return the row of a node; None if it is not known as a broker."""
+        return self._rows.get(node)
 
     def at(self, prefix: bytes) -> BrokerInfo | None:
         """Return the broker that four bytes stand for."""
@@ -96,12 +107,12 @@ class Brokers:
         return over
 
 
-class TopologyTable:
-    """The BTT: the latest entry of every broker, this one included."""
+class TopologyTable(Generic[Row]):
+    """The BTT: the latest entry, or the latest roster, of every broker, this one included."""
 
     def __init__(self, own: bytes, most: int) -> None:
         self._own, self._most = own, most
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, Row] = {}
         self.version = 0
         """Grows with every change."""
         self.digest = 0
@@ -110,15 +121,15 @@ class TopologyTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self._entries.values())
 
-    def get(self, prefix: bytes) -> Entry | None:
+    def get(self, prefix: bytes) -> Row | None:
         """Return the entry of a broker."""
         return self._entries.get(prefix)
 
-    def put(self, entry: Entry, brokers: Brokers) -> bool:
-        """Enter what a broker has for neighbours, if it is later than what is here. Returns True if it was entered.
+    def put(self, entry: Row, brokers: Brokers) -> bool:
+        """Enter what a broker told of itself, if it is later than what is here. Returns True if it was entered.
 
         In a full table a broker that is known displaces an entry of one that is not.
         """
@@ -154,7 +165,7 @@ class Way(NamedTuple):
 class Routes:
     """The BRT: to every broker the path over the fewest brokers, of those the one with the fewest hops."""
 
-    def __init__(self, own: bytes, table: TopologyTable, brokers: Brokers) -> None:
+    def __init__(self, own: bytes, table: TopologyTable[Entry], brokers: Brokers) -> None:
         self._own, self._table, self._brokers = own, table, brokers
         self._built = (-1, -1)
         """Versions of the topology and of the brokers that the ways are built from."""
@@ -197,3 +208,82 @@ class Routes:
                         of = links.setdefault(here, {})
                         of[there] = min(of.get(there, hops), hops)
         return links
+
+
+class Client(msgspec.Struct, frozen=True, array_like=True):
+    """A row of the CIT: a client that took this broker as its home, or left it."""
+
+    node: NodeId
+    role: Role
+    channel: str
+    subscription: int
+    order: tuple[int, int]
+    """Place of what it said last among all that its node says: life and sequence."""
+    until_us: int
+    """End of its lease. One that left is remembered so long, too: what it said before does not count any more."""
+    active: bool = True
+
+    @property
+    def key(self) -> tuple[NodeId, Role, str, int]:
+        """Return what tells it from others."""
+        return self.node, self.role, self.channel, self.subscription
+
+
+class Clients:
+    """The CIT: clients of this broker."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows: dict[tuple[NodeId, Role, str, int], Client] = {}
+        self.due_us = NEVER
+        """Time at which the first lease ends."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._rows.values())
+
+    def get(self, client: Client) -> Client | None:
+        """Return what is known of the same client."""
+        return self._rows.get(client.key)
+
+    def put(self, client: Client, reach: Container[NodeId]) -> tuple[bool, Client | None]:
+        """Enter what a client said last. Returns False if there is no room, and the row that gave way to it."""
+        displaced = None
+        if client.key not in self._rows and len(self._rows) >= self._most:
+            displaced = self._least(client, reach)
+            if displaced is None:
+                return False, None
+            del self._rows[displaced.key]
+        self._rows[client.key] = client
+        self.due_us = min(self.due_us, client.until_us)
+        return True, displaced
+
+    def _least(self, client: Client, reach: Container[NodeId]) -> Client | None:
+        """Return the row that gives way: of a client that left, of one out of reach, or of the node with most rows.
+
+        So neither nodes that were made up nor a node with many clients keep others out.
+        """
+        if not client.active:
+            return None
+        counts: dict[NodeId, int] = {}
+        for each in self._rows.values():
+            counts[each.node] = counts.get(each.node, 0) + 1
+        own = counts.get(client.node, 0)
+        ranked = [
+            (each.active, each.node in reach, -counts[each.node], each.until_us, each.key)
+            for each in self._rows.values()
+            if not each.active
+            or (each.node not in reach and client.node in reach)
+            or counts[each.node] > own + 1
+        ]  # fmt: skip
+        return self._rows[min(ranked)[-1]] if ranked else None
+
+    def expire(self, now: int) -> list[Client]:
+        """Remove and return the rows whose time is over."""
+        over = [each for each in self._rows.values() if each.until_us <= now]
+        for each in over:
+            del self._rows[each.key]
+        self.due_us = min((each.until_us for each in self._rows.values()), default=NEVER)
+        return over

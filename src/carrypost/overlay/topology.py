@@ -6,8 +6,9 @@ changed since it sent them before, its own and others', so that each entry goes 
 its first period a broker sends what it learns at once. Then every broker knows the whole overlay before movement begins
 to matter.
 
-The same message has a digest of all entries. Brokers whose digests differ although nothing changes, or which differed
-for long, exchange the versions that they have, and send what the other lacks. So losses heal, and so do partitions.
+The same message has a digest of all entries and rosters (`overlay.rosters`). Brokers whose digests differ although
+nothing changes, or which differed for long, exchange the versions that they have, and send what the other lacks. So
+losses heal, and so do partitions.
 
 A broker that hears an entry of its own that is later than the one it wrote, as after a crash, or because somebody lies,
 writes a still later one. Entries of brokers that cannot be reached are dropped, and come again when these do.
@@ -17,26 +18,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay import items
+from carrypost.overlay import items, rosters
 from carrypost.overlay.items import ITEMS, Broker, Entry
+from carrypost.overlay.rosters import Rosters
 from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.rosters import Roster, Served
 
 ANNOUNCED_US = 600_000_000
 """Lifetime of the announcement of a broker, which is renewed after half of it."""
+_ANNOUNCE_AGAIN_US = 60_000_000
+"""A broker whose roster changed announces itself again after so long, or `update_s` if that is longer.
+
+Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they heal.
+"""
 _FIRST_US = 1_000_000
 """A broker looks first so long after its start."""
 _SOON_US = 500_000
@@ -62,7 +72,11 @@ class Topology:
         self._rng, self._most = rng, most
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
         self.brokers = Brokers(ground.node, most)
-        self.table = TopologyTable(ground.prefix, most)
+        self.table = TopologyTable[Entry](ground.prefix, most)
+        self.rosters = Rosters(
+            ground.prefix, self.brokers, ground.outputs,
+            brokers_max=most, channels_max=ground.limits.overlay_channels_max,
+        )  # fmt: skip
         self.routes = Routes(ground.prefix, self.table, self.brokers)
         self.neighbours: dict[NodeId, Neighbour] = {}
         self._changed: dict[bytes, set[NodeId]] = {}
@@ -79,17 +93,28 @@ class Topology:
         self._learning_us = 0
         """End of the first period."""
         self._said: list[Draft] = []
-        self._announce_us = self.look_us = self._propagate_us = NEVER
+        self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
+        self._announced_us = self._named = 0
+        """Time of the last announcement, and the version of the roster that it named."""
 
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do, or a look is due."""
-        return min(self._announce_us, self.look_us, self._propagate_us, self.brokers.due_us)
+        return min(
+            self._announce_us, self.look_us, self._propagate_us, self._rosters_us, self.rosters.due_us,
+            self.brokers.due_us,
+        )  # fmt: skip
+
+    @property
+    def digest(self) -> int:
+        """Exclusive or of the fingerprints of all entries and rosters."""
+        return self.table.digest ^ self.rosters.table.digest
 
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce this node and to look for others, if it is a broker."""
         if self._settings.broker:
             self._version = items.first_version(incarnation)
+            self.rosters.start(incarnation)
             self._announce_us, self.look_us = now, now + _FIRST_US
             self._learning_us = now + self._update_us
 
@@ -101,11 +126,16 @@ class Topology:
     def expire(self, now: int) -> list[NodeId]:
         """Announce this node again, tell what waited, and return brokers that did not announce themselves again."""
         if self._announce_us <= now:
-            self._announce_us = now + ANNOUNCED_US // 2
-            headers = Headers(control=ITEMS.encode([Broker()]))
+            self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
+            self._named = self.rosters.version
+            headers = Headers(control=ITEMS.encode([Broker(roster=self.rosters.version)]))
             self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
         if self._propagate_us <= now:
             self.propagate()
+        if self._rosters_us <= now:
+            self._propagate_rosters()
+        for node in self.rosters.asking(now, self._in_reach, now + self._update_us):
+            self._tell(node, (), asking=True)
         gone = self.brokers.expire(now) if self.brokers.due_us <= now else []
         for each in gone:
             self._forget(each.prefix, each.node)
@@ -114,18 +144,24 @@ class Topology:
     def _forget(self, prefix: bytes, node: NodeId) -> None:
         if self.table.get(prefix) is not None:
             self.table.remove(prefix)
+        self.rosters.forget(prefix)
         self._changed.pop(prefix, None)
         self._differing.pop(node, None)
         self.neighbours.pop(node, None)
 
     # --- brokers -------------------------------------------------------------------------------------------
 
-    def announced(self, item: Broker, descriptor: Descriptor, now: int) -> None:
-        """Note that a node is a broker."""
+    def announced(self, item: Broker, descriptor: Descriptor, hops: int, now: int) -> None:
+        """Note that a node is a broker; `hops`: so many its announcement took."""
         node = descriptor.node
         until_us = min(descriptor.ends_us, now + ANNOUNCED_US)
-        info = BrokerInfo(node, node_prefix(node), descriptor.incarnation, item.capacity, until_us)
-        if not self.brokers.put(info, self._in_reach) and node not in self.brokers:
+        info = BrokerInfo(
+            node, node_prefix(node), descriptor.incarnation, item.capacity, until_us, item.roster, hops
+        )  # fmt: skip
+        if self.brokers.put(info, self._in_reach):
+            if self._settings.broker:
+                self.rosters.announced(info, now + self._update_us)
+        elif node not in self.brokers:
             self._outputs.refuse("brokers", node, descriptor.shown)
             self._waiting[node] = info
             if len(self._waiting) > self._most:
@@ -157,6 +193,7 @@ class Topology:
             if hops <= self._settings.vicinity_hops
         }
         self._write()
+        self.rosters.drop_strangers()
         self._schedule(now)
         return self._drop_absent(reach)
 
@@ -226,7 +263,6 @@ class Topology:
         """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking."""
         self._propagate_us = NEVER
         changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
-        known = items.pack_stamps(self.table) if asking else None
         for node in self.adjacent:
             prefix = node_prefix(node)
             fresh = [
@@ -235,15 +271,40 @@ class Topology:
                 # The author of an entry tells it to all that it lists.
                 and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
             ]  # fmt: skip
-            self._tell(node, fresh, known)
+            self._tell(node, fresh, asking=asking)
         self._changed = {}
 
-    def _tell(self, node: NodeId, entries: Iterable[Entry], known: bytes | None = None) -> None:
-        digest = self.table.digest.to_bytes(items.DIGEST_BYTES, "big")
-        for part in items.pack(entries):
-            item = items.Topology(digest, part, known)
+    def serve(self, channels: Mapping[str, Served], now: int) -> None:
+        """Write this broker's roster; if it says something else than before, tell others of it at once."""
+        if self.rosters.write(channels):
+            self._spread(now)
+
+    def _spread(self, now: int) -> None:
+        """Tell neighbours soon which rosters changed, and announce this broker again if its own did."""
+        self._rosters_us = min(self._rosters_us, now + _SOON_US)
+        again_us = self._announced_us + max(self._update_us, _ANNOUNCE_AGAIN_US)
+        if self._announce_us > max(again_us, now) and self.rosters.version != self._named:
+            self._announce_us = max(again_us, now)
+
+    def _propagate_rosters(self) -> None:
+        self._rosters_us = NEVER
+        for node in self.adjacent:
+            if changed := self.rosters.changed_for(node):
+                self._tell(node, None, changed)
+        self.rosters.told()
+
+    def _tell(
+        self, node: NodeId, entries: Iterable[Entry] | None, told: Iterable[Roster] = (), *, asking: bool = False
+    ) -> None:
+        """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
+        digest = self.digest.to_bytes(items.DIGEST_BYTES, "big")
+        said = [] if entries is None else [items.Topology(digest, part) for part in items.pack(entries)]
+        said += [items.Topology(digest, rosters=part) for part in rosters.pack(told)]
+        if asking:
+            known, known_rosters = items.pack_stamps(self.table), items.pack_stamps(self.rosters.table)
+            said[0] = msgspec.structs.replace(said[0], known=known, known_rosters=known_rosters)
+        for item in said:
             self._said.append(ITEMS.draft(node, [item], self._life_us, connected=True))
-            known = None
 
     def propagate_soon(self, now: int) -> None:
         """Tell neighbours what changed at once, and not with the next look."""
@@ -251,11 +312,13 @@ class Topology:
 
     # --- hearing -------------------------------------------------------------------------------------------
 
-    def told(self, item: items.Topology, author: NodeId) -> bool:
-        """Take what a broker tells. Returns True if this one knows something new."""
+    def told(self, item: items.Topology, author: NodeId, now: int) -> bool:
+        """Take what a broker tells. Returns True if this one knows something new of the topology."""
         try:
             entries = items.unpack(item.entries)
             asked = None if item.known is None else items.unpack_stamps(item.known)
+            told = rosters.unpack(item.rosters)
+            asked_rosters = None if item.known_rosters is None else items.unpack_stamps(item.known_rosters)
         except ValueError:
             self._outputs.refuse("topology", author)
             return False
@@ -263,15 +326,18 @@ class Topology:
             self._outputs.refuse("topology", author)
             return False
         new = [entry for entry in entries if self._enter(entry, author)]
+        if [roster for roster in told if self.rosters.enter(roster, author)]:
+            self._spread(now)
         if asked is not None:
             later = [
                 each for each in self.table
                 if each.prefix not in asked or items.is_later(each.version, asked[each.prefix])
             ]  # fmt: skip
-            if later:
-                self._tell(author, later)
+            lacking = [] if asked_rosters is None else self.rosters.later(asked_rosters)
+            if later or lacking:
+                self._tell(author, later or None, lacking)
         else:
-            self._compare(item, author, quiet=not entries and not self._changed)
+            self._compare(item, author, quiet=not entries and not told and not self._changed)
         return bool(new)
 
     def _enter(self, entry: Entry, author: NodeId) -> bool:
@@ -291,15 +357,17 @@ class Topology:
             self._outputs.refuse("brokers", author)
         elif known.version == entry.version and entry.prefix in self._changed:
             self._changed[entry.prefix].add(author)
+        elif known.version != entry.version:
+            self._outputs.refuse("overlay-old", author)
         return False
 
     def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:
         """Ask a neighbour that has other entries for what is lacking here, if that does not come by itself."""
-        if int.from_bytes(item.digest, "big") == self.table.digest:
+        if int.from_bytes(item.digest, "big") == self.digest:
             self._differing.pop(author, None)
             return
         count = self._differing.get(author, 0) + 1
         if quiet or count >= PATIENCE:
             count = 0
-            self._tell(author, (), items.pack_stamps(self.table))
+            self._tell(author, (), asking=True)
         self._differing[author] = count

@@ -40,6 +40,10 @@ class OverlayOf:
         """Bytes of the messages by which it told other brokers of the overlay."""
         self.legs, self.repaired = view.legs, view.repaired
         """Legs that it passed on, and routes of legs that it changed."""
+        self.homes = {channel: name(broker) for channel, broker in view.homes.items()}
+        """Home brokers of the node's clients, by channel."""
+        self.clients = view.clients
+        """Number of clients that the node is the home broker of."""
         self._paths = {name(node): [name(each) for each in path] for node, path in view.paths.items()}
 
     def path(self, broker: str) -> list[str] | None:

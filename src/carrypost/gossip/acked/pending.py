@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROW = b"P"
 """Beginning of the names of these rows; the id of the message follows."""
 RETRY_US = 1_000_000
-"""Time after which lost rows are written again, as confirmations are (`host.recovery`, `mom.ledger`)."""
+"""Time after which lost rows are written again, as confirmations are (`host.recovery`, `local.ledger`)."""
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):

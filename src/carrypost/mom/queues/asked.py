@@ -14,7 +14,7 @@ from carrypost.mom.admission import ASKED_MAX, ASKED_US
 from carrypost.mom.rows import Deadlines
 
 if TYPE_CHECKING:
-    from carrypost.mom.ledger import Ledger
+    from carrypost.local.ledger import Ledger
     from carrypost.mom.rows import Stored
 
 _RENEWED_US = ASKED_US // 30

@@ -1,4 +1,4 @@
-"""The rows that messaging keeps, and the notes of what was acknowledged, which holdings writes for it.
+"""Rows that a layer keeps in the store, and notes of what was acknowledged, which holdings writes for it.
 
 A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs with. Of every batch
 that was not answered its values are remembered: those of a lost one are written again later, as far as nothing newer
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.journal import MOM, SEEN
+from carrypost.journal import SEEN
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ RETRY_US = 1_000_000
 class Ledger:
     """Rows by name; the first byte of a name is its family."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, kind: str) -> None:
+        self._journal, self._kind = journal, kind
         self._now: dict[Key, Value | None] = {}
         """What the next batch has."""
         self._open: dict[int, dict[Key, Value | None]] = {}
@@ -34,11 +34,11 @@ class Ledger:
 
     def put(self, name: bytes, value: bytes) -> None:
         """Keep a row."""
-        self._put((MOM, name, 0), value)
+        self._put((self._kind, name, 0), value)
 
     def delete(self, name: bytes) -> None:
         """Forget a row."""
-        self._delete((MOM, name, 0))
+        self._delete((self._kind, name, 0))
 
     def confirmed(self, copy: Copy) -> None:
         """That a message was acknowledged is in the next batch, and is to be written again if that is lost."""

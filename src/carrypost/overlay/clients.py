@@ -1,0 +1,110 @@
+"""Clients of this broker: producers and consumers that took it as their home (OVERLAY §3.3, client manager).
+
+`Attach` is signed by the client's node, so nobody attaches or leaves for another one; of several the newest counts. A
+client that does not attach again within its lease is forgotten. What this broker knows of clients is in the store, and
+in its roster, by which other brokers know where events of a channel come from and where they are wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.overlay.items import Attach, Role
+from carrypost.overlay.rosters import Served
+from carrypost.overlay.tables import Client, Clients
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.ledger import Ledger
+    from carrypost.model.ids import NodeId
+    from carrypost.overlay.topology import Topology
+
+LEASE_US = 600_000_000
+"""Time for which a client is attached. It attaches again after half of it."""
+FAMILY = b"A"
+"""First byte of the names of rows."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Client).decode
+
+
+class ClientManager:
+    """The clients of one broker."""
+
+    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger) -> None:
+        self._broker, self._in_reach, self._outputs = (
+            ground.settings.overlay.broker,
+            ground.links.in_reach,
+            ground.outputs,
+        )
+        self._node, self._topology, self._ledger = ground.node, topology, ledger
+        self.table = Clients(ground.limits.clients_max)
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        return self.table.due_us
+
+    def restore(self, rows: Iterable[bytes]) -> None:
+        """Take in clients of an earlier life."""
+        for row in rows:
+            self.table.put(_decode(row), ())
+
+    def start(self, now: int) -> None:
+        """Tell other brokers of the clients of an earlier life."""
+        self._tell(now)
+
+    def attach(self, item: Attach, client: NodeId, order: tuple[int, int], until_us: int, now: int) -> bool | None:
+        """Enter a client, or let it leave. Returns True if it is a client, False if not; None: it said so before."""
+        if not self._broker:
+            self._outputs.refuse("clients", client)
+            return False
+        row = Client(
+            client, item.role, item.channel, item.subscription, order, min(until_us, now + LEASE_US), item.active
+        )
+        before = self.table.get(row)
+        if before is not None and order <= before.order:
+            self._outputs.refuse("overlay-old", client)
+            return None
+        if before is None and not item.active:
+            return False
+        if not self._topology.rosters.has_room(item.channel) and item.active:
+            self._outputs.refuse("clients", client)
+            return False
+        entered, displaced = self.table.put(row, {*self._in_reach, self._node})
+        if not entered:
+            self._outputs.refuse("clients", client)
+            return False
+        if displaced is not None:
+            self._ledger.delete(_name(displaced))
+        self._ledger.put(_name(row), _encode(row))
+        self._tell(now)
+        return item.active
+
+    def expire(self, now: int) -> None:
+        """Forget clients whose leases are over."""
+        over = self.table.expire(now)
+        for each in over:
+            self._ledger.delete(_name(each))
+        if over:
+            self._tell(now)
+
+    def _tell(self, now: int) -> None:
+        """Let the roster say which channels have clients here."""
+        producers: dict[str, int] = {}
+        seats: dict[str, int] = {}
+        for each in self.table:
+            if each.active:
+                counts = producers if each.role is Role.PRODUCER else seats
+                counts[each.channel] = counts.get(each.channel, 0) + 1
+        served = {name: Served(producers.get(name, 0), seats.get(name, 0)) for name in producers | seats}
+        self._topology.serve(served, now)
+
+
+def _name(client: Client) -> bytes:
+    """Return the name of a client's row."""
+    return FAMILY + hashlib.blake2b(_encode(client.key), digest_size=16).digest()
