@@ -44,9 +44,9 @@ def graph_of(net: Network, names: Iterable[str]) -> dict[str, set[str]]:
 # --- figure 3 ----------------------------------------------------------------------------------------------
 
 
-def figure_3(topology: str) -> Network:
-    """Return the brokers and the others; with this seed brokers look in the order of the text: C, B, D."""
-    net = network("1", "2", "3", "5", seed=4, island=True, island_s_min=0.5, overlay={"enabled": True})
+def figure_3(topology: str, seed: int) -> Network:
+    """Return the brokers and the others."""
+    net = network("1", "2", "3", "5", seed=seed, island=True, island_s_min=0.5, overlay={"enabled": True})
     for name, update_s in (("A", 25.0), ("B", 60.0), ("C", 10.0), ("D", 90.0)):
         net.add(name, overlay=broker(vicinity_hops=3, update_s=update_s, topology=topology))
     return net
@@ -67,8 +67,11 @@ def links_of(net: Network, node: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("topology", "hops"), [("adaptive", 3), ("static", 7)])
-def test_figure_3_the_path_from_c_to_d_has_3_hops_where_static_brokers_have_7(topology: str, hops: int) -> None:
-    with figure_3(topology) as net:
+@pytest.mark.parametrize("seed", [4, *soaked(range(5, 15))])
+def test_figure_3_the_path_from_c_to_d_has_3_hops_where_static_brokers_have_7(
+    topology: str, hops: int, seed: int
+) -> None:
+    with figure_3(topology, seed) as net:
         for link in FIGURE_3:
             net.link(*link)
         net.advance(200)
@@ -84,11 +87,44 @@ def test_figure_3_the_path_from_c_to_d_has_3_hops_where_static_brokers_have_7(to
             assert links_of(net, name) == ({"AB", "BC", "CD"} if topology == "adaptive" else {"AB", "BC", "BD"})
 
 
-def test_figure_3_views_change_in_the_order_in_which_brokers_look() -> None:
-    with figure_3("adaptive") as net:
+class Looks:
+    """An adaptor that notes when a broker looked last."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+
+    def subscribe(self) -> tuple[type[Notice], ...]:
+        return (Timer,)
+
+    def process(self, notice: Notice) -> None:
+        assert isinstance(notice, Timer)
+        self.last_s = notice.now_us / 1e6
+
+
+def wait_for_the_order_of_the_text(net: Network) -> None:
+    """Wait until C will look before B, and B before D.
+
+    B looks every 60 s and D every 90 s: one in three looks of B comes 40 to 70 s after one of D, whatever their phases.
+    """
+    looks = {name: Looks() for name in "BD"}
+    for name, adaptor in looks.items():
+        net.host(name).overlay.add(adaptor)
+    net.advance(200)
+    for _ in range(300):
+        net.advance(1)
+        b_next_s = looks["B"].last_s + 60
+        if 29 <= b_next_s - net.now <= 31 and 40 <= b_next_s - looks["D"].last_s < 70:
+            return
+    pytest.fail(f"{[(name, each.last_s) for name, each in looks.items()]}")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *soaked(range(4, 30))])
+def test_figure_3_views_change_in_the_order_in_which_brokers_look(seed: int) -> None:
+    with figure_3("adaptive", seed) as net:
         for link in FIGURE_3:
             net.link(*link)
-        net.advance(200)
+        net.advance(100)
+        wait_for_the_order_of_the_text(net)
         net.unlink("B", "2")
         net.unlink("1", "2")
         net.link("C", "2")
@@ -110,7 +146,7 @@ def test_figure_3_views_change_in_the_order_in_which_brokers_look() -> None:
         order = sorted(seen, key=lambda what: seen[what])
         assert order.index("C lists D") == 0
         assert seen["C lists D"] <= seen["D knows C-D"] < seen["B drops D"] < seen["D drops B"]
-        assert seen["D drops B"] <= seen["B-D is gone"] < seen["A knows"], "the link counts while either end lists it"
+        assert seen["D drops B"] <= seen["B-D is gone"] <= seen["A knows"], "the link counts while either end lists it"
 
 
 # --- an oracle ---------------------------------------------------------------------------------------------
@@ -270,16 +306,19 @@ def test_a_node_that_is_no_broker_knows_brokers_and_has_no_neighbours() -> None:
         assert (view.broker, view.brokers, view.neighbours, view.path("a")) == (False, ["a", "b"], {}, None)
 
 
-def test_what_brokers_tell_each_other_is_acknowledged_to_them_alone() -> None:
-    net = network(seed=1, island=True, island_s_min=0.2)
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+@pytest.mark.parametrize("seed", [1, 2, *soaked(range(3, 30))])
+def test_what_brokers_tell_each_other_is_acknowledged_to_them_alone(seed: int, loss: float) -> None:
+    net = network(seed=seed, loss=loss, island=True, island_s_min=0.2)
     for name in "abc":
         net.add(name, overlay=broker(update_s=4.0))
     net.add("x", overlay={"enabled": True})
     with net:
         link(net, "axbc")
-        net.advance(60)
+        for _ in range(20):
+            net.advance(5)
+            assert not any(net.host(name).overview().acknowledgements for name in "abcx")
         assert [net.overlay(name).path(other) for name, other in ("ac", "ca")] == [["a", "c"], ["c", "a"]]
-        assert not any(net.host(name).overview().acknowledgements for name in "abcx")
 
 
 class Watching:

@@ -325,9 +325,12 @@ class Acked(Layer):
         return True
 
     def _is_private(self, record: AckRecord) -> bool:
-        """Return True if a record is of messages of this host alone that nobody carries."""
-        copies = [self._cache.get(message) for message in record.messages]
-        return all(copy is not None and copy.own and is_private(copy.descriptor) for copy in copies)
+        """Return True if a record is of messages of this host alone that nobody carries.
+
+        It lists no others. Of those that it lists some may have expired here while it was on its way.
+        """
+        copies = [copy for message in record.messages if (copy := self._cache.get(message)) is not None]
+        return bool(copies) and all(copy.own and is_private(copy.descriptor) for copy in copies)
 
     def _reached_by(self, link: Link) -> set[str]:
         """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""
