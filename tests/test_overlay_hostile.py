@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import msgspec
 import pytest
+from tests.hostile import message
 
+from carrypost.config import Settings
 from carrypost.events import Published
-from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
-from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.overlay import items
+from carrypost.overlay.arrivals import LegArrived
 from carrypost.overlay.items import ITEMS, Broker, Entry, Item, Pass, Topology
-from carrypost.overlay.legs import LegArrived
-from carrypost.testing import Network, network
+from carrypost.security.identity import Identity
+from carrypost.testing import Blank, Network, network
 
 NOTHING = bytes(8)
 
 
 @contextmanager
-def line(security: str = "off", **limits: int) -> Iterator[Network]:
+def line(security: str = "off", **limits: float) -> Iterator[Network]:
     """Brokers A, B and C in a line, which know each other, and x beside B, the liar, which is no broker."""
     net = network(seed=1, island=True, island_s_min=0.2, security=security)
     for name in "ABCx":
@@ -35,7 +39,7 @@ def line(security: str = "off", **limits: int) -> Iterator[Network]:
         yield net
 
 
-def say(net: Network, author: str, to: str, *said: Item, payload: bytes = b"", origin: bytes = b"") -> None:
+def say(net: Network, author: str, to: str, *said: Item, payload: bytes | Blank = b"", origin: bytes = b"") -> None:
     """Send items to a broker, or to all."""
     destination = "overlay/all" if to == "all" else f"overlay/{net.host(to).node}"
     headers = Headers(control=ITEMS.encode(said), origin=origin)
@@ -147,11 +151,29 @@ def test_a_leg_whose_route_is_cut_short_comes_back_or_leads_nowhere_is_dropped(r
         assert not arrived
 
 
-def published(net: Network, node: str, payload: bytes) -> Descriptor:
+@pytest.mark.parametrize("routes", [(b"abcd" * 33,), (b"",) * 65, ()])
+def test_a_leg_with_longer_or_more_routes_than_honest_brokers_send_is_not_read(routes: tuple[bytes, ...]) -> None:
+    with line() as net:
+        arrived = listening(net)
+        say(net, "x", "A", Pass("w", routes), payload=b"rain", origin=published(net, "x", b"rain").wire)
+        assert refused(net, "A", "overlay") == 1
+        assert not arrived
+
+
+def test_many_long_routes_go_in_several_legs() -> None:
+    routes = [bytes([number]) * 4 * items.ROUTE_BROKERS_MAX for number in range(40)] + [b"abcd"] * 100
+    pages = items.pages(routes)
+    assert [route for page in pages for route in page] == routes
+    assert all(ITEMS.is_readable(Pass("w", page)) for page in pages)
+    assert [len(page) for page in pages] == [31, 64, 45]
+    assert not items.pages([])
+
+
+def published(net: Network, node: str, payload: bytes | Blank) -> Descriptor:
     found: list[Descriptor] = []
     net.watch(lambda *told: found.append(told[2].descriptor) if isinstance(told[2], Published) else None)
     net.publish(node, "channel/w", payload)
-    return found[0]
+    return found[-1]
 
 
 def listening(net: Network) -> list[str]:
@@ -168,7 +190,7 @@ def test_a_leg_that_fits_arrives_whoever_sends_it() -> None:
         assert arrived == ["A"]
 
 
-@pytest.mark.parametrize("how", ["none", "nonsense", "another payload", "another signature", "a leg"])
+@pytest.mark.parametrize("how", ["none", "nonsense", "another signature", "a leg", "unsigned"])
 def test_a_leg_whose_origin_does_not_fit_is_dropped(how: str) -> None:
     with line("signed") as net:
         origin = published(net, "B", b"rain").wire
@@ -182,9 +204,74 @@ def test_a_leg_whose_origin_does_not_fit_is_dropped(how: str) -> None:
                 for copy in net.host("x")._holdings.known_copies()  # noqa: SLF001 - nobody else knows
                 if copy.own and copy.descriptor.destination == "channel/w"
             )
+        elif how == "unsigned":
+            origin = message(Identity.plain("B"), b"rain").descriptor.wire
         arrived = listening(net)
         given = {"none": b"", "nonsense": b"\0\1\2"}.get(how, origin)
-        payload = b"snow" if how == "another payload" else b"rain"
-        say(net, "x", "A", Pass("w", (b"",)), payload=payload, origin=given)
+        say(net, "x", "A", Pass("w", (b"",)), payload=b"rain", origin=given)
         assert sum(refused(net, "A", reason) for reason in ("origin", "signature")) == 1
         assert not arrived
+
+
+@pytest.mark.parametrize("change", [{"root": bytes(32)}, {"length": 5}, {"size": 5}, {"codec": PayloadCodec.ZSTD}])
+def test_a_leg_of_another_root_length_size_or_codec_than_its_origin_is_dropped(change: dict[str, object]) -> None:
+    """The author of the origin signed what does not fit: nobody else could."""
+    with line("signed") as net:
+        sound = published(net, "B", b"rain")
+        origin = Identity.derived(1, "B").sign(msgspec.structs.replace(sound, **change))
+        assert origin.node == net.host("B").node
+        arrived = listening(net)
+        say(net, "x", "A", Pass("w", (b"",)), payload=b"rain", origin=origin.wire)
+        assert refused(net, "A", "origin") == 1
+        assert not arrived
+
+
+def swap_payloads(sizes: Sequence[int]) -> None:
+    """Send legs whose payload is a little longer or shorter than that of the message which they pass on."""
+    with line() as net:
+        arrived = listening(net)
+        pairs = [*pairwise(sizes), *pairwise(reversed(sizes))]
+        for of, given in pairs:
+            origin = published(net, "B", Blank(of)).wire
+            say(net, "x", "A", Pass("w", (b"",)), payload=Blank(given), origin=origin)
+        net.advance(60)
+        assert refused(net, "A", "origin") == len(pairs)
+        assert not arrived
+
+
+def test_a_leg_with_the_payload_of_another_message_is_dropped() -> None:
+    swap_payloads([0, 1, 1_023, 1_024, 1_025, 200_000])
+
+
+@pytest.mark.soak
+def test_a_leg_of_16_mib_with_the_payload_of_another_message_is_dropped() -> None:
+    swap_payloads([16 * 2**20 - 1, 16 * 2**20])
+
+
+def test_legs_of_a_stranger_to_an_absent_broker_leave_room_for_others() -> None:
+    """A stranger fills its part of the room for legs; the messages of others pass all the same."""
+    with line(share_queues=0.002) as net:
+        told: list[MessageId] = []
+        net.watch(lambda *seen: told.append(seen[2].descriptor.id) if isinstance(seen[2], LegArrived) else None)
+        net.unlink("B", "C")
+        net.advance(10)
+        route = (node_prefix(NodeId("C")),)
+        for _ in range(60):
+            origin = published(net, "x", b"spam").wire
+            headers = Headers(control=ITEMS.encode([Pass("w", route)]), origin=origin)
+            net.host("x").publish("overlay/B", b"spam", headers=headers, now=round(net.now * 1e6))
+        net.advance(30)
+        under_way = [
+            copy for copy in net.host("B")._holdings.known_copies()  # noqa: SLF001 - nobody else knows
+            if copy.own and copy.here and copy.descriptor.destination == "overlay/C"
+        ]  # fmt: skip
+        assert 1 < len(under_way) <= Settings.emulated().cache_messages_max * 0.002 * 0.25
+        assert refused(net, "B", "legs") == 60 - len(under_way)
+        mine = net.publish("A", "channel/w", b"rain", lifetime_s=600)
+        net.host("A").overlay.send(mine, [net.host("C").node], round(net.now * 1e6))
+        net.advance(5)
+        net.link("B", "C")
+        net.advance(15)
+        assert mine in told
+        net.advance(120)
+        assert len(told) == 61, "those that waited come, too"

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
+from tests import hostile
 
+from carrypost import events
 from carrypost.errors import LocalError, StateError
-from carrypost.model.ids import MessageId
-from carrypost.overlay.legs import LegArrived
+from carrypost.journal import Journal
+from carrypost.model.ids import MessageId, NodeId, node_prefix
+from carrypost.overlay.arrivals import Arrivals, LegArrived
+from carrypost.security.identity import Identity
 from carrypost.testing import Event, Network, network
 
 
@@ -63,7 +67,7 @@ LINE = " ".join(one + other for one, other in pairwise("ABCDE"))
 
 
 @pytest.mark.parametrize("security", ["off", "signed"])
-@pytest.mark.parametrize("size", [0, 1_000, 200_000])
+@pytest.mark.parametrize("size", [0, 1, 1_000, 200_000])
 def test_a_leg_passes_brokers_and_arrives_as_it_was_published(size: int, security: str) -> None:
     with scene("ABCDE", LINE, security=security) as play:
         path = play.net.overlay("A").path("E")
@@ -136,15 +140,81 @@ def test_without_a_path_a_leg_is_carried_to_the_last_broker() -> None:
         assert play.arrived == [("B", message)]
 
 
-def test_a_crash_between_two_legs_loses_none() -> None:
-    with scene("ABC", "AB BC", disk_delay_s=0.2) as play:
-        message = play.send("A", ["C"])
-        play.net.advance(0.3)
-        play.net.kill("B")
+def test_a_leg_on_its_way_to_a_broker_that_dies_takes_another_path() -> None:
+    with scene("ABCD", "AB AC BD CD") as play:
+        path = play.net.overlay("A").path("D")
+        assert path is not None
+        assert len(path) == 3
+        play.net.kill(path[1])
+        message = play.send("A", ["D"])
+        play.net.advance(1)
+        assert len(play.legs("A")) == 1
+        assert not play.arrived, "nobody knows yet that the broker is dead"
+        play.net.advance(30)
+        assert play.arrived == [("D", message)]
+        assert play.net.overlay("A").repaired == 1
+        assert not play.legs("A")
+
+
+def test_a_leg_that_was_repaired_once_is_carried_if_the_other_broker_dies_too() -> None:
+    with scene("ABCDx", "AB AC BD CD Ax", overlay={"topology": "static"}) as play:
+        for other in "BC":
+            play.net.kill(other)
+        play.net.advance(15)
+        message = play.send("A", ["D"])
         play.net.advance(5)
-        play.net.restart("B")
-        play.net.advance(60)
-        assert ("C", message) in play.arrived
+        assert play.legs("A") == play.legs("x") == ["overlay/D"], "it goes straight to the last broker"
+        play.net.unlink("A", "x")
+        play.net.link("x", "D")
+        play.net.advance(15)
+        assert play.arrived == [("D", message)]
+
+
+def test_a_path_that_is_too_long_for_a_leg_is_not_taken() -> None:
+    with scene("ABC", "AB BC", overlay={"neighbours_max": 1}) as play:
+        topology = play.net.host("A").overlay._overlay.topology  # noqa: SLF001 - what only a liar could bring about
+        far = topology.routes.way(node_prefix(NodeId("C")))
+        assert far is not None
+        assert len(far.path) == 2
+        topology.routes._ways[node_prefix(NodeId("C"))] = far._replace(path=far.path * 17)  # noqa: SLF001 - likewise
+        message = play.send("A", ["C"])
+        play.net.advance(10)
+        assert play.arrived == [("C", message)]
+        assert play.net.overlay("B").legs == 0
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.25, 0.45, 0.9])
+@pytest.mark.parametrize("victim", ["B", "C"])
+def test_a_crash_loses_no_leg_and_repeats_none(victim: str, after_s: float) -> None:
+    """A write takes 0.2 s, so that the victim dies before and after each of its batches."""
+    with scene("ABC", "AB BC", disk_delay_s=0.2, overlay={"neighbours_max": 1}) as play:
+        message = play.send("A", ["C"])
+        play.net.advance(after_s)
+        play.net.kill(victim)
+        play.net.advance(5)
+        play.net.restart(victim)
+        play.net.advance(30)
+        assert play.net.overlay("A").path("C") == ["A", "B", "C"]
+        assert play.arrived == [("C", message)]
+
+
+def test_messages_that_were_told_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carrypost.overlay.arrivals.TOLD_MAX", 100)
+    told: list[events.Event] = []
+    journal, author = Journal(told), Identity.plain("a")
+    arrivals = Arrivals(journal)
+    for number in (*range(1, 111), 100):
+        arrivals.tell(LegArrived(hostile.message(author, b"", sequence=number).descriptor, "", 1), now=0)
+    rows = dict(journal.puts)
+    assert len(rows) == 100
+    batch = journal.take()
+    assert batch is not None
+    journal.durable(batch.serial)
+    assert len(told) == 110, "the last one was told before"
+    again = Arrivals(Journal(told))
+    again.restore([(name, value) for (_, name, _), value in rows.items() if isinstance(value, bytes)])
+    again.tell(LegArrived(hostile.message(author, b"", sequence=100).descriptor, "", 1), now=0)
+    assert len(told) == 110, "nor does a later life tell it"
 
 
 def test_a_full_disk_of_a_broker_delays_legs_and_loses_none() -> None:

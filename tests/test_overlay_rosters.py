@@ -14,8 +14,8 @@ from carrypost.journal import Batch, Durability
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay import items, rosters
+from carrypost.overlay.arrivals import LegArrived
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Topology
-from carrypost.overlay.legs import LegArrived
 from carrypost.overlay.rosters import Roster, Served, channel_hash
 from carrypost.testing import Network, network
 

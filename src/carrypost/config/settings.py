@@ -106,7 +106,7 @@ class Limits:
     """Share of a full cache that one giver may have filled."""
     share_queues: float = number(0.25, 0.001, 1.0)
     """Share of a full cache that messages to others' queues and held topics, and what nodes tell each other of them,
-    may hold; and of any cache that the messages in all queues of this node may hold."""
+    may hold; and of any cache that the messages in all queues of this node may hold, and legs of others' messages."""
     holder_subscribers_max: int = whole(1_000, 1, 65_536)
     """Subscribers of one topic that this node holds, those that it remembers to have left included."""
     queue_messages_max: int = whole(10_000, 1, UNBOUNDED)

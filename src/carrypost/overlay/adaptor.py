@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
+    from carrypost.overlay.legs import Legs
     from carrypost.overlay.topology import Topology
 
 
@@ -101,3 +102,19 @@ class TopologyAdaptor:
                 self._channel.tell(BrokerLost(broker))
         elif isinstance(notice, Propagated) and topology.is_learning(notice.now_us):
             topology.propagate_soon(notice.now_us)
+
+
+class LegAdaptor:
+    """An adaptor that looks for other paths for legs on their way to a broker that is lost."""
+
+    def __init__(self, legs: Legs) -> None:
+        self._legs = legs
+
+    def subscribe(self) -> Collection[type[Notice]]:
+        """Process brokers that are lost."""
+        return (BrokerLost,)
+
+    def process(self, notice: Notice) -> None:
+        """Send the legs along another path."""
+        if isinstance(notice, BrokerLost):
+            self._legs.reroute(notice.broker)

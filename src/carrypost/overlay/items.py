@@ -43,6 +43,10 @@ ROUTE_BROKERS_MAX = 32
 """Brokers of one route; honest paths are shorter by far."""
 ROUTES_MAX = 64
 """Routes of one leg."""
+ROUTES_BYTES_MAX = 4 * 1024
+"""Bytes of the routes of one leg, whose descriptor has the one that it passes on in it as well."""
+_ROUTE_BYTES = 2
+"""Bytes that stand before a route."""
 _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -258,6 +262,19 @@ def unpack_stamps(packed: bytes) -> dict[bytes, int]:
 def route_of(prefixes: Sequence[bytes]) -> bytes:
     """Return a route as it travels."""
     return b"".join(prefixes)
+
+
+def pages(routes: Iterable[bytes]) -> list[tuple[bytes, ...]]:
+    """Return routes cut into as many parts as legs are needed for them."""
+    found: list[list[bytes]] = []
+    room = 0
+    for route in routes:
+        room -= len(route) + _ROUTE_BYTES
+        if room < 0 or len(found[-1]) == ROUTES_MAX:
+            found.append([])
+            room = ROUTES_BYTES_MAX - len(route) - _ROUTE_BYTES
+        found[-1].append(route)
+    return [tuple(page) for page in found]
 
 
 def brokers_of(route: bytes, own: bytes) -> list[bytes]:

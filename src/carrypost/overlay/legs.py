@@ -5,32 +5,38 @@ signature (`Headers.origin`); its `Pass` item has the routes that are left. A br
 for all routes that begin there. The payload is copied in the store and never read.
 
 If the next broker of a route cannot be reached, another path to the last one is looked for, once; without any, the leg
-goes straight to the last broker, and is carried there if that cannot be reached either. A leg that came is acknowledged
-when the legs that follow it are durable, so a crash loses none.
+goes straight to the last broker, and is carried there if that cannot be reached either. The same is done with legs that
+are on their way when their next broker is lost. A leg that came is acknowledged when the legs that follow it are
+durable, so a crash loses none. It may repeat one: the last broker tells of each message once (`overlay.arrivals`).
+
+Legs of other nodes' messages have a part of the cache (`overlay.underway`). Beyond it legs that come wait, unanswered.
 
 The one invariant: nothing is passed on whose origin or routes do not fit.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.errors import LocalError, RemoteError
-from carrypost.events import LayerEvent, Reason
+from carrypost.events import Reason
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import ITEMS, ROUTES_MAX, Pass, brokers_of, route_of
+from carrypost.overlay.arrivals import Arrivals, LegArrived
+from carrypost.overlay.items import ITEMS, ROUTE_BROKERS_MAX, Pass, brokers_of, pages, route_of
+from carrypost.overlay.underway import UnderWay
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import NodeId
@@ -40,15 +46,15 @@ _AGAIN_US = 5_000_000
 """Where there was no room for a leg, it is tried again after so long."""
 
 
-class LegArrived(LayerEvent, frozen=True):
-    """A message that was passed on along the overlay is at this broker, the last one of its route."""
+class _End(enum.Enum):
+    """What becomes of a message when all legs that pass it on are durable."""
 
-    descriptor: Descriptor
-    """The message as its author published it."""
-    channel: str
-    """Name of its channel; empty if it is of none."""
-    brokers: int
-    """Brokers that it has passed, this one not included, as far as this one knows: 0 or 1."""
+    STAYS = enum.auto()
+    """It is a message of this node."""
+    GOES = enum.auto()
+    """It is a leg of this node that others replace."""
+    ACKNOWLEDGED = enum.auto()
+    """It is a leg that came, which carriers may drop."""
 
 
 class _Leg(msgspec.Struct, eq=False):
@@ -63,8 +69,9 @@ class _Passage(msgspec.Struct, eq=False):
 
     copy: Copy
     legs: list[_Leg]
-    came: bool
-    """True if it is a leg itself, which is of no use afterwards; else it is a message of this node."""
+    end: _End
+    payer: NodeId
+    """The node whose part of the room for legs it uses."""
     after_us: int = 0
     """Time before which nothing more is published of it."""
     unwritten: int = 0
@@ -78,21 +85,34 @@ class Legs:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._holdings, self._journal, self._in_reach = ground.holdings, ground.outputs.journal, ground.links.in_reach
         self._topology, self._direct = topology, ground.settings.overlay.paths == "direct"
+        self.arrivals = Arrivals(ground.outputs.journal)
+        self._under_way = UnderWay(ground.node, ground.settings)
         self._open: dict[MessageId, _Passage] = {}
         """Bounded by the cache, which has their copies."""
-        self._leaving: dict[tuple[str, bytes, MessageId], tuple[_Passage, _Leg]] = {}
+        self._fresh: list[_Passage] = []
+        """Passages whose legs may be published, or that are complete, since the last call of `drafts`."""
+        self._leaving: dict[tuple[str, bytes, bytes], tuple[_Passage, _Leg]] = {}
         """Legs that were given to the host to publish, by destination, items and origin."""
         self._sent: dict[MessageId, tuple[_Passage, _Leg]] = {}
         """Legs that were published, and are not durable yet."""
         self._serials: dict[int, list[MessageId]] = {}
         """The same, by the number of their batch."""
+        self._again_us = NEVER
+        """Time at which legs are published that had no room."""
         self.passed = self.repaired = 0
         """Legs that were passed on, and routes that were changed on their way."""
 
     @property
     def due_us(self) -> int:
-        """Time at which `drafts` has something."""
-        return min([each.after_us for each in self._open.values() if each.legs], default=NEVER)
+        """Time at which `drafts` has something that waited."""
+        return min(self._again_us, self.arrivals.due_us)
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take in what an earlier life told, and the legs that it had under way."""
+        self.arrivals.restore(rows)
+        for copy in self._holdings.known_copies():
+            if copy.own and copy.here and copy.descriptor.original is not copy.descriptor:
+                self._under_way.add(copy, copy.descriptor.original.node)
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -109,13 +129,27 @@ class Legs:
             if info is None and node != self._node:
                 raise LocalError(f"{node!r} is not known here as a broker: see `host.overlay.view().brokers`")
             if info is None:
-                self._outputs.tell(LegArrived(copy.descriptor, channel, 0))
+                self.arrivals.tell(LegArrived(copy.descriptor, channel, 0), self._holdings.now_us)
             else:
-                way = None if self._direct else self._topology.routes.way(info.prefix)
-                routes.append([info.prefix] if way is None else list(way.path))
-        self._pass(copy, routes, Pass(channel), came=False)
+                path = None if self._direct else self._path(info.prefix)
+                routes.append(path or [info.prefix])
+        self._pass(copy, routes, Pass(channel), _End.STAYS)
 
-    def _pass(self, copy: Copy, routes: Sequence[list[bytes]], item: Pass, *, came: bool) -> None:
+    def reroute(self, broker: NodeId) -> None:
+        """Look for another path for the legs of this node that are on their way to a broker which cannot be reached."""
+        wanted, lost = address.overlay(broker), node_prefix(broker)
+        for copy in self._holdings.known_copies():
+            descriptor = copy.descriptor
+            if descriptor.destination != wanted or not (copy.own and copy.here) or copy.id in self._open:
+                continue
+            items, _ = ITEMS.items_of(descriptor)
+            if descriptor.original is descriptor or not isinstance(items[0], Pass) or items[0].repaired:
+                continue
+            if any(items[0].routes):  # Else that broker is the last one, and it is carried there.
+                routes = [[lost, *brokers_of(route, self._prefix)] for route in items[0].routes]
+                self._pass(copy, routes, items[0], _End.GOES)
+
+    def _pass(self, copy: Copy, routes: Sequence[list[bytes]], item: Pass, end: _End) -> None:
         """Make one leg for each next broker."""
         found: dict[tuple[NodeId, bool], list[bytes]] = {}
         for route in routes:
@@ -126,11 +160,21 @@ class Legs:
             else:
                 found.setdefault((info.node, repaired), []).append(route_of(brokers[1:]))
         legs = [
-            _Leg(node, Pass(item.channel, tuple(ends[at : at + ROUTES_MAX]), repaired))
+            _Leg(node, Pass(item.channel, page, repaired))
             for (node, repaired), ends in found.items()
-            for at in range(0, len(ends), ROUTES_MAX)
+            for page in pages(ends)
         ]
-        self._open[copy.id] = _Passage(copy, legs, came)
+        passage = self._open[copy.id] = _Passage(copy, legs, end, self._payer(copy))
+        self._fresh.append(passage)
+
+    def _payer(self, copy: Copy) -> NodeId:
+        """Return the node that a passage is charged to: the author of the leg, or who published what brokers pass on.
+
+        Else a broker would have to share one part among all whose messages it passes on.
+        """
+        author = copy.descriptor.node
+        passed_on = author == self._node or author in self._topology.brokers
+        return copy.descriptor.original.node if passed_on else author
 
     def _passable(self, route: list[bytes], *, repaired: bool) -> tuple[list[bytes], bool]:
         """Return the route, or another one to the same broker if its next one cannot be reached."""
@@ -138,11 +182,16 @@ class Legs:
         if (info is not None and info.node in self._in_reach) or len(route) == 1:
             return route, repaired
         self.repaired += 1
-        way = None if repaired else self._topology.routes.way(route[-1], but=route[0])
-        first = None if way is None else self._topology.brokers.at(way.path[0])
-        if way is None or first is None or first.node not in self._in_reach:
+        path = None if repaired else self._path(route[-1], but=route[0])
+        first = None if path is None else self._topology.brokers.at(path[0])
+        if path is None or first is None or first.node not in self._in_reach:
             return route[-1:], True
-        return list(way.path), True
+        return path, True
+
+    def _path(self, prefix: bytes, *, but: bytes | None = None) -> list[bytes] | None:
+        """Return the brokers to pass on the way to one; `but`: not by this neighbour. None: it is unknown, or long."""
+        way = self._topology.routes.way(prefix, but=but)
+        return None if way is None or len(way.path) > ROUTE_BROKERS_MAX else list(way.path)
 
     # --- taking --------------------------------------------------------------------------------------------
 
@@ -160,9 +209,9 @@ class Legs:
             self._refuse(copy, error.reason)
             return
         if not all(routes):
-            self._outputs.tell(LegArrived(descriptor.original, item.channel, 1))
+            self.arrivals.tell(LegArrived(descriptor.original, item.channel, 1), self._holdings.now_us)
         self.passed += any(routes)
-        self._pass(copy, [route for route in routes if route], item, came=True)
+        self._pass(copy, [route for route in routes if route], item, _End.ACKNOWLEDGED)
 
     def _refuse(self, copy: Copy, reason: str) -> None:
         self._outputs.refuse(reason, copy.descriptor.node, copy.descriptor.shown)
@@ -174,19 +223,40 @@ class Legs:
         """Return the legs that may be published, and let go what all legs of are durable."""
         made: list[Draft] = []
         self._leaving = {}
-        for passage in list(self._open.values()):
-            if not passage.legs and not passage.unwritten:
+        ready, self._fresh = self._fresh, []
+        if self._again_us <= now:
+            self._again_us = NEVER
+            ready = list(self._open.values())
+        for passage in ready:
+            if not passage.legs:
                 self._settle(passage)
-            elif passage.legs and passage.after_us <= now:
-                passage.after_us = now + _AGAIN_US
-                made += [self._draft(passage, leg, now) for leg in passage.legs]
+            elif passage.after_us > now:
+                self._again_us = min(self._again_us, passage.after_us)
+            else:
+                made += self._leave(passage, now)
+        self.arrivals.expire(now)
         return made
+
+    def _leave(self, passage: _Passage, now: int) -> list[Draft]:
+        """Return the legs of a passage, if there is room for them; else they are tried again later."""
+        first = not passage.after_us
+        self._put_off(passage, now)  # Until `published` removes them: the cache may have no room for them.
+        # Legs that replace others need no room of their own.
+        if passage.end is _End.GOES or self._under_way.has_room(passage.copy, passage.payer, len(passage.legs)):
+            return [self._draft(passage, leg, now) for leg in passage.legs]
+        if first:
+            self._outputs.refuse("legs", passage.payer, passage.copy.descriptor.shown)
+        return []
+
+    def _put_off(self, passage: _Passage, now: int) -> None:
+        passage.after_us = now + _AGAIN_US
+        self._again_us = min(self._again_us, passage.after_us)
 
     def _draft(self, passage: _Passage, leg: _Leg, now: int) -> Draft:
         origin, destination = passage.copy.descriptor.original, address.overlay(leg.to)
         lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - now, 1)
         control = ITEMS.encode([leg.item])
-        self._leaving[destination, control, origin.id] = passage, leg
+        self._leaving[destination, control, origin.wire] = passage, leg
         return Draft(
             destination, b"", lifetime_us=lifetime_us, persistent=origin.persistent, priority=origin.priority,
             headers=Headers(control=control, origin=origin.wire), payload_of=passage.copy.id,
@@ -198,11 +268,12 @@ class Legs:
             descriptor, headers = copy.descriptor, copy.descriptor.headers
             if headers is None or not headers.origin:
                 continue
-            found = self._leaving.pop((descriptor.destination, headers.control, descriptor.original.id), None)
+            found = self._leaving.pop((descriptor.destination, headers.control, headers.origin), None)
             if found is not None:
                 passage, leg = self._sent[copy.id] = found
                 passage.legs.remove(leg)
                 passage.unwritten += 1
+                self._under_way.add(copy, passage.payer)
                 self._serials.setdefault(self._journal.serial, []).append(copy.id)
 
     def durable(self, serial: int) -> None:
@@ -210,25 +281,32 @@ class Legs:
         for message in self._serials.pop(serial, ()):
             if (found := self._sent.pop(message, None)) is not None:
                 found[0].unwritten -= 1
+                self._fresh.append(found[0])
 
-    def lost(self, serial: int) -> None:
+    def lost(self, serial: int, held: Sequence[Event]) -> None:
         """Note that a batch was lost; `left` tells of the legs in it."""
         self._serials.pop(serial, None)
+        self.arrivals.lost(held, self._holdings.now_us + _AGAIN_US)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Publish legs again that could not be written; forget what is gone."""
         for copy in copies:
             self._open.pop(copy.id, None)
+            self._under_way.remove(copy)
             if reason is Reason.STORE and (found := self._sent.pop(copy.id, None)) is not None:
                 passage, leg = found
                 passage.unwritten -= 1
                 passage.legs.append(leg)
-                passage.after_us = self._holdings.now_us + _AGAIN_US
+                self._put_off(passage, self._holdings.now_us)
 
     def _settle(self, passage: _Passage) -> None:
         """Let go what was passed on; a leg that came is acknowledged, so that carriers drop it."""
         copy = passage.copy
+        if passage.unwritten or self._open.get(copy.id) is not passage:
+            return
         del self._open[copy.id]
-        if passage.came and copy.here:
+        if passage.end is _End.STAYS or not copy.here:
+            return
+        if passage.end is _End.ACKNOWLEDGED:
             self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-            self._holdings.discard(copy, Reason.PURGED, done=True)
+        self._holdings.discard(copy, Reason.PURGED, done=True)

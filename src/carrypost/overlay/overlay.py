@@ -17,8 +17,8 @@ from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, producer
-from carrypost.overlay.adaptor import BrokerLost, Propagated, SystemChannel, Timer, TopologyAdaptor
+from carrypost.overlay import arrivals, clients, producer
+from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
 from carrypost.overlay.clients import LEASE_US, ClientManager
 from carrypost.overlay.homes import Homes
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Pass, Role, may_say
@@ -94,6 +94,7 @@ class Overlay(Layer):
         self.legs = Legs(ground, self.topology)
         self.channel = SystemChannel(ground.outputs)
         self.channel.add(TopologyAdaptor(self.topology, self.channel))
+        self.channel.add(LegAdaptor(self.legs))
         self._ledger = Ledger(ground.outputs.journal, self.kind)
         self.clients = ClientManager(ground, self.topology, self._ledger)
         self.homes = Homes(ground, island, self.topology, self.clients)
@@ -160,6 +161,7 @@ class Overlay(Layer):
                 families.setdefault(name[:1], []).append((name, row))
         self.clients.restore([row for _, row in families.get(clients.FAMILY, ())])
         self.numbers.restore(families.get(producer.FAMILY, ()))
+        self.legs.restore(families.get(arrivals.FAMILY, ()))
         self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
             self._deliveries.want(entry(address.exactly(destination)), told=False)
@@ -285,10 +287,10 @@ class Overlay(Layer):
         self.numbers.durable(serial)
         self.legs.durable(serial)
 
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:  # noqa: ARG002 - none is its own
+    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """Note that a batch could not be written; returns the events that fail with it."""
         self._ledger.lost(serial, self._holdings.now_us)
-        self.legs.lost(serial)
+        self.legs.lost(serial, held)
         self._look_ahead()
         return self.numbers.lost(serial)
 

@@ -1,0 +1,90 @@
+"""Arrivals: messages that came to this broker along the overlay, each of which is told once.
+
+The same message may come by several legs: a broker that was restarted passes on again what it had not acknowledged, and
+a leg that was given up may have arrived all the same. So the broker at the end of a route remembers what it told, in
+the batch that the event waits for. A crash before that batch is durable makes the leg come again; after it, the message
+is not told again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from carrypost.events import LayerEvent
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.events import Event
+    from carrypost.journal import Journal
+
+TOLD_MAX: Final = 4_096
+"""Messages that are remembered, the latest. Legs of one message come within seconds of each other."""
+_KIND: Final = "overlay"
+FAMILY: Final = b"L"
+"""Beginning of the names of rows; the id of the message follows. The value is the time at which that message ends."""
+_TIME_BYTES: Final = 8
+
+
+class LegArrived(LayerEvent, frozen=True):
+    """A message that was passed on along the overlay is at this broker, the last one of its route."""
+
+    descriptor: Descriptor
+    """The message as its author published it."""
+    channel: str
+    """Name of its channel; empty if it is of none."""
+    brokers: int
+    """Brokers that it has passed, this one not included, as far as this one knows: 0 or 1."""
+
+
+class Arrivals:
+    """The messages that one broker told as arrived."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._told: dict[MessageId, int] = {}
+        """Messages that were told, and when each ends, the latest last."""
+        self._untold: list[LegArrived] = []
+        """Events that waited for batches which could not be written."""
+        self.due_us = NEVER
+        """Time at which these are held again."""
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take in what an earlier life told: names of rows, and their values."""
+        found = [(int.from_bytes(row, "big"), MessageId(name[len(FAMILY) :])) for name, row in rows]
+        self._told = {message: until_us for until_us, message in sorted(found)}
+
+    def tell(self, event: LegArrived, now: int) -> None:
+        """Tell of a message as soon as it is durable that it was told, unless it was told before."""
+        message = event.descriptor.id
+        if message in self._told:
+            return
+        self._told[message] = event.descriptor.ends_us
+        self._hold(event)
+        for oldest, until_us in list(self._told.items()):
+            if len(self._told) <= TOLD_MAX and until_us > now:
+                break
+            del self._told[oldest]
+            self._journal.delete((_KIND, FAMILY + oldest, 0))
+
+    def _hold(self, event: LegArrived) -> None:
+        until = event.descriptor.ends_us.to_bytes(_TIME_BYTES, "big")
+        self._journal.put((_KIND, FAMILY + event.descriptor.id, 0), until)
+        self._journal.hold(event)
+
+    def lost(self, held: Sequence[Event], again_us: int) -> None:
+        """Take back events whose batch could not be written, to hold them again at this time."""
+        if taken := [event for event in held if isinstance(event, LegArrived)]:
+            self._untold += taken
+            self.due_us = again_us
+
+    def expire(self, now: int) -> None:
+        """Write again what could not be written."""
+        if self.due_us <= now:
+            self.due_us = NEVER
+            untold, self._untold = self._untold, []
+            for event in untold:
+                self._hold(event)
