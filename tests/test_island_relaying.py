@@ -148,9 +148,9 @@ def test_no_relay_visits_a_host_twice() -> None:
             island = stage.island(name)
             take = island.relaying.handlers[fr.OpenRelay]
 
-            def watched(link: object, frame: fr.OpenRelay, now: int, take: object = take) -> object:
-                visited.append(frame.path)
-                return take(link, frame, now)  # type: ignore[operator]
+            def watched(link: object, frames: list[fr.OpenRelay], now: int, take: object = take) -> object:
+                visited.extend(frame.path for frame in frames)
+                return take(link, frames, now)  # type: ignore[operator]
 
             stage.net.host(name)._links.handlers[fr.OpenRelay] = watched  # noqa: SLF001 - to see what passes
         for pair in ("cd", "ab", "de"):

@@ -201,6 +201,26 @@ async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
         assert node.driver.failed == 2
 
 
+@scene
+async def test_no_datagram_overtakes_another_of_the_same_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relays behind what has to be decoded go the long way with it."""
+    async with running(tmp_path) as node:
+        sent: list[tuple[str, list[bytes]]] = []
+        decoded: list[str] = []
+
+        def pass_on(found: bytes, peer: str, _now: int) -> tuple[str, bytes] | None:
+            return ("next", peer.encode() + found) if found == b"relay" else None
+
+        monkeypatch.setattr(node.host, "pass_on", pass_on)
+        monkeypatch.setattr(node.host, "refused", lambda _reasons, peer, *_, **__: decoded.append(peer))
+        monkeypatch.setattr(node.udp, "send", lambda found, to, **_: sent.append((to, found)))
+        node.driver.received([("a", b"relay"), ("b", b"other"), ("b", b"relay"), ("a", b"relay"), ("c", b"relay")])
+        assert sent == [("next", [b"arelay", b"arelay", b"crelay"])]
+        assert decoded == ["b", "b"]
+        node.driver.received([("b", b"relay")])
+        assert sent[1:] == [("next", [b"brelay"])]
+
+
 # --- static peers ----------------------------------------------------------------------------------------------
 
 

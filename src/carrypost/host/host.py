@@ -336,6 +336,17 @@ class Host:
         self._finish(now, None if neighbour is None else neighbour.link)
         return True
 
+    def pass_on(self, datagram: bytes, peer: str, now: int) -> tuple[str, bytes] | None:
+        """Return what is to be sent at once, and where to, for a datagram that is only on its way through this host.
+
+        None: it is to be decoded, and given to `receive`. Whoever has no bytes need not ask: `receive` passes frames on
+        as well.
+        """
+        passed = None if self._island is None else self._island.relaying.flows.pass_on(datagram, peer, now)
+        if passed is not None and (neighbour := self._neighbours.get(peer)) is not None and neighbour.heard_us != now:
+            neighbour.heard(now)
+        return passed
+
     def listens(self, peer: str, now: int) -> bool:
         """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
         link = self._links.get(peer)

@@ -22,6 +22,7 @@ from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
 from carrypost.gossip.wire.cloud_frames import hops
+from carrypost.island.flows import Flows
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 IDLE_US = 60_000_000
 """A route over which nothing went or came for so long is closed."""
-_RELAY_BYTES_MIN = 1_000
-"""A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _INSIDE = {
     fr.Offer, fr.Request, fr.Ack, fr.WholeDescriptor, fr.DescriptorPart, fr.HashList, fr.Data, fr.BlankData,
     fr.OpenParcel, fr.AckRecord,
@@ -69,6 +68,10 @@ class Route(Link):
         self.receive_inner(frames, now)
 
 
+_Came = dict[tuple[Route, tuple["NodeId", ...]], list[fr.Frame]]
+"""Frames that came over a route, by the relays that they came along."""
+
+
 class Relaying:
     """The routes of one host, and what it passes on for others."""
 
@@ -88,13 +91,17 @@ class Relaying:
         self._usable: list[Link] = []
         self._by_prefix: dict[bytes, Link] = {}
         """Links of neighbours by the prefixes of their hosts, as long as `Links.usable` is what it was."""
-        self.relayed_bytes = 0
-        """Bytes that were passed on for others."""
+        self.flows = Flows(ground.links, ground.limits)
         self.due_us = NEVER
         """When a route may have to be closed."""
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def relayed_bytes(self) -> int:
+        """Bytes that were passed on for others."""
+        return self.flows.relayed_bytes
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -171,17 +178,29 @@ class Relaying:
 
     # --- what comes ----------------------------------------------------------------------------------------
 
-    def _take(self, link: Link, frame: fr.Relay | fr.OpenRelay, now: int) -> None:
-        """Take what a neighbour passes on, for this host or for others; raises `RemoteError`."""
+    def _take(self, link: Link, frames: Sequence[fr.Relay | fr.OpenRelay], now: int) -> None:
+        """Take what a neighbour passes on, for this host or for others. What came one way is taken together."""
+        came: _Came = {}
+        for frame in frames:
+            try:
+                self._take_one(link, frame, came, now)
+            except RemoteError as error:
+                self._outputs.refuse(error.reason, link.peer)
+        for (route, relays), inner in came.items():
+            route.came(inner, relays, now)
+        link.begun(now)
+
+    def _take_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Came, now: int) -> None:
+        """Pass a datagram on, or note what is inside if it is for this host; raises `RemoteError`."""
         path, position = hops(frame.path), frame.position
         if len(path) > self._hosts_max or path[position] != self._prefix or path[position - 1] != link.prefix:
             raise RemoteError("path")
         if position == len(path) - 1:
-            self._arrived(link, frame, path, now)
-        elif not link.budgets.relayed.take(max(nbytes := codec.wire_size(frame), _RELAY_BYTES_MIN), now):
+            self._arrived(link, frame, path, came, now)
+        elif not link.budgets.relay(nbytes := codec.wire_size(frame), now):
             raise LimitError("relayed")
         elif self._pass_on(link, frame, path, now):
-            self.relayed_bytes += nbytes
+            self.flows.relayed_bytes += nbytes
         else:
             return
         link.budgets.credit(price(frame))
@@ -191,7 +210,10 @@ class Relaying:
         at = frame.position
         following = self.neighbour(path[at + 1])
         if following is not None:
-            following.send((msgspec.structs.replace(frame, position=at + 1),))
+            moved = msgspec.structs.replace(frame, position=at + 1)
+            following.send((moved,))
+            if isinstance(frame, fr.Relay) and isinstance(moved, fr.Relay):
+                self.flows.note(link, frame, following, moved)
             return True
         edge = path[at] + path[at + 1]
         if isinstance(frame, fr.Relay) and not frame.body:
@@ -216,8 +238,10 @@ class Relaying:
         link = self.neighbour(rest[0])
         return None if link is None else (link, rest)
 
-    def _arrived(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> None:
-        """Take a datagram that is for this host, as if it had come from its source."""
+    def _arrived(
+        self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], came: _Came, now: int
+    ) -> None:  # fmt: skip
+        """Note what is in a datagram that is for this host, as if it had come from its source."""
         nodes = [self._routes.named(prefix, now) for prefix in path[:-1]]
         source, relays = nodes[0], tuple([node for node in nodes[1:] if node is not None])
         if source is None or len(relays) < len(path) - 2:
@@ -239,7 +263,7 @@ class Relaying:
             link.budgets.charge(FRAME * (len(frames) - len(taken)))
         route = self.route(source, now) if taken else None
         if route is not None:
-            route.came(taken, relays, now)
+            came.setdefault((route, relays), []).extend(taken)
         elif taken:
             raise LimitError("routes")
 

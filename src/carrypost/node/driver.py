@@ -154,17 +154,27 @@ class NodeDriver(ProgramDriver):
     # --- what happens --------------------------------------------------------------------------------------
 
     def received(self, batch: Sequence[tuple[str, bytes]]) -> None:
-        """Decode datagrams that came, each with its sender's address, and give them to the host.
+        """Take datagrams that came, each with its sender's address.
 
         Raises what the host raised, but not before it was given what the other peers sent.
         """
         if not self._running:
             return
+        now = self.now
+        own = self._pass_on(batch, now)
         if self.overloaded:
             # The network is faster than the disk: as if the air had swallowed them, so that senders slow down.
-            self.overrun += len(batch)
-            return
-        now = self.now
+            self.overrun += len(own)
+        elif own:
+            self._decode(own, now)
+            self.drain()
+            if self._failures:
+                failures, self._failures = self._failures, []
+                self.failed += len(failures)
+                raise failures[0]
+
+    def _decode(self, batch: Sequence[tuple[str, bytes]], now: int) -> None:
+        """Decode datagrams, and give them to the host, those of each peer together."""
         host, limits = self.host, self.settings.limits
         heard: dict[str, _Heard] = {}
         unread = 0
@@ -188,11 +198,27 @@ class NodeDriver(ProgramDriver):
         for peer, found in heard.items():
             self._give(found, peer, now)
         self._count_unread(unread, now)
-        self.drain()
-        if self._failures:
-            failures, self._failures = self._failures, []
-            self.failed += len(failures)
-            raise failures[0]
+
+    def _pass_on(self, batch: Sequence[tuple[str, bytes]], now: int) -> Sequence[tuple[str, bytes]]:
+        """Send on the datagrams that are only on their way through this node; return all others.
+
+        None overtakes what came before it from the same peer: its sender would take that for lost.
+        """
+        rest: list[tuple[str, bytes]] = []
+        waiting: set[str] = set()
+        passed_on: dict[str, list[bytes]] = {}
+        for peer, datagram in batch:
+            passed = None if peer in waiting else self.host.pass_on(datagram, peer, now)
+            if passed is None:
+                rest.append((peer, datagram))
+                waiting.add(peer)
+            else:
+                passed_on.setdefault(passed[0], []).append(passed[1])
+        for peer, datagrams in passed_on.items():
+            self._udp.send(datagrams, peer, announcing=False)
+            if self.traffic is not None:
+                self.traffic[frames.Relay.__name__] += sum(map(len, datagrams))
+        return rest
 
     def _give(self, found: _Heard, peer: str, now: int) -> None:
         """Give the host what one peer sent."""

@@ -28,6 +28,8 @@ _LISTS_PER_S = 1.0
 """Frames of a comparison of acknowledgements that are answered: a few when a contact begins, then one a minute."""
 _LISTS_BURST_S = 100.0
 """A whole list of the default size fits into this many frames."""
+_RELAY_BYTES_MIN = 1_000
+"""A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 
 
 class Budget:
@@ -78,7 +80,7 @@ class Budgets:
     """Budgets for the work that one neighbour may cause."""
 
     __slots__ = (
-        "_bytes", "_frames", "answers", "common", "forgeries", "lists", "profiles", "records", "relayed", "runs",
+        "_bytes", "_frames", "_relayed", "answers", "common", "forgeries", "lists", "profiles", "records", "runs",
         "tally",
     )  # fmt: skip
 
@@ -87,8 +89,7 @@ class Budgets:
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.records = Budget(limits.link_records_per_s)
         """For acknowledgements of hosts that it passes on: each has a signature."""
-        self.relayed = Budget(limits.link_relay_bytes_per_s)
-        """For bytes that are passed on for it."""
+        self._relayed = Budget(limits.link_relay_bytes_per_s)
         self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)
         """For comparing lists of those."""
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
@@ -109,6 +110,19 @@ class Budgets:
         if self._bytes.take(nbytes, now):
             return True
         self._frames.give_back(frames)
+        return False
+
+    def relay(self, nbytes: int, now: int) -> bool:
+        """Charge for a Relay that is passed on for the neighbour. Returns False, and charges nothing, if it is not."""
+        return self._relayed.take(max(nbytes, _RELAY_BYTES_MIN), now)
+
+    def receive_relayed(self, datagram_bytes: int, nbytes: int, now: int) -> bool:
+        """Charge for a datagram that came over the link and is one Relay of so many bytes, as the two above do."""
+        if not self.relay(nbytes, now):
+            return False
+        if self.receive(1, datagram_bytes, now):
+            return True
+        self._relayed.give_back(max(nbytes, _RELAY_BYTES_MIN))
         return False
 
     def credit(self, worth: int) -> None:

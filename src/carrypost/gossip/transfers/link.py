@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
+from carrypost.gossip.transfers.accounts import Accounts, price
 from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
@@ -32,8 +32,10 @@ from carrypost.gossip.wire.frames import (
     LinkRecord,
     LinkState,
     OpenParcel,
+    OpenRelay,
     Profile,
     ProfileRequest,
+    Relay,
     Request,
 )
 from carrypost.model.ids import NodeId, node_prefix
@@ -50,6 +52,8 @@ _INTRODUCTIONS = (Announce, Profile, ProfileRequest)
 _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 """Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list. What is
 said of links is said to everybody in reach; it does not count before (`island`)."""
+_TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
+"""Kinds that come in bursts: those of a burst are taken together, behind all other frames."""
 
 
 class Standing(enum.IntEnum):
@@ -135,16 +139,16 @@ class Link:
         self._outputs.send(frames, self.peer)
 
     def receive(self, frames: Sequence[Frame], now: int, *, cost: int = 0) -> bool:
-        """Take frames that came over the link, one by one, but small messages together.
+        """Take frames that came over the link, one by one, but together those that come in bursts.
 
         Returns False if they said nothing new. `cost` is what their sender is charged beside them.
         """
         new = False
-        parcels: list[OpenParcel] = []
+        together: dict[type, list[Frame]] = {}
         for number, frame in enumerate(frames, 1):
             # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
-            if type(frame) is OpenParcel and self.usable:
-                parcels.append(frame)
+            if (kind := type(frame)) in _TOGETHER and self.usable:
+                together.setdefault(kind, []).append(frame)
                 continue
             cost += price(frame)
             if not self.usable and not self._listens_to(frame):
@@ -156,12 +160,14 @@ class Link:
             if cost - self.budgets.tally > self._waste_max:
                 self._outputs.refuse("muted", self.peer, count=len(frames) - number)
                 break
-        if parcels:
-            cost += PARCEL * len(parcels)
-            if self.usable:
-                new = self._handlers[OpenParcel](self, parcels, now) is not False or new
-            else:  # An announcement among the frames ended the contact: nobody would send acknowledgements.
-                self._outputs.refuse("not-linked", self.peer, count=len(parcels))
+        for kind, burst in together.items():
+            cost += sum(map(price, burst))
+            if not self.usable:  # An announcement among the frames ended the contact: nobody would acknowledge them.
+                self._outputs.refuse("not-linked", self.peer, count=len(burst))
+            elif (handler := self._handlers.get(kind)) is not None:
+                new = handler(self, burst, now) is not False or new
+            else:
+                self._outputs.refuse("kind", self.peer, count=len(burst))
         worth, common = self.budgets.take_tally()
         self._links.accounts.charge(self.peer, cost - worth, now, common=common)
         return new
@@ -315,8 +321,8 @@ class Links:
         """Time at which the first of their timers is due."""
         self.accounts = Accounts(settings.limits)
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
-        """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. `OpenParcel`s are
-        taken together, as a list. One that returns False found nothing new."""
+        """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. Of kinds that come in
+        bursts it takes a list. One that returns False found nothing new."""
         self.stirred: list[Link] = []
         self.in_reach: set[NodeId] = set()
         """Hosts that a path leads to, as the island tells, which alone changes it; none without an island."""

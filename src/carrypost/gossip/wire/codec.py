@@ -40,6 +40,9 @@ _SHORT_ARRAY, _SHORT_ARRAY_MAX = 0x90, 15
 _ARRAY_WIDTHS = {0xDC: 2, 0xDD: 4}
 _SHORT_NUMBER_MAX = 0x7F
 _NUMBER_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+# bin 8 to 32.
+_SHORT_BINARY = 0xC4
+_BINARY_WIDTHS = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -100,6 +103,28 @@ def decode(datagram: bytes, limits: Limits) -> Decoded:
     except RemoteError as error:
         refused[error.reason] = 1
     return Decoded(frames, refused)
+
+
+def relay_head(relay: f.Relay) -> bytes:
+    """All before the body of a datagram with nothing but this Relay."""
+    return _RELAY[:-1] + _encode((relay.path, relay.position, relay.broken))[1:]
+
+
+def head_of_relay(datagram: bytes) -> bytes:
+    """The `relay_head` of a datagram with nothing but one Relay that has a body; empty if it is another one.
+
+    Whether the Relay is sound is not looked at: it is if one with the same head is.
+    """
+    if not datagram.startswith(_RELAY):
+        return b""
+    try:
+        end = len(_RELAY) + 1 + datagram[len(_RELAY)] + 3  # behind the path its position, and the head of `broken`
+        end += datagram[end - 1]
+        body = end + 1 + _BINARY_WIDTHS[datagram[end]]
+    except (IndexError, KeyError):
+        return b""
+    length = int.from_bytes(datagram[end + 1 : body], "big")
+    return datagram[:end] if 0 < length == len(datagram) - body else b""
 
 
 def _shortened(announce: f.Announce) -> f.Announce | msgspec.Raw:
@@ -261,6 +286,8 @@ def _long_head(view: memoryview) -> tuple[int, int]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_RELAY = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
+"""The first bytes of every datagram with nothing but one Relay: those before the length of its path."""
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]] = {
     f.Announce: _shortened,
