@@ -24,14 +24,18 @@ MTU = 1_200
 class Bench:
     """An outbox, messages for it, and frames that go out one by one."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, patience_us: int = 0, **settings: object) -> None:
         self.settings = Settings.emulated(**settings)
         self.cache = Cache(self.settings)
         self.timers = Timers(Schedule())
         mtu_bytes, window_bytes_max = self.settings.datagram_bytes, self.settings.window_bytes_max
         self.outbox = Outbox(
-            self.timers, mtu_bytes, window_bytes_max, stop_and_wait=self.settings.paper_mode
-        )  # fmt: skip
+            self.timers,
+            mtu_bytes,
+            window_bytes_max,
+            patience_us=patience_us,
+            stop_and_wait=self.settings.paper_mode,
+        )
         self.serial = 0
         self.now = 0
         self.number = 0
@@ -59,6 +63,18 @@ class Bench:
     def acknowledge(self, *serials: int) -> int:
         base = min(serials)
         return self.outbox.acknowledge(base, sum(1 << serial - base for serial in serials), self.now)
+
+    def waits_s(self, job: Job, count: int) -> list[float]:
+        """Return how long the next acknowledgements are waited for in vain."""
+        waits = []
+        for _ in range(count):
+            self.send(job)
+            self.outbox.recovery.restart(self.now)
+            waits.append((self.outbox.recovery.due_us - self.now) / 1e6)
+            self.now = self.outbox.recovery.due_us
+            self.outbox.time_out(self.now)
+            self.outbox.retransmissions.clear()
+        return waits
 
     def retried(self) -> list[int]:
         return [item[1] for _, item in self.outbox.retransmissions]
@@ -190,16 +206,28 @@ def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
 
 def test_before_anything_is_measured_the_wait_grows_further_for_the_link_may_be_slow() -> None:
     bench = Bench()
+    assert bench.waits_s(bench.job(), 6) == [1, 2, 4, 8, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("round_trip_us", "waits_s"),
+    [
+        (None, [1, *[0.5] * 10, 1, 2, 4, 8, 16, 16]),
+        (10_000, [0.1, 0.2, 0.4, *[0.5] * 11, 1, 2, 4, 4]),
+        (200_000, [0.6, *[1.2] * 5, 2.4, 4, 4]),
+        (3_000_000, [9, 18, 18]),
+    ],
+)
+def test_who_gives_up_after_a_while_tries_often_until_then_and_backs_off_after_it(
+    round_trip_us: int | None, waits_s: list[float]
+) -> None:
+    bench = Bench(patience_us=6_000_000)
     job = bench.job()
-    waits = []
-    for _ in range(6):
-        bench.send(job)
-        bench.outbox.recovery.restart(bench.now)
-        waits.append(bench.outbox.recovery.due_us - bench.now)
-        bench.now = bench.outbox.recovery.due_us
-        bench.outbox.time_out(bench.now)
-        bench.outbox.retransmissions.clear()
-    assert waits == [1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 16_000_000]
+    if round_trip_us is not None:
+        sent = bench.send(job)
+        bench.now += round_trip_us
+        bench.acknowledge(*sent)
+    assert bench.waits_s(job, len(waits_s)) == pytest.approx(waits_s)
 
 
 def test_a_slow_answer_to_something_else_lengthens_the_first_wait_and_a_fast_one_does_not_shorten_it() -> None:
@@ -344,6 +372,19 @@ def test_a_message_that_left_the_cache_is_not_sent_any_more() -> None:
     bench.outbox.cancel(999)
     assert (bench.retried(), bench.outbox.recovery.bytes_in_flight) == ([], SIZE)
     assert [bench.outbox.pull(), bench.outbox.pull()] == [kept, None]
+
+
+def test_what_was_lost_of_messages_that_are_gone_tells_no_round_trip() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent = bench.send(job)
+    bench.outbox.time_out(bench.now)
+    bench.outbox.cancel(job.copy.slot)
+    timeout_us = bench.outbox.recovery.timeout_us
+    bench.job()
+    bench.now += 30_000_000
+    bench.acknowledge(*sent)  # Each acknowledgement repeats what the last ones said.
+    assert bench.outbox.recovery.timeout_us == timeout_us
 
 
 def test_a_job_that_is_dropped_while_it_fills_the_window_lets_the_others_go_out_at_once() -> None:

@@ -392,6 +392,7 @@ _CONSTANTS = (
     ("timeout._ANSWER_DOUBLINGS", "so many times at most"),
     ("timeout._BACKOFF_US", "silence makes it no longer than this, or than twice what the round trips say"),
     ("timeout._BACKOFF_BLIND_US", "or than this, if nothing is known of the round trip"),
+    ("timeout._TRIES", "along a path it grows to this part of `island_patience_s` at most, or to two round trips"),
     (
         "outbox.TIMEOUTS_DOUBTFUL",
         "after so many in a row, descriptor and hash list of what is on its way go again; long Parcels as two frames",
@@ -426,7 +427,6 @@ _CONSTANTS = (
     ("ways.WITHHELD_US_MAX", "no message is withheld from the epidemic for longer"),
     ("ways.DOUBT_US", "a recipient that was tried in vain twice within this is not relied upon for as long"),
     ("ways._AGAIN_US", "a recipient that had no path, and is still in the island, is tried again after this"),
-    ("ways._LOOKS", "so often, at least, messages that nothing is heard of are looked at within the patience"),
 )
 
 

@@ -50,7 +50,13 @@ class Route(Link):
 
     def __init__(self, relaying: Relaying, ground: Ground, node: NodeId) -> None:
         datagram_bytes_max = ground.settings.datagram_bytes - relaying.room_bytes
-        super().__init__(f"route:{node}", ground.links, broadcast=False, datagram_bytes_max=datagram_bytes_max)
+        super().__init__(
+            f"route:{node}",
+            ground.links,
+            broadcast=False,
+            datagram_bytes_max=datagram_bytes_max,
+            patience_us=round(ground.settings.island_patience_s * 1e6),
+        )
         self._relaying = relaying
         self.path = ()
         self.used_us = 0

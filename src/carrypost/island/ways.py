@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from carrypost.events import Reason
+from carrypost.gossip.acked.acked import STRAIGHT_US
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
@@ -47,8 +48,6 @@ _AGAIN_US = 2_000_000
 """A host to which there was no path for a moment, without its being told as unreachable, is tried again after this."""
 _ALL, _THERE = 2**62, -1
 _SEVERAL = 2
-_LOOKS = 8
-"""So often, at least, messages that nothing is heard of are looked at within the patience: many hops lose much."""
 
 
 class Errand(msgspec.Struct, eq=False):
@@ -320,10 +319,12 @@ class Ways:
         jobs, sent = link.outbox.jobs, [leg for leg in way.legs.values() if leg.errand.sent]
         if silent := [leg.errand.copy for leg in sent if leg.remains != _THERE and leg.errand.copy.slot not in jobs]:
             self._send(link, silent, now)
-        if unsaid := [leg.errand.copy for leg in sent if leg.remains == _THERE]:
-            self._transfers.offer(link, unsaid)  # The acknowledgement may be lost: this asks for it again.
+        # It may wait for its turn, or be lost: then this asks for it again.
+        late_us = now - STRAIGHT_US
+        if unsaid := [leg.errand.copy for leg in sent if leg.remains == _THERE and leg.moved_us <= late_us]:
+            self._transfers.offer(link, unsaid)
         way.tries += bool(silent or unsaid)
-        way.due_us = now + min(link.outbox.recovery.answer_us(way.tries), self._patience_us // _LOOKS)
+        way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
 
     def _measure(self, way: Way, link: Link, now: int) -> None:
         """Note what arrived since the last look. Over another link everything begins anew."""

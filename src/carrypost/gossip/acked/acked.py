@@ -47,7 +47,7 @@ _CLAIMED_US = 60_000_000
 """Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
 _PRIVATE_MAX = 1_024
 """Acknowledgements of messages that nobody carries, which are kept to be sent again."""
-_STRAIGHT_US = 1_000_000
+STRAIGHT_US = 1_000_000
 """Time between two records that go straight to those who brought the messages, at least. Records are passed on to all,
 and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
@@ -185,7 +185,7 @@ class Acked(Layer):
 
     def _answer(self, now: int) -> None:
         """Sign what may be signed, and send each record to those who brought its messages: they wait for it."""
-        self._straight_us, self._straight_after_us = NEVER, now + _STRAIGHT_US
+        self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
         copies = {message: self._cache.get(message) for message in self._pending.ready}
         givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
         for fingerprint, record in self._sign(now):

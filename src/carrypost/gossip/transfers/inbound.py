@@ -80,9 +80,15 @@ class Inbound:
             return False
         copy = self._cache.get(entry.message)
         if copy is not None and (copy.whole or copy.finished):
+            self.remind(link, copy)
             return True
         self.decline(link, handle)
         return False
+
+    def remind(self, link: Link, copy: Copy) -> None:
+        """Acknowledge once more what comes again along a path, if this host is done with it: that was lost as well."""
+        if link.route and copy.finished:
+            self._holdings.remind(copy.id, link.peer)
 
     def decline(self, link: Link, handle: int) -> None:
         """Tell the neighbour that a message is not taken, unless it was told so a moment ago."""

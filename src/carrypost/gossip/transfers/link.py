@@ -98,6 +98,7 @@ class Link:
         datagram_bytes_max: int | None = None,
         broadcast: bool = True,
         stop_and_wait: bool = False,
+        patience_us: int = 0,
     ) -> None:
         settings = links.settings
         self._links, self._handlers, self._outputs = links, links.handlers, links.outputs
@@ -125,8 +126,12 @@ class Link:
         self.budgets = Budgets(settings.limits)
         self.timers = Timers(links.schedule)
         self.outbox = Outbox(
-            self.timers, self.datagram_bytes_max, settings.window_bytes_max, stop_and_wait=stop_and_wait
-        )  # fmt: skip
+            self.timers,
+            self.datagram_bytes_max,
+            settings.window_bytes_max,
+            patience_us=patience_us,
+            stop_and_wait=stop_and_wait,
+        )
         self.beliefs: Beliefs | None
         self.begun_us: int
         """Time at which it was first known that this contact has begun for the other side as well."""

@@ -102,10 +102,10 @@ class LossRecovery(Generic[Content]):
         "_lost", "_order", "_serials", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window",
     )  # fmt: skip
 
-    def __init__(self, timers: Timers, datagram_bytes: int, window_bytes_max: int) -> None:
+    def __init__(self, timers: Timers, datagram_bytes: int, window_bytes_max: int, patience_us: int = 0) -> None:
         self._timers = timers
         self.window = CongestionWindow(datagram_bytes, window_bytes_max)
-        self._timeout = Timeout()
+        self._timeout = Timeout(patience_us)
         self.timeouts = 0
         """In a row, without an acknowledgement of anything (`pto_count` of RFC 9002)."""
         self.in_flight: dict[int, SentFrame[Content]] = {}
@@ -139,9 +139,12 @@ class LossRecovery(Generic[Content]):
         """How long an acknowledgement is waited for."""
         return self._timeout.us
 
-    def answer_us(self, tries: int) -> int:
-        """Return how long to wait for the answer to something short that was asked so many times before."""
-        return self._timeout.answer_us(tries)
+    def answer_us(self, tries: int, patience_us: int = 0) -> int:
+        """Return how long to wait for the answer to something short that was asked so many times before.
+
+        `patience_us`: time after which it is not waited for any more; 0: none.
+        """
+        return self._timeout.answer_us(tries, patience_us)
 
     @property
     def unacknowledged(self) -> int:

@@ -167,14 +167,20 @@ class Outbox:
     """The jobs of one neighbour by level, what has to be sent again, and what is in flight."""
 
     __slots__ = (
-        "_datagram_bytes", "_levels", "_preambles_known", "_timers", "_unfinished", "_window_bytes_max", "jobs",
-        "not_before_us", "recovery", "retransmissions", "stop_and_wait",
+        "_datagram_bytes", "_levels", "_patience_us", "_preambles_known", "_timers", "_unfinished", "_window_bytes_max",
+        "jobs", "not_before_us", "recovery", "retransmissions", "stop_and_wait",
     )  # fmt: skip
 
     def __init__(
-        self, timers: Timers, datagram_bytes: int, window_bytes_max: int, *, stop_and_wait: bool = False
+        self,
+        timers: Timers,
+        datagram_bytes: int,
+        window_bytes_max: int,
+        *,
+        patience_us: int = 0,
+        stop_and_wait: bool = False,
     ) -> None:
-        self._timers = timers
+        self._timers, self._patience_us = timers, patience_us
         self.stop_and_wait = stop_and_wait
         self._datagram_bytes, self._window_bytes_max = datagram_bytes, window_bytes_max
         self.jobs: dict[int, Job] = {}
@@ -192,7 +198,9 @@ class Outbox:
         """Jobs that are done, while more of their message was asked for."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()
         """By handle: when the last job of a message in parts was done."""
-        self.recovery: LossRecovery[Content] = LossRecovery(self._timers, self._datagram_bytes, self._window_bytes_max)
+        self.recovery: LossRecovery[Content] = LossRecovery(
+            self._timers, self._datagram_bytes, self._window_bytes_max, self._patience_us
+        )
         self.not_before_us = 0
 
     # --- the queue -----------------------------------------------------------------------------------------
@@ -252,6 +260,8 @@ class Outbox:
         if job.in_flight:
             self.wait(self.not_before_us)  # Its frames kept others from being sent.
         job.in_flight.clear()
+        if not self.jobs:
+            self.recovery.forget_lost()
 
     def unpack(self, parcel_bytes_max: int) -> bool:
         """Let messages go as two frames that were to go, or went, as a longer one. Returns False if there are none."""

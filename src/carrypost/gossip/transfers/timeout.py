@@ -5,6 +5,11 @@ content it answers, and each may be measured (Karn's rule has nothing to exclude
 measurement. It is bounded by what is known of the link: without any measurement the round trip may be a minute, and
 each attempt only makes a slow link slower; once it was measured, silence is most likely loss, and a link that comes
 back should not be left idle for long.
+
+A sender that gives up after some time (`patience_us`) gains nothing by backing off that far: doubled timeouts leave room
+for six attempts within five seconds, or for three where no round trip was measured, and a path of several hops may well
+lose all of them. So, until the patience is over, a timeout grows to a twelfth of it at most, or to two round trips. The
+window is as small as it gets by then: two datagrams are repeated each time.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ _BACKOFF_US = 4_000_000
 _ANSWER_MIN_US = 500_000
 """A short question waits its turn behind bursts of both sides, and its answer as well."""
 _ANSWER_DOUBLINGS = 6
+_TRIES = 12
+"""Part of the patience that is waited between two attempts. Since the first wait may be longer, it suffices for ten."""
 _EXPECTED_FACTOR = 3
 """A round trip, and twice that for its variation: what RFC 6298 makes of a first measurement."""
 
@@ -27,9 +34,13 @@ _EXPECTED_FACTOR = 3
 class Timeout:
     """The timeout of one link, in `us`."""
 
-    __slots__ = ("_known_us", "_measured", "_rttvar_us", "_srtt_us", "us")
+    __slots__ = ("_known_us", "_measured", "_patience_us", "_rttvar_us", "_silent_us", "_srtt_us", "us")
 
-    def __init__(self) -> None:
+    def __init__(self, patience_us: int = 0) -> None:
+        self._patience_us = patience_us
+        """Time after which the sender gives up; 0: none."""
+        self._silent_us = 0
+        """Time that was waited in vain since the last measurement."""
         self.us = _TIMEOUT_START_US
         self._srtt_us = 0.0
         self._rttvar_us = 0.0
@@ -40,6 +51,7 @@ class Timeout:
 
     def measure(self, round_trip_us: int) -> None:
         """Take the length of one round trip into account (RFC 6298 §2), and end what backing off had added."""
+        self._silent_us = 0
         if not self._measured:
             self._measured = True
             self._srtt_us, self._rttvar_us = float(round_trip_us), round_trip_us / 2
@@ -57,11 +69,19 @@ class Timeout:
 
     def back_off(self) -> None:
         """Double the timeout, within bounds: nothing was acknowledged for a whole one (RFC 6298 §5.5)."""
+        self._silent_us += self.us
         most_us = max(_BACKOFF_US, 2 * self._known_us) if self._known_us else _BACKOFF_BLIND_US
+        if self._silent_us < self._patience_us:
+            most_us = max(self._patience_us // _TRIES, 2 * self._known_us)
         self.us = min(most_us, 2 * self.us)
 
-    def answer_us(self, tries: int) -> int:
-        """Return how long to wait for the answer to something short that was asked so many times before."""
-        patience_us = max(_ANSWER_MIN_US, 2 * self._known_us) if self._known_us else _TIMEOUT_START_US
-        patience_us <<= min(tries, _ANSWER_DOUBLINGS)
-        return min(patience_us, max(_BACKOFF_US, 2 * self._known_us)) if self._known_us else patience_us
+    def answer_us(self, tries: int, patience_us: int = 0) -> int:
+        """Return how long to wait for the answer to something short that was asked so many times before.
+
+        `patience_us`: time after which it is not waited for any more; 0: none.
+        """
+        answer_us = max(_ANSWER_MIN_US, 2 * self._known_us) if self._known_us else _TIMEOUT_START_US
+        answer_us <<= min(tries, _ANSWER_DOUBLINGS)
+        if patience_us:
+            return min(answer_us, max(patience_us // _TRIES, 2 * self._known_us))
+        return min(answer_us, max(_BACKOFF_US, 2 * self._known_us)) if self._known_us else answer_us
