@@ -64,13 +64,13 @@ def released(seed: int, loss: float) -> int:
 
 @pytest.mark.parametrize("seed", [5, 206, 272])
 def test_losses_make_no_message_wait_longer_than_the_patience(seed: int) -> None:
-    """Timeouts that double leave six tries (5), three before a round trip is known (206), or learn a wrong one (272)."""
+    """Timeouts that double leave six tries (5), three while no round trip is known (206), or learn a wrong one."""
     assert released(seed, 0.1) == 0
 
 
 @pytest.mark.soak
 def test_as_few_messages_outlast_the_patience_as_ten_tries_in_a_row_are_lost() -> None:
-    """A message has two steps: its recipient says that it came, and acknowledges it. Few of them are tried once only."""
+    """A message has two steps: its recipient says that it came, and acknowledges it."""
     loss, hops, tries, steps, seeds = 0.1, 3, 10, 2, 600
     in_vain = 1 - (1 - loss) ** (2 * hops)
     found = sum(released(seed, loss) for seed in range(seeds))

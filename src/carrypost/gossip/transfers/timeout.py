@@ -6,10 +6,10 @@ measurement. It is bounded by what is known of the link: without any measurement
 each attempt only makes a slow link slower; once it was measured, silence is most likely loss, and a link that comes
 back should not be left idle for long.
 
-A sender that gives up after some time (`patience_us`) gains nothing by backing off that far: doubled timeouts leave room
-for six attempts within five seconds, or for three where no round trip was measured, and a path of several hops may well
-lose all of them. So, until the patience is over, a timeout grows to a twelfth of it at most, or to two round trips. The
-window is as small as it gets by then: two datagrams are repeated each time.
+A sender that gives up after some time (`patience_us`) gains nothing by backing off that far: doubled timeouts leave
+room for six attempts within five seconds, or three where no round trip was measured, and a path of several hops may
+well lose all of them. So, until the patience is over, a timeout grows to a twelfth of it at most, or to two round
+trips. The window is as small as it gets by then: two datagrams are repeated each time.
 """
 
 from __future__ import annotations
