@@ -9,7 +9,7 @@ import pytest
 from tests.contacts import island
 
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
+from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState, Relay
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 from carrypost.testing import Network, network
@@ -106,3 +106,52 @@ def test_lists_and_wishes_without_end_are_answered_at_a_pace() -> None:
             net.inject("a", [LinkState(bytes(8), b"", everything, node_prefix(NodeId("a")))], "b")
         assert refused(net, "a", "rate") + refused(net, "a", "muted") > 800
         assert net.sent("a").bytes - before < 60_000
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_other_links_each_time_are_taken_and_passed_on_at_the_pace_of_one_author(security: str) -> None:
+    with line(security=security) as net:
+        liar = Identity.derived(7, "liar") if security == "signed" else Identity.plain("liar")
+        for number in range(200):
+            told = LinkRecord(signed.author(liar), 1, number, number.to_bytes(4, "big"))
+            net.inject("b", [signed.sign(liar, told)], "a")
+            net.advance(0.05)
+        entry = island(net, "c").table.get(liar.node)
+        assert entry is not None
+        assert entry.sequence > 100, "it is not silenced"
+        assert refused(net, "b", "rate") >= 170
+
+
+def test_nobody_uses_up_what_another_author_may_say() -> None:
+    with line(security="signed") as net:
+        author = Identity.derived(1, "c")
+        known = island(net, "a").table.get(author.node)
+        assert known is not None
+        for number in range(30):
+            net.inject("a", [LinkRecord(signed.author(author), 9, number, b"", b"", bytes(64))], "b")
+            net.advance(0.2)
+        told = signed.sign(author, LinkRecord(signed.author(author), 9, 99))
+        net.advance(2)
+        net.inject("a", [told], "b")
+        entry = island(net, "a").table.get(author.node)
+        assert entry is not None
+        assert entry.record == told
+
+
+def test_link_states_without_end_are_looked_at_at_a_pace() -> None:
+    with line() as net:
+        for number in range(500):
+            net.inject("a", [LinkState(number.to_bytes(8, "big"))], "b")
+        assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 450
+        net.advance(10)
+        assert net.reach("a") == {"b": 1, "c": 2}
+
+
+def test_datagrams_to_nowhere_are_answered_at_a_pace() -> None:
+    with line() as net:
+        path = b"".join(node_prefix(NodeId(node)) for node in ("b", "a", "nobody"))
+        before = net.sent("a").frame_bytes["Relay"]
+        for _ in range(500):
+            net.inject("a", [Relay(path, 1, b"", b"x")], "b")
+        assert net.sent("a").frame_bytes["Relay"] - before < 25 * 40
+        assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 450

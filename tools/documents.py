@@ -418,6 +418,8 @@ _CONSTANTS = (
     ("flood._HEADS_PER_S", "heads that a host sends in a second, to whomever"),
     ("flood._HEADS_BURST_S", "seconds of that which may be saved up"),
     ("island.records._SUMS_MAX", "changes of the digest by which a neighbour may be behind, whichever"),
+    ("island.records._AUTHOR_PER_S", "records of one author that are taken in a second"),
+    ("island.records._AUTHOR_BURST_S", "as many of them at once as in this time"),
     ("island.records.FORGET_US", "a record of a host that cannot be reached is kept for so long"),
     ("routes.AVOIDED_US", "an edge is avoided for so long that did not carry a Relay on"),
     ("routes._AVOIDED_MAX", "edges that are avoided at one time"),

@@ -21,7 +21,7 @@ from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
 from carrypost.island.records import Entry, Table, packed_prefixes, prefixes
-from carrypost.model.ids import PREFIX_BYTES, NodeId
+from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -180,18 +180,22 @@ class Flood:
         if peer is None:
             return None
         node = signed.author_of(record, signed=self._signed)
-        entry, known = Entry.of(node, record, now, link.peer), self._table.get(node)
-        if known is not None and entry.rank <= known.rank:
-            if entry.rank < known.rank and node != self._node:
+        known = self._table.get(node)
+        if known is None:
+            self._find_room(node, link)
+        elif not known.is_before(record):
+            if record != known.record and node != self._node:
                 raise RemoteError("record-old")
             known.senders.add(link.peer)
             self._plan(known, peer, now)
             return None
-        if known is None:
-            self._find_room(entry, link)
+        elif not (self.lossless or known.pace.take(0, now)):
+            raise LimitError("rate")
         if self._signed:
             signed.check(record, link, now)
             link.budgets.credit(SIGNATURE)
+        entry = Entry.of(node, record, now, link.peer, None if known is None else known.pace)
+        entry.pace.spend(1, now)  # Once it is certain that its author said it: nobody may silence another one.
         peer.tries = 0
         if node == self._node:  # An earlier life said it, and its store was lost: this one has to be heard, too.
             self.outrun = record.boot, record.sequence
@@ -203,15 +207,15 @@ class Flood:
         self._plan(entry, peer, now)
         return entry
 
-    def _find_room(self, entry: Entry, link: Link) -> None:
+    def _find_room(self, node: NodeId, link: Link) -> None:
         """Make room for a new author: by what cannot be reached, and for a neighbour by whoever is farthest away."""
-        if self._table.holder(entry.prefix) not in (None, entry.node):
+        if self._table.holder(node_prefix(node)) not in (None, node):
             raise RemoteError("prefix")
         if len(self._table) < self._nodes_max:
             return
         distances = self._table.distances(self._node)
         going = max(self._table, key=lambda each: (distances.get(each.node, self._nodes_max), each.since_us))
-        if going.node in distances and (entry.node != link.node or distances[going.node] <= 1):
+        if going.node in distances and (node != link.node or distances[going.node] <= 1):
             raise LimitError("island")
         self._table.remove(going.node)
 
@@ -245,9 +249,10 @@ class Flood:
             return False
         if frame == peer.said and peer.digest == self._table.digest and peer.compare_us == NEVER:
             return False  # As most of them.
-        if (frame.heads or frame.wanted) and not link.budgets.lists.take(1, now):
+        budgets, lists = link.budgets, bool(frame.heads or frame.wanted)
+        if not (self.lossless or budgets.states.take(1, now)) or (lists and not budgets.lists.take(1, now)):
             raise LimitError("rate")
-        peer.said = None if frame.heads or frame.wanted else frame
+        peer.said = None if lists else frame
         before = peer.digest is None, peer.chose, peer.one_way
         peer.digest = int.from_bytes(frame.digest, "big")
         peer.chose = self.lossless or self._prefix in cut(frame.relays, PREFIX_BYTES)
@@ -259,7 +264,7 @@ class Flood:
         peer.compare_us = NEVER
         if peer.digest == self._table.digest:
             peer.tries = 0
-        elif not (frame.heads or frame.wanted):
+        elif not lists:
             self._compare_later(peer, now, first=before[0])
         self._look_ahead()
         return (False, peer.chose, peer.one_way) != before

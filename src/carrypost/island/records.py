@@ -1,7 +1,7 @@
-"""The links of hosts, as one host was told of them: a table of records, one per author, and the graph they make.
+"""The links of hosts, as one host was told of them: a table of records, one per author, and who can be reached by them.
 
-An edge counts while one end claims it and the other does not deny it. Own edges are the links in use, whatever others
-say of them. What neighbours say they hear counts as claimed by them, so everything two hops away is known at once.
+Records make a graph (`island.edges`). What neighbours say they hear counts as claimed by them, so everything two hops
+away is known at once.
 
 Nothing grows old. What cannot be reached is left out of the digest and of what is exchanged, and it is forgotten after
 a minute; so hosts that are gone vanish as soon as their neighbours deny them. Hosts with the same digest have the same
@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.signed import fingerprint
 from carrypost.gossip.wire.cloud_frames import HEAD_BYTES, LinkRecord, cut
+from carrypost.island.edges import Edges
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
 _SUMS_MAX = 48
 """Changes of the digest that are remembered. Of more than 64 any digest could be made."""
+_AUTHOR_PER_S, _AUTHOR_BURST_S = 1.0, 10.0
+"""Records of one author that are taken: by default a host tells three changes at once, and then one in 5 s."""
 FORGET_US = 60_000_000
 """A record of a host that cannot be reached is kept for so long."""
 
@@ -49,38 +54,37 @@ class Entry(msgspec.Struct, eq=False):
     """Time at which it came."""
     senders: set[str]
     """Link addresses of the neighbours that sent it."""
+    prefix: bytes
+    """Four bytes that stand for its author."""
+    pace: Budget
+    """What its author may still say, beyond which it is not listened to for a while."""
     rebooted: bool = False
     """True if its author was restarted after it told the record before."""
     concerns: bool = False
     """True if it says, or its author said before, something of a link with this host."""
     passed: bool = False
     """True if this host has passed it on, or need not."""
-    lost_us: int = NEVER
-    """Time at which it could not be reached any more."""
 
     @classmethod
-    def of(cls, node: NodeId, record: LinkRecord, now: int, sender: str = "") -> Entry:
-        """Return the entry of a record."""
+    def of(cls, node: NodeId, record: LinkRecord, now: int, sender: str = "", pace: Budget | None = None) -> Entry:
+        """Return the entry of a record; `pace`: that of its author, unless nothing of it was known."""
         claimed, denied = prefixes(record.chosen_by), prefixes(record.denied)
         return cls(
             node, record.boot, record.sequence, fingerprint(record), claimed, denied, record, now, {sender},
-            passed=not sender,
+            node_prefix(node), pace or Budget(_AUTHOR_PER_S, burst_s=_AUTHOR_BURST_S), passed=not sender,
         )  # fmt: skip
-
-    @property
-    def prefix(self) -> bytes:
-        """Four bytes that stand for its author."""
-        return node_prefix(self.node)
 
     @property
     def stamp(self) -> int:
         """32 bits that tell older from newer: of the life 12, of the number in it 20."""
         return (self.boot << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Place among the records of its author: the highest counts."""
-        return self.boot, self.sequence, self.fingerprint
+    def is_before(self, record: LinkRecord) -> bool:
+        """Return True if another record of the same author counts instead of this one."""
+        said, other = (self.boot, self.sequence), (record.boot, record.sequence)
+        if said != other:
+            return said < other
+        return record != self.record and self.fingerprint < fingerprint(record)
 
 
 def prefixes(data: bytes) -> frozenset[bytes]:
@@ -99,7 +103,7 @@ def is_newer(stamp: int, other: int) -> bool:
 
 
 class Table:
-    """The records that one host knows, its own included, and the graph that they make."""
+    """The records that one host knows, its own included, and whom it reaches by them."""
 
     def __init__(self, own: NodeId) -> None:
         self._own, self._prefix = own, node_prefix(own)
@@ -108,18 +112,20 @@ class Table:
         """Nodes with a record, neighbours, and this host itself."""
         self._heard: dict[NodeId, frozenset[bytes]] = {}
         """By neighbour: prefixes of the nodes that it says are its neighbours."""
-        self.version = 0
-        """Grows with each change of an edge that counts."""
-        self._edges: dict[bytes, set[bytes]] = {}
+        self._edges = Edges(self._prefix)
         self._distances: dict[NodeId, int] = {}
         self._digest = 0
         self._counted: dict[NodeId, int] = {}
         """Fingerprints of the records in the digest."""
+        self._touched: set[NodeId] = set()
+        """Nodes of which another record, or none, is kept since the digest was made."""
         self._changes: dict[int, int] = {}
         """By what the digest was changed lately, and when; the latest at the end."""
+        self._lost_us: dict[NodeId, int] = {}
+        """Nodes with a record that could not be reached when it was looked last, and since when."""
         self._now_us = 0
         self._made = -1
-        """The version of which edges, distances and digest are kept."""
+        """The version of the edges of which distances are kept."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -140,6 +146,16 @@ class Table:
         """Return the node that is known by a prefix."""
         return self._by_prefix.get(prefix)
 
+    @property
+    def version(self) -> int:
+        """Number that grows with each change of an edge that counts."""
+        return self._edges.version
+
+    @property
+    def claimants(self) -> AbstractSet[bytes]:
+        """Prefixes of the nodes whose records claim a link with this host."""
+        return self._edges.claimants
+
     def boot_of(self, node: NodeId) -> int | None:
         """Return the number of the life in which a node last told of its links."""
         entry = self._entries.get(node)
@@ -151,56 +167,68 @@ class Table:
         """Keep a record, instead of the one that its author had."""
         self._now_us = entry.since_us
         self._entries[entry.node] = entry
-        self._by_prefix[node_prefix(entry.node)] = entry.node
-        self.version += 1
+        self._touched.add(entry.node)
+        self._lost_us.pop(entry.node, None)
+        self._name(entry.node)
+        self._edges.say(entry.prefix, entry.claimed, entry.denied)
 
     def remove(self, node: NodeId) -> None:
         """Forget a record."""
-        del self._entries[node]
-        if node not in self._heard and node != self._own:
-            del self._by_prefix[node_prefix(node)]
-        self.version += 1
+        entry = self._entries.pop(node)
+        self._touched.add(node)
+        self._edges.say(entry.prefix, frozenset(), frozenset())
+        self._unname(node)
 
     def meet(self, heard: Mapping[NodeId, frozenset[bytes]], now: int) -> None:
         """Set the neighbours of this host, and whom each says it has."""
         self._now_us = now
         if heard == self._heard:
             return
-        for node in self._heard.keys() - heard.keys() - self._entries.keys():
-            del self._by_prefix[node_prefix(node)]
-        self._heard = dict(heard)
+        before, self._heard = self._heard, dict(heard)
         for node in heard:
-            self._by_prefix.setdefault(node_prefix(node), node)
-        self.version += 1
+            self._name(node)
+        named = {node_prefix(node): node for node in heard if self.holder(node_prefix(node)) == node}
+        self._edges.hear({prefix: heard[node] for prefix, node in named.items()})
+        for node in before.keys() - heard.keys():
+            self._unname(node)
+
+    def _name(self, node: NodeId) -> None:
+        """Know a node by its prefix, unless another one is known by the same."""
+        prefix = node_prefix(node)
+        if self._by_prefix.setdefault(prefix, node) == node:
+            self._edges.know(prefix)
+
+    def _unname(self, node: NodeId) -> None:
+        """Know a node no longer, if it is no neighbour and has no record."""
+        if node in self._heard or node in self._entries or node == self._own:
+            return
+        prefix = node_prefix(node)
+        if self._by_prefix.get(prefix) == node:
+            del self._by_prefix[prefix]
+            self._edges.forget(prefix)
 
     def expire(self, now: int) -> int:
         """Forget what could not be reached for long. Returns the time at which there is more of it."""
-        reached = self.distances(self._own)
-        due_us = NEVER
-        for entry in list(self._entries.values()):
-            if entry.node in reached:
-                entry.lost_us = NEVER
-                continue
-            entry.lost_us = min(entry.lost_us, now)
-            if entry.lost_us + FORGET_US <= now:
-                self.remove(entry.node)
-            else:
-                due_us = min(due_us, entry.lost_us + FORGET_US)
-        return due_us
+        lost = self._entries.keys() - self.distances(self._own).keys()
+        self._lost_us = {node: self._lost_us.get(node, now) for node in lost}
+        for node in sorted(lost):
+            if self._lost_us[node] + FORGET_US <= now:
+                del self._lost_us[node]
+                self.remove(node)
+        return min([since_us + FORGET_US for since_us in self._lost_us.values()], default=NEVER)
 
     # --- the graph -------------------------------------------------------------------------------------------
 
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the other ends of the edges of a node that count."""
-        self._make()
-        return [self._by_prefix[each] for each in sorted(self._edges.get(node_prefix(node), ()))]
+        return [self._by_prefix[each] for each in sorted(self._edges.of(node_prefix(node)))]
 
     def distances(self, origin: NodeId) -> dict[NodeId, int]:
         """Return the hops to every node that can be reached from one, itself included."""
+        if origin != self._own:
+            return self._search(origin)
         self._make()
-        if origin == self._own or node_prefix(origin) not in self._edges:
-            return self._distances if origin == self._own else {origin: 0}
-        return self._search(node_prefix(origin))
+        return self._distances
 
     @property
     def digest(self) -> int:
@@ -259,14 +287,19 @@ class Table:
         return wanted, lacking
 
     def _make(self) -> None:
-        if self._made != self.version:
-            self._made = self.version
-            self._edges = self._graph()
-            self._distances = self._search(self._prefix)
-            counted = {entry.node: entry.fingerprint for entry in self.reached()}
-            for node in sorted({node for node, _ in counted.items() ^ self._counted.items()}):
-                self._change(self._counted.get(node, 0) ^ counted.get(node, 0))
-            self._counted = counted
+        """Bring distances and digest up to date."""
+        touched, self._touched = self._touched, set()
+        if self._made != self._edges.version:
+            self._made = self._edges.version
+            before, self._distances = self._distances, self._search(self._own)
+            touched |= before.keys() ^ self._distances.keys()
+        for node in sorted(touched):
+            change = self._counted.pop(node, 0)
+            if node in self._distances and (entry := self._entries.get(node)) is not None:
+                self._counted[node] = entry.fingerprint
+                change ^= entry.fingerprint
+            if change:
+                self._change(change)
 
     def _change(self, by: int) -> None:
         self._digest ^= by
@@ -275,35 +308,14 @@ class Table:
         if len(self._changes) > _SUMS_MAX:
             del self._changes[next(iter(self._changes))]
 
-    def _graph(self) -> dict[bytes, set[bytes]]:
-        """Return the edges that count, by prefix: sets are compared as a whole, as there are thousands of claims."""
-        known, linked = self._by_prefix.keys(), {node_prefix(node) for node in self._heard}
-        edges: dict[bytes, set[bytes]] = {prefix: set() for prefix in known}
-        claims = [(node_prefix(node), heard) for node, heard in self._heard.items()]
-        for one, claimed in (*[(entry.prefix, entry.claimed) for entry in self], *claims):
-            ends = claimed & known
-            edges[one] |= ends
-            for other in ends:
-                edges[other].add(one)
-        for entry in self:
-            for other in entry.denied & known:
-                edges[entry.prefix].discard(other)
-                edges[other].discard(entry.prefix)
-        for other in edges[self._prefix] - linked:
-            edges[other].discard(self._prefix)
-        for other in linked:
-            edges[other].add(self._prefix)
-        edges[self._prefix] = linked
-        return edges
-
-    def _search(self, origin: bytes) -> dict[NodeId, int]:
-        found, border, hops = {origin}, {origin}, 0
-        distances: dict[NodeId, int] = {}
-        while border:
-            distances |= {self._by_prefix[each]: hops for each in border}
-            border = set().union(*[self._edges[each] for each in border]) - found
-            found |= border
+    def _search(self, origin: NodeId) -> dict[NodeId, int]:
+        found = {node_prefix(origin)}
+        border, hops = found, 0
+        distances = {origin: 0}
+        while border := set().union(*[self._edges.of(each) for each in border]) - found:
             hops += 1
+            distances |= {self._by_prefix[each]: hops for each in border}
+            found |= border
         return distances
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LimitError, RemoteError
-from carrypost.gossip.transfers.accounts import FRAME, price
+from carrypost.gossip.transfers.accounts import BROKEN, FRAME, price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
@@ -229,6 +229,9 @@ class Relaying:
             found = b"".join((*path[: at + 1], *rest))
             following.send((msgspec.structs.replace(frame, path=found, position=at + 1, broken=edge),))
             return True
+        if not link.budgets.breaks.take(1, now):
+            raise LimitError("rate")
+        link.budgets.charge(BROKEN)
         link.send((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),))
         return False
 

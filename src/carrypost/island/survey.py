@@ -21,7 +21,7 @@ from carrypost.island.relays import choose
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
@@ -169,7 +169,7 @@ class Survey:
             self._renew_record(now)
         self._forget_us = self.table.expire(now)
 
-    def _denied(self, false: set[bytes], now: int) -> frozenset[bytes]:
+    def _denied(self, false: Iterable[bytes], now: int) -> frozenset[bytes]:
         """Return whose claims are to be denied: who is in reach takes them back before that."""
         self._false_us = {prefix: self._false_us.get(prefix, now) for prefix in sorted(false)[:_DENIED_MAX]}
         wait_us = 0 if self.flood.lossless else _DENY_US
@@ -181,7 +181,7 @@ class Survey:
         """Say something else of the own links, if anything else is true, as soon as that may be."""
         peers = self.flood.peers.values()
         linked = {peer.link.prefix for peer in peers}
-        claiming = {each.prefix for each in self.table if self._prefix in each.claimed}
+        claiming = self.table.claimants
         denied = self._denied(claiming - linked, now)
         own = self.table.get(self._node)
         claimed = frozenset() if own is None else own.claimed

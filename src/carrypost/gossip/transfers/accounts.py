@@ -27,6 +27,10 @@ FRAME = 4
 """To decode, look up and refuse one frame, whatever is in it."""
 PARCEL = 6
 """To decode a frame with a descriptor in it."""
+LINKS = 8
+"""To decode, look up and refuse a frame about links, or one that is relayed."""
+BROKEN = 20
+"""To answer that a link on the path of a frame is gone."""
 _XOR = 12
 """To compare one part of a set, and to say what is in it where it differs."""
 SIGNATURE = 150
@@ -70,9 +74,9 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.AckList: lambda frame: FRAME + (len(frame.xors) + len(frame.fingerprints)) // 8,
     f.Summary: lambda frame: FRAME + len(frame.fingerprints) // 8,
     f.Missing: lambda frame: FRAME + len(frame.fingerprints) // 8,
-    f.LinkState: lambda frame: FRAME + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // 8,
-    f.Relay: lambda frame: FRAME + len(frame.body) // 64,
-    f.LinkRecord: lambda frame: FRAME + (len(frame.chosen_by) + len(frame.denied)) // 16,
+    f.LinkState: lambda frame: LINKS + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // 8,
+    f.Relay: lambda frame: LINKS + len(frame.body) // 64,
+    f.LinkRecord: lambda frame: LINKS + (len(frame.chosen_by) + len(frame.denied)) // 16,
 }
 
 

@@ -30,6 +30,10 @@ _LISTS_BURST_S = 100.0
 """A whole list of the default size fits into this many frames."""
 _RELAY_BYTES_MIN = 1_000
 """A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
+_STATES_PER_S = 20.0
+"""Link states that are looked at: one or two beside an announcement, and a few more where lists are compared."""
+_BREAKS_PER_S = 10.0
+"""Answers that a link on a path is gone: the first one of a burst says it for all."""
 
 
 class Budget:
@@ -80,8 +84,8 @@ class Budgets:
     """Budgets for the work that one neighbour may cause."""
 
     __slots__ = (
-        "_bytes", "_frames", "_relayed", "answers", "common", "forgeries", "lists", "profiles", "records", "runs",
-        "tally",
+        "_bytes", "_frames", "_relayed", "answers", "breaks", "common", "forgeries", "lists", "profiles", "records",
+        "runs", "states", "tally",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -90,6 +94,10 @@ class Budgets:
         self.records = Budget(limits.link_records_per_s)
         """For acknowledgements of hosts that it passes on: each has a signature."""
         self._relayed = Budget(limits.link_relay_bytes_per_s)
+        self.breaks = Budget(_BREAKS_PER_S)
+        """For answers that something could not be passed on."""
+        self.states = Budget(_STATES_PER_S)
+        """For link states."""
         self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)
         """For comparing lists of those."""
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)

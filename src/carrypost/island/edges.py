@@ -1,0 +1,90 @@
+"""The graph of links between hosts, kept up to date edge by edge as hosts claim and deny links.
+
+Hosts stand here as the four-byte prefixes of their ids. An edge counts while one end claims it and the other does not
+deny it. Edges of the own host are the links in use, whatever others say of them.
+
+A change looks only at the edges that it names: where hosts move, records come many times a second, and almost all
+links are the same as before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+_NOBODY: frozenset[bytes] = frozenset()
+
+
+class Edges:
+    """The edges that count between known hosts."""
+
+    def __init__(self, own: bytes) -> None:
+        self._own = own
+        self._ends: dict[bytes, set[bytes]] = {own: set()}
+        """By known host: the other ends of its edges."""
+        self._said: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
+        """By host: the neighbours that it claims in its record, and those that it denies."""
+        self._heard: dict[bytes, frozenset[bytes]] = {}
+        """By neighbour of this host: those that it says it hears, and is heard by."""
+        self.claimants: set[bytes] = set()
+        """Hosts whose records claim a link with this host."""
+        self.version = 0
+        """Number that grows with each change of an edge that counts."""
+
+    def of(self, host: bytes) -> AbstractSet[bytes]:
+        """Return the other ends of the edges of a host."""
+        return self._ends.get(host, _NOBODY)
+
+    def know(self, host: bytes) -> None:
+        """Let the edges of a host count from now on, as far as anybody claims them."""
+        if host not in self._ends:
+            self._ends[host] = set()
+            claiming = [each for each, (claimed, _) in self._said.items() if host in claimed]
+            hearing = [each for each, heard in self._heard.items() if host in heard]
+            self._look(host, {*claiming, *hearing, *self._claimed(host)})
+
+    def forget(self, host: bytes) -> None:
+        """Let no edge of a host count, and forget its record."""
+        self._said.pop(host, None)
+        self.claimants.discard(host)
+        for other in self._ends.pop(host):
+            self._ends[other].discard(host)
+            self.version += 1
+
+    def say(self, host: bytes, claimed: frozenset[bytes], denied: frozenset[bytes]) -> None:
+        """Replace what a known host says in its record."""
+        before = self._said.get(host, (_NOBODY, _NOBODY))
+        self._said[host] = claimed, denied
+        (set.add if self._own in claimed else set.discard)(self.claimants, host)
+        self._look(host, (before[0] ^ claimed) | (before[1] ^ denied))
+
+    def hear(self, heard: Mapping[bytes, frozenset[bytes]]) -> None:
+        """Replace the neighbours of this host, which are known, and those that each of them has."""
+        before, self._heard = self._heard, dict(heard)
+        self._look(self._own, before.keys() ^ heard.keys())
+        for host in before.keys() | heard.keys():
+            if (change := before.get(host, _NOBODY) ^ heard.get(host, _NOBODY)) and host in self._ends:
+                self._look(host, change)
+
+    def _claimed(self, host: bytes) -> frozenset[bytes]:
+        return self._said.get(host, (_NOBODY, _NOBODY))[0] | self._heard.get(host, _NOBODY)
+
+    def _counts(self, one: bytes, other: bytes) -> bool:
+        if self._own in (one, other):
+            return (other if one == self._own else one) in self._heard
+        if other in self._said.get(one, (_NOBODY, _NOBODY))[1] or one in self._said.get(other, (_NOBODY, _NOBODY))[1]:
+            return False
+        return other in self._claimed(one) or one in self._claimed(other)
+
+    def _look(self, host: bytes, others: Iterable[bytes]) -> None:
+        """Look again at edges of a known host of which somebody says something else than before."""
+        ends = self._ends[host]
+        for other in others:
+            if other in self._ends and other != host and (other in ends) is not self._counts(host, other):
+                change = set.discard if other in ends else set.add
+                change(ends, other)
+                change(self._ends[other], host)
+                self.version += 1

@@ -1,0 +1,96 @@
+"""The graph that records make: kept edge by edge, it is the one that the rule gives for all that was said."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carrypost.gossip.wire.cloud_frames import LinkRecord
+from carrypost.island.edges import Edges
+from carrypost.island.records import FORGET_US, Entry, Table, packed_prefixes
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.times import NEVER
+
+OWN, *OTHERS = (bytes([number]) for number in range(6))
+hosts = st.frozensets(st.sampled_from([OWN, *OTHERS]))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("know"), st.sampled_from(OTHERS)),
+        st.tuples(st.just("forget"), st.sampled_from(OTHERS)),
+        st.tuples(st.just("say"), st.sampled_from([OWN, *OTHERS]), hosts, hosts),
+        st.tuples(st.just("hear"), st.dictionaries(st.sampled_from(OTHERS), hosts)),
+    ),
+    max_size=25,
+)
+
+
+class Told:
+    """What was said, and the edges that the rule gives for it."""
+
+    def __init__(self) -> None:
+        self.known = {OWN}
+        self.said: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
+        self.heard: dict[bytes, frozenset[bytes]] = {}
+
+    def _claims(self, one: bytes, other: bytes) -> bool:
+        return other in self.said.get(one, ((), ()))[0] or other in self.heard.get(one, ())
+
+    def _denies(self, one: bytes, other: bytes) -> bool:
+        return other in self.said.get(one, ((), ()))[1]
+
+    def counts(self, one: bytes, other: bytes) -> bool:
+        if OWN in (one, other):
+            return (one if other == OWN else other) in self.heard
+        claimed = self._claims(one, other) or self._claims(other, one)
+        return claimed and not (self._denies(one, other) or self._denies(other, one))
+
+    def ends(self, host: bytes) -> set[bytes]:
+        return {each for each in self.known - {host} if host in self.known and self.counts(host, each)}
+
+
+@given(steps)
+def test_edges_are_those_of_the_rule(done: list[tuple[object, ...]]) -> None:
+    edges, told = Edges(OWN), Told()
+    for kind, *arguments in done:
+        before, version = {host: told.ends(host) for host in (OWN, *OTHERS)}, edges.version
+        _step(edges, told, kind, *arguments)
+        assert {host: edges.of(host) for host in (OWN, *OTHERS)} == {host: told.ends(host) for host in (OWN, *OTHERS)}
+        assert edges.claimants == {host for host, (claimed, _) in told.said.items() if OWN in claimed}
+        assert (edges.version > version) is (before != {host: told.ends(host) for host in (OWN, *OTHERS)})
+
+
+def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
+    """Do the same to both, if it may be done: hosts that say something are known, and so are neighbours."""
+    match kind, arguments:
+        case "know", (bytes() as host,):
+            told.known.add(host)
+            edges.know(host)
+        case "forget", (bytes() as host,) if host in told.known and host not in told.heard:
+            told.known.discard(host)
+            told.said.pop(host, None)
+            edges.forget(host)
+        case "say", (bytes() as host, frozenset() as claimed, frozenset() as denied) if host in told.known:
+            told.said[host] = claimed, denied
+            edges.say(host, claimed, denied)
+        case "hear", (dict() as heard,):
+            told.heard = {host: each for host, each in heard.items() if host in told.known}
+            edges.hear(told.heard)
+
+
+def test_of_two_hosts_with_the_same_four_bytes_the_first_is_known_until_it_is_gone() -> None:
+    own, first, twin, far = (NodeId(name) for name in ("own", "n18622", "n41826", "far"))
+    assert node_prefix(first) == node_prefix(twin)
+    table = Table(own)
+    claims = packed_prefixes([node_prefix(far)])
+    for node, claimed in ((far, b""), (first, claims)):
+        table.enter(Entry.of(node, LinkRecord(node.encode(), 1, 0, claimed), 0))
+    table.meet({twin: frozenset(), first: frozenset()}, 0)
+    assert table.distances(own) == {own: 0, first: 1, far: 2}
+    table.meet({twin: frozenset()}, 1)
+    assert table.distances(own) == {own: 0}, "the first one is known, and is no neighbour"
+    table.meet({}, 2)
+    assert table.holder(node_prefix(first)) == first, "it keeps its name when the other one goes"
+    assert table.expire(FORGET_US) < NEVER
+    table.expire(2 * FORGET_US)
+    table.meet({twin: frozenset((node_prefix(far),))}, 3)
+    assert table.distances(own) == {own: 0, twin: 1}
