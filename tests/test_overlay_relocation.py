@@ -85,8 +85,14 @@ EXPECTING  ADOPT             LOAD,REPEAT,HOMED,WORK     SEATED
 EXPECTING  RESTART           FORGET                     ABSENT
 SEATED     STATE             SEATED                     SEATED
 SEATED     ADOPT             HOMED                      SEATED
+SEATED     CONFIRMED         -                          CONFIRMED
 SEATED     ELSEWHERE         FORGET                     ABSENT
-SEATED     RESTART           WORK                       SEATED
+SEATED     RESTART           HOMED,WORK                 SEATED
+CONFIRMED  STATE             SEATED                     CONFIRMED
+CONFIRMED  ADOPT             HOMED                      CONFIRMED
+CONFIRMED  CONFIRMED         -                          CONFIRMED
+CONFIRMED  ELSEWHERE         FORGET                     ABSENT
+CONFIRMED  RESTART           WORK                       CONFIRMED
 """
 
 
@@ -249,6 +255,16 @@ def test_a_destination_forgets_what_never_came() -> None:
     assert at.told(A, DestinationInput.HANDOFF, 4 * SECOND) == (Action.READY,)
     assert at.told(B, DestinationInput.STATE, 4 * SECOND) is None
     assert at.told(B, DestinationInput.ABORT, 4 * SECOND) is None
-    assert at.due_us == 23 * SECOND
-    assert at.expire(23 * SECOND) == (Action.FORGET,)
+    assert at.due_us == 83 * SECOND
+    assert at.expire(83 * SECOND) == (Action.FORGET,)
     assert (at.state, at.due_us) == (DestinationState.ABSENT, NEVER)
+
+
+def test_a_destination_tells_the_consumer_until_that_confirms() -> None:
+    at = Destination(NAME, Settings(), 0)
+    assert at.take(DestinationInput.ADOPT, 0) == (Action.LOAD, Action.REPEAT, Action.HOMED, Action.WORK)
+    for now_s in (1, 3, 7, 15, 31):
+        assert at.due_us == now_s * SECOND
+        assert at.expire(at.due_us) == (Action.HOMED,)
+    assert at.take(DestinationInput.CONFIRMED, 40 * SECOND) == ()
+    assert at.due_us == NEVER

@@ -30,13 +30,15 @@ Rules
 2. A home that is lost does not hold up a relocation: the source stops at the events that it has, and the new seat asks
    for the rest.
 3. A destination that is lost ends it, unless the state is on its way.
+4. A seat moves on only once the consumer has confirmed it. So a line of seats that an adoption left behind has at most
+   one epoch more than the consumer knew, and an adoption, which adds two, is above all of them.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from carrypost.model.times import NEVER
 
@@ -100,7 +102,7 @@ class SourceState(enum.Enum):
     """States of the source of a relocation."""
 
     SEATED = "seated"
-    """The seat works here; nothing is under way."""
+    """The seat works here, and the consumer has confirmed it; nothing is under way."""
     OFFERED = "offered"
     """The destination was asked."""
     DETOURING = "detouring"
@@ -144,7 +146,9 @@ class DestinationState(enum.Enum):
     EXPECTING = "expecting"
     """The client is listed, and its events are kept."""
     SEATED = "seated"
-    """The seat works here."""
+    """The seat works here, and the consumer has not confirmed it yet."""
+    CONFIRMED = "confirmed"
+    """The seat works here, and the consumer has confirmed it: it may move on."""
 
 
 class DestinationInput(enum.Enum):
@@ -159,6 +163,8 @@ class DestinationInput(enum.Enum):
     STATE = "State"
     ABORT = "Abort"
     ADOPT = "Adopt"
+    CONFIRMED = "confirmed"
+    """The consumer names this seat."""
     ELSEWHERE = "elsewhere"
     """The consumer names another seat, of a higher epoch."""
     TIMEOUT = "timeout"
@@ -229,10 +235,18 @@ DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[Desti
     (_D.EXPECTING, _N.RESTART): Step((_A.FORGET,), _D.ABSENT),
     (_D.SEATED, _N.STATE): Step((_A.SEATED,), _D.SEATED),
     (_D.SEATED, _N.ADOPT): Step((_A.HOMED,), _D.SEATED),
+    (_D.SEATED, _N.CONFIRMED): Step((), _D.CONFIRMED),
     (_D.SEATED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
-    (_D.SEATED, _N.RESTART): Step((_A.WORK,), _D.SEATED),
+    (_D.SEATED, _N.RESTART): Step((_A.HOMED, _A.WORK), _D.SEATED),
+    (_D.CONFIRMED, _N.STATE): Step((_A.SEATED,), _D.CONFIRMED),
+    (_D.CONFIRMED, _N.ADOPT): Step((_A.HOMED,), _D.CONFIRMED),
+    (_D.CONFIRMED, _N.CONFIRMED): Step((), _D.CONFIRMED),
+    (_D.CONFIRMED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
+    (_D.CONFIRMED, _N.RESTART): Step((_A.WORK,), _D.CONFIRMED),
 }
 """The destination of a relocation, or of an adoption."""
+DESTINATION_REPEATS = {_D.SEATED: _A.HOMED}
+"""As `SOURCE_REPEATS`. The consumer heeds `Homed` only after `Moving`, which may come later."""
 
 
 class Variant(NamedTuple):
@@ -270,17 +284,21 @@ class Patience(Protocol):
 
 
 class Stay(NamedTuple):
-    """The longest time that a state lasts."""
+    """The longest time that a state lasts, in multiples of two settings."""
 
-    setting: Literal["handoff_s", "gap_s"]
-    times: int = 1
+    handoffs: int = 0
+    gaps: int = 0
+
+    def us(self, patience: Patience) -> int:
+        """Return it in microseconds."""
+        return round((self.handoffs * patience.handoff_s + self.gaps * patience.gap_s) * 1e6)
 
 
 SOURCE_STAYS = {
-    _S.OFFERED: Stay("handoff_s"), _S.DETOURING: Stay("handoff_s"), _S.DRAINING: Stay("gap_s"),
-    _S.MOVED: Stay("handoff_s", 2),
+    _S.OFFERED: Stay(handoffs=1), _S.DETOURING: Stay(handoffs=1), _S.DRAINING: Stay(gaps=1), _S.MOVED: Stay(handoffs=2)
 }  # fmt: skip
-DESTINATION_STAYS = {_D.EXPECTING: Stay("handoff_s", 2)}
+DESTINATION_STAYS = {_D.EXPECTING: Stay(handoffs=2, gaps=1)}
+"""It waits as long as the source may take until it sends the state."""
 
 
 class Handoff(NamedTuple):
@@ -313,7 +331,7 @@ class _Side(Generic[_State, _Input]):
     def _enter(self, state: _State, now: int) -> None:
         self.state: _State = state
         stay = self._stays.get(state)
-        self._end_us = NEVER if stay is None else now + round(getattr(self._patience, stay.setting) * stay.times * 1e6)
+        self._end_us = NEVER if stay is None else now + stay.us(self._patience)
         self._delay_us = FIRST_REPEAT_US
         self._repeat_us = now + self._delay_us if state in self._repeats else NEVER
 
@@ -403,8 +421,8 @@ class Source(_Side[SourceState, SourceInput]):
 class Destination(_Side[DestinationState, DestinationInput]):
     """The destination of one relocation, or of an adoption."""
 
-    _timeout, _table, _stays = DestinationInput.TIMEOUT, DESTINATION_TABLE, DESTINATION_STAYS
-    _repeats: Mapping[DestinationState, Action] = {}
+    _timeout, _table = DestinationInput.TIMEOUT, DESTINATION_TABLE
+    _stays, _repeats = DESTINATION_STAYS, DESTINATION_REPEATS
 
     def __init__(self, handoff: Handoff, patience: Patience, now: int) -> None:
         super().__init__(handoff, DestinationState.ABSENT, patience, now)
