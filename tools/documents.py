@@ -39,6 +39,7 @@ from carrypost.model import descriptor, headers
 from carrypost.mom import control
 from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
+from carrypost.overlay import relocation
 from carrypost.overlay.items import AUTHORS, Who
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -221,6 +222,39 @@ def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
         if before is not after
     ]
     return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {start.value}", *moves, "```"])
+
+
+def source_machine() -> str:
+    """The diagram of a relocation's source, and its table."""
+    return _steps(relocation.SourceState, relocation.SOURCE_TABLE, relocation.SOURCE_REPEATS)
+
+
+def destination_machine() -> str:
+    """The diagram of a relocation's destination, and its table."""
+    return _steps(relocation.DestinationState, relocation.DESTINATION_TABLE, relocation.DESTINATION_REPEATS)
+
+
+def _steps(
+    kind: type[Enum], table: Mapping[tuple[Any, Any], relocation.Step[Any]], repeats: Mapping[Any, relocation.Action]
+) -> str:
+    """A machine that does something: its diagram, what it does, and what its states mean."""
+    rows = [
+        (before.value, what.value, ", ".join(action.value for action in step.actions) or "–", step.after.value)
+        for (before, what), step in table.items()
+    ]
+    meanings = _docstrings(_class(relocation, kind))
+    states = [(state.value, meanings[state.name], repeats[state].value if state in repeats else "–") for state in kind]
+    return "\n\n".join([
+        _diagram(next(iter(kind)), {key: step.after for key, step in table.items()}),
+        _table(("state", "input", "does", "next"), rows),
+        _table(("state", "meaning", "repeats"), states),
+    ])  # fmt: skip
+
+
+def relocation_actions() -> str:
+    """What both sides of a relocation do."""
+    meanings = _docstrings(_class(relocation, relocation.Action))
+    return _table(("action", "meaning"), [(each.value, meanings[each.name]) for each in relocation.Action])
 
 
 # ------------------------------------------------------------------------------------ settings and constants
@@ -484,6 +518,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "copy states": copy_machine,
     "reasons": drop_reasons,
     "claim states": claim_machine,
+    "relocation source": source_machine,
+    "relocation destination": destination_machine,
+    "relocation actions": relocation_actions,
     "constants": constants_table,
     "settings": settings_table,
     "messaging settings": messaging_table,
