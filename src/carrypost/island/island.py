@@ -93,7 +93,8 @@ class Island(Layer):
         self._look_ahead()
 
     def met(self, link: Link, now: int) -> None:
-        """Begin a contact."""
+        """Begin a contact: what could not go over the link before it began may go now."""
+        self.routes.use(self._node, link.node)
         if not self._told:
             self.survey.met(link, now)
             self._look_ahead()

@@ -87,6 +87,11 @@ class Routes:
             del self._avoided[next(iter(self._avoided))]
         self._until_us = 0
 
+    def use(self, one: NodeId, other: NodeId) -> None:
+        """Use the edge between two hosts again."""
+        if self._avoided.pop(frozenset((one, other)), None) is not None:
+            self._until_us = 0
+
     def tell(self, graph: Graph) -> None:
         """Look for paths in another graph from now on."""
         self._graph = graph

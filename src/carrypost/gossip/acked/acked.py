@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
 
 LASTS_US = 86_400_000_000
 """A record lasts so long at most. Who did not hear of it keeps its copies until they expire."""
@@ -184,14 +185,9 @@ class Acked(Layer):
     # --- what this host says -------------------------------------------------------------------------------
 
     def _answer(self, now: int) -> None:
-        """Sign what may be signed, and send each record to those who brought its messages: they wait for it."""
+        """Sign what may be signed: those who brought the messages wait for it."""
         self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
-        copies = {message: self._cache.get(message) for message in self._pending.ready}
-        givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
-        for fingerprint, record in self._sign(now):
-            for peer in sorted({givers[message] for message in record.messages if message in givers}):
-                if self._send_to(peer, record) and fingerprint in self._fresh:
-                    self._fresh[fingerprint].add(peer)
+        self._sign(now)
 
     def _send_to(self, peer: str, record: AckRecord) -> bool:
         link = self._links.get(peer)
@@ -212,20 +208,24 @@ class Acked(Layer):
             if private is not None and private.until_us > now:
                 self._send_to(peer, private)
 
-    def _sign(self, now: int) -> Sequence[tuple[int, AckRecord]]:
-        """Make records of what this host has to acknowledge, as far as that is durable and still holds."""
+    def _sign(self, now: int) -> None:
+        """Make records of what this host has to acknowledge, as far as that is durable and still holds.
+
+        In an island each of them goes straight to those who brought its messages.
+        """
         if not self._pending.ready:
-            return ()
-        made: list[tuple[int, AckRecord]] = []
+            return
+        copies = {message: self._cache.get(message) for message in self._pending.ready} if self._straight else {}
+        givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
         sound = self._sign_private(self._pending.take_sound(now), now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
-            if fingerprint not in self.known:
-                self._keep(fingerprint, record, set())
-                made.append((fingerprint, record))
-        return made
+            if fingerprint in self.known:
+                continue
+            peers = sorted({givers[message] for message in page if message in givers})
+            self._keep(fingerprint, record, {peer for peer in peers if self._send_to(peer, record)})
 
     def _sign_private(self, sound: dict[MessageId, int], now: int) -> dict[MessageId, int]:
         """Acknowledge messages for one connected host alone to those that brought them; return all others.
@@ -314,7 +314,7 @@ class Acked(Layer):
         if not concerns and all(self._cache.get(message) is not None for message in record.messages):
             raise RemoteError("purge-authority")
         if self._identity.signed:
-            signed.check(record, link, now)
+            self._check(link, record, node, now)
         if self._is_private(record):
             self._count(fingerprint, record)
         else:
@@ -323,6 +323,18 @@ class Acked(Layer):
             link.budgets.credit(SIGNATURE + len(record.messages))
         self._hasten()
         return True
+
+    def _check(self, link: Link, record: AckRecord, node: NodeId, now: int) -> None:
+        """Check the signature of a record of a host; raises `RemoteError`.
+
+        One that acknowledges messages of this host for the first time does not count for what a neighbour may ask for.
+        There are no more of them than messages; and else what was sent faster would have to be kept.
+        """
+        signed.check(record, link, now)
+        left = self._holdings.recipients.left
+        copies = map(self._cache.get, record.messages)
+        if any(copy is not None and copy.own and copy.here and node in left(copy.descriptor) for copy in copies):
+            link.budgets.records.give_back(1)
 
     def _is_private(self, record: AckRecord) -> bool:
         """Return True if a record is of messages of this host alone that nobody carries.

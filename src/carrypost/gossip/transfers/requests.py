@@ -129,7 +129,7 @@ class Requests:
             return None
         storing, interesting = now >= self._holdings.paused_until_us, self._own.wants_something
         if storing and (roomy or cache.admits(entry.length, privilege, interesting=interesting)):
-            want = self._wants.add(link, entry, now)
+            want = self._wants.add(link, entry, now, whole=True)
             if want is None:
                 self._offered_before(link, None, entry, now)
             else:

@@ -65,8 +65,12 @@ class Wants:
         self.orphaned: dict[MessageId, None] = {}
         """Messages that somebody was asked for who is not waited for any more."""
 
-    def add(self, link: Link, entry: OfferEntry, now: int) -> Want | None:
-        """Note that `link` offers a message that is not here; None where it is not to be asked for."""
+    def add(self, link: Link, entry: OfferEntry, now: int, *, whole: bool = False) -> Want | None:
+        """Note that `link` offers a message that is not here; None where it is not to be asked for.
+
+        `whole`: it came with its offer, and the want ends with the step. So it is no more than one of those that may be
+        open: were it refused while all of those wait behind it, neither would ever come in.
+        """
         limits = self._limits
         if entry.length > limits.message_bytes_max:
             self._outputs.refuse("message-size", link.peer)
@@ -80,7 +84,7 @@ class Wants:
             return want
         if want is not None:
             self.drop(link, handle)
-        if len(inbox.wants) >= limits.offers_open_max:
+        if len(inbox.wants) >= limits.offers_open_max and not whole:
             self._outputs.refuse("offers-open", link.peer)
             return None
         sources = self._sources.get(entry.message)
