@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from carrypost.config import Limits
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay import library  # noqa: F401 - registers what is in the table
-from carrypost.overlay.modulator import Event, Instance, Modulator, Result, Results, modulator
+from carrypost.overlay.modulator import Instance, Modulator, Results
+from carrypost.overlay.registry import Event, Result, modulator
 
 STATE_BYTES_MAX = 64
 LIMITS = Limits()

@@ -9,7 +9,8 @@ import pytest
 from tests.modulators import LIMITS, STATE_BYTES_MAX, TABLE, A, Row, instance, play
 
 from carrypost.errors import LocalError
-from carrypost.overlay.modulator import FAULT_MAX, Event, Instance, Modulator, Result, modulator
+from carrypost.overlay.modulator import FAULT_MAX, Instance, Modulator
+from carrypost.overlay.registry import Event, Result, modulator
 
 
 @pytest.mark.parametrize("carried", [False, True], ids=["in one instance", "carried"])
@@ -159,9 +160,9 @@ MISUSE: list[tuple[Callable[[], object], str]] = [
     (lambda: modulator("mine")(NoProcess), r"NoProcess must have process\(event\)"),  # type: ignore[type-var]
     (lambda: modulator("mine")(SavesOnly), "both or neither"),
     (lambda: modulator("hostile")(type("Other", (Hostile,), {})), "'hostile' of version 1 already: raise the version"),
-    (lambda: modulator("mine", version=0)(Hostile), "a version of 1 to"),
-    (lambda: modulator("mine", version="1")(Hostile), "a version of 1 to"),  # type: ignore[arg-type]
-    (lambda: modulator("m" * 65)(Hostile), "a name of 1 to 64 characters"),
+    (lambda: modulator("mine", version=0)(Hostile), "the version of a modulator is 1 to 65,535, not 0"),
+    (lambda: modulator("mine", version="1")(Hostile), "is 1 to 65,535, not '1'"),  # type: ignore[arg-type]
+    (lambda: modulator("m" * 65)(Hostile), "the name of a modulator has 1 to 64 characters"),
 ]
 
 

@@ -1,9 +1,7 @@
 """Modulators: functions of consumers that filter or transform events in a broker (OVERLAY §2.1, §3.1).
 
 A consumer names one by name, version and parameters (`Modulator.named`). A broker runs it if a class is registered in
-its process under that name and version, by a module of `[node] plugins`. Code is never shipped. A modulator is a pure
-function of its state and the event, without clock or chance, so that a broker that repeats the same events gets the
-same state and the same results.
+its process under that name and version (`overlay.registry`, `overlay.library`). Code is never shipped.
 
 The one invariant: an exception in a modulator never leaves `Instance`. The event that it failed with is dropped and
 counted. Then the instance is rebuilt from a saved state and the events since.
@@ -11,50 +9,27 @@ counted. Then the instance is rebuilt from a saved state and the events since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 
-from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.publishing import check_attributes
+from carrypost.overlay import library  # noqa: F401 - registers what every broker has
+from carrypost.overlay.registry import NAME_MAX, VERSION_MAX, Event, Function, Result, versions
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.model.properties import AttributeValue
 
 PARAMETERS_BYTES_MAX = 1024
-NAME_MAX = 64
-VERSION_MAX = 65_535
 Meter = Callable[[], int]
 """Function that returns the CPU time of this process so far, in microseconds."""
 FAULT_MAX = 200
 """Characters of a fault that are kept."""
-_Kind = TypeVar("_Kind", bound="type[Function]")
 _Answer = TypeVar("_Answer")
-
-
-class Event(NamedTuple):
-    """A channel event, as modulators see it."""
-
-    payload: bytes | Blank
-    """Its payload; in emulations without payloads, a `Blank` of its size."""
-    attributes: Mapping[str, AttributeValue] = {}
-    fields: Mapping[str, AttributeValue | None] | None = None
-    """Header fields and attributes, as selectors see them; None: the attributes alone."""
-
-
-class Result(NamedTuple):
-    """A message that a modulator makes of an event."""
-
-    payload: bytes | Blank
-    attributes: Mapping[str, AttributeValue] | None = None
-    """None: those of the event."""
-
-
 Results = tuple[Event | Result, ...]
 
 
@@ -73,68 +48,16 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
         With a version it need not be registered in this process: the broker decides.
         """
         if version is None:
-            version = max(_versions(name))
+            version = max(versions(name))
         try:
             encoded = msgspec.msgpack.encode(parameters, order="deterministic")
         except (TypeError, ValueError, OverflowError) as error:
             raise LocalError(f"parameters of a modulator are texts, numbers, lists and maps: {error}") from None
-        return _checked(name, version, encoded)
-
-
-def _checked(name: str, version: int, parameters: bytes) -> Modulator:
-    try:
-        return msgspec.convert((name, version, parameters), Modulator)
-    except msgspec.ValidationError as error:
-        has = f"a name of 1 to {NAME_MAX} characters, a version of 1 to {VERSION_MAX:,} and parameters of at most"
-        raise LocalError(f"a modulator has {has} {PARAMETERS_BYTES_MAX:,} bytes: {error}") from None
-
-
-class Function(Protocol):
-    """An object of a registered class. It may have `save`, `load`, `keep` and `cost_us`, too."""
-
-    def process(self, event: Event, /) -> list[Event | Result]:
-        """Return the event itself, unchanged, results, or nothing."""
-
-
-class Registered(NamedTuple):
-    """A class that runs as a modulator."""
-
-    kind: Callable[..., Function]
-    cost_us: int
-    """Declared time for one event, unless the object says so itself. Emulations count it."""
-    payload: bool
-    """True if it reads payloads; False if it sees empty ones, which saves the broker reading them."""
-
-
-_registered: dict[str, dict[int, Registered]] = {}
-
-
-def modulator(name: str, *, version: int = 1, cost_us: int = 0, payload: bool = True) -> Callable[[_Kind], _Kind]:
-    """Register the decorated class as a modulator of this name, on all nodes of this process; raises `LocalError`.
-
-    The class is made with the parameters. `process(event)` returns a list of the event itself, unchanged, or of
-    `Result`. Optional, both or neither: `save()` returns the state as bytes, and `load(state)` takes it. Optional:
-    `keep(result, age_us)` returns False for a result that need not wait for its consumer any longer.
-    """
-
-    def register(kind: _Kind) -> _Kind:
-        has = {each for each in ("process", "save", "load") if callable(getattr(kind, each, None))}
-        if "process" not in has or len(has) == 2:  # noqa: PLR2004 - one of save and load alone
-            raise LocalError(f"{kind.__name__} must have process(event), and save() and load(state) both or neither")
-        _checked(name, version, b"")
-        if _registered.get(name, {}).get(version, (kind,))[0] is not kind:
-            raise LocalError(f"there is a modulator {name!r} of version {version} already: raise the version")
-        _registered.setdefault(name, {})[version] = Registered(kind, cost_us, payload)
-        return kind
-
-    return register
-
-
-def _versions(name: str) -> dict[int, Registered]:
-    if not (found := _registered.get(name)):
-        missing = f"no modulator {name!r} is registered here: load the module that registers it ([node] plugins)"
-        raise LocalError(missing + nearest(name, _registered))
-    return found
+        try:
+            return msgspec.convert((name, version, encoded), cls)
+        except msgspec.ValidationError as error:
+            has = f"a name of 1 to {NAME_MAX} characters, a version of 1 to {VERSION_MAX:,} and parameters of at most"
+            raise LocalError(f"a modulator has {has} {PARAMETERS_BYTES_MAX:,} bytes: {error}") from None
 
 
 def _size(payload: object) -> int:
@@ -151,11 +74,11 @@ class Instance:
 
         Without a meter, the declared cost of an event is its execution time.
         """
-        versions = _versions(modulator.name)
-        if modulator.version not in versions:
-            here = " and ".join(map(str, sorted(versions)))
-            raise LocalError(f"modulator {modulator.name!r} has version {here} here, not {modulator.version}")
-        self.registered = versions[modulator.version]
+        here = versions(modulator.name)
+        if modulator.version not in here:
+            known = " and ".join(map(str, sorted(here)))
+            raise LocalError(f"modulator {modulator.name!r} has version {known} here, not {modulator.version}")
+        self.registered = here[modulator.version]
         self.events = self.faults = self.busy_us = 0
         self.fault = ""
         """The last fault, for people."""
