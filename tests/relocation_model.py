@@ -34,11 +34,14 @@ from carrypost.overlay.relocation import (
 
 BROKERS = ("A", "B", "C")
 PRODUCERS = ("P1", "P2", "P3")
+HOMES = ("H1", "H2")
 PERIOD_US = 20_000 * len(PRODUCERS)
 ORPHAN_US = 3 * SECOND
 PATIENCE_US = 60 * SECOND
 REPLAY_MAX = 64
 CHECKPOINT_EVERY = 25
+FOREVER = 0.1
+"""Share of crashes in the second half of a run after which a broker never returns."""
 Events = tuple[tuple[str, int], ...]
 
 
@@ -51,6 +54,7 @@ class Settings(NamedTuple):
 
 
 class Event(NamedTuple):
+    producer: str
     number: int
 
 
@@ -144,35 +148,55 @@ def hashed(state: bytes, event: tuple[str, int]) -> bytes:
 
 
 @dataclass
-class Home:
-    """A producer with its home: it numbers events, keeps all of them, and sends them to seats."""
+class Producer:
+    """A producer, which numbers its events and keeps all of them."""
 
     net: Net
     name: str
+    home: str
     last: int = 0
-    seats: set[str] = field(default_factory=set)
-    detoured: dict[Handoff, int] = field(default_factory=dict)
     up: bool = True
 
     def emit(self) -> None:
         self.last += 1
-        for seat in sorted(self.seats):
-            self.net.send(self.name, seat, Event(self.last))
+        self.net.send(self.name, self.home, Event(self.name, self.last))
+
+    def change_home(self) -> None:
+        self.home = self.net.rng.choice(HOMES)
 
     def receive(self, author: str, message: object) -> None:
-        if isinstance(message, Roster):
+        assert isinstance(message, Replay)
+        for number in range(message.after + 1, min(self.last, message.after + REPLAY_MAX) + 1):
+            self.net.send(self.name, author, Event(self.name, number))
+
+
+@dataclass
+class Home:
+    """A home of producers, which passes on their events to seats."""
+
+    net: Net
+    name: str
+    seats: set[str] = field(default_factory=lambda: {"A"})
+    last: dict[NodeId, int] = field(default_factory=dict)
+    """By producer: the highest number of an event that was passed on."""
+    detoured: dict[Handoff, Detoured] = field(default_factory=dict)
+    up: bool = True
+
+    def receive(self, author: str, message: object) -> None:
+        if isinstance(message, Event):
+            producer = NodeId(message.producer)
+            self.last[producer] = max(message.number, self.last.get(producer, 0))
+            for seat in sorted(self.seats):
+                self.net.send(self.name, seat, message)
+        elif isinstance(message, Roster):
             (self.seats.add if message.seats else self.seats.discard)(author)
-        elif isinstance(message, Replay):
-            for number in range(message.after + 1, min(self.last, message.after + REPLAY_MAX) + 1):
-                self.net.send(self.name, author, Event(number))
         elif isinstance(message, Detour):
-            if message.to == author:  # Back.
-                self.seats.add(author)
-                return
             self.seats.add(message.to)
-            last = self.detoured.setdefault(message.h, self.last)
+            if message.to == author:  # Back.
+                return
+            answer = self.detoured.setdefault(message.h, Detoured(message.h, dict(self.last)))
             for broker in (author, message.to):
-                self.net.send(self.name, broker, Detoured(message.h, {NodeId(self.name): last}))
+                self.net.send(self.name, broker, answer)
 
 
 # --- brokers -----------------------------------------------------------------------------------------------
@@ -367,7 +391,7 @@ class Broker:
         """Tell homes of seats, ask for what is missing, repeat what is not confirmed."""
         if not self.up:
             return
-        for home in PRODUCERS:
+        for home in HOMES:
             self.send(home, Roster(self.seat is not None or self.expected is not None))
         for source, _ in list(self.copies.values()):
             self.act(source, source.expire(self.net.now))
@@ -413,7 +437,7 @@ class Broker:
         now = self.net.now
         if isinstance(message, Event):
             if self.seat is not None or self.expected is not None:
-                self.lanes.setdefault(author, set()).add(message.number)
+                self.lanes.setdefault(message.producer, set()).add(message.number)
                 self.work()
         elif isinstance(message, Handoff):
             self.offered(NodeId(author), message)
@@ -453,7 +477,7 @@ class Broker:
         elif source is None or source.handoff != message.h:
             self.unlisted += not (self.expected is not None and self.expected.handoff == message.h)
         elif isinstance(message, Ready):
-            self.act(source, source.ready(author, tuple(map(NodeId, PRODUCERS)), now))
+            self.act(source, source.ready(author, tuple(map(NodeId, HOMES)), now))
             self.work()
         elif isinstance(message, Detoured):
             self.act(source, source.detoured(author, message.last, now))
@@ -580,14 +604,16 @@ def play(
     net = Net(seed, weather)
     end_us = seconds * SECOND
     consumer = Consumer(net)
-    homes = [Home(net, name, seats={"A"}) for name in PRODUCERS]
+    producers = [Producer(net, name, net.rng.choice(HOMES)) for name in PRODUCERS]
     brokers = {name: Broker(net, name) for name in BROKERS}
     brokers["A"].seat = Seat("A", 1, variant)
-    net.nodes.update({"consumer": consumer, **brokers, **{home.name: home for home in homes}})
+    net.nodes.update({"consumer": consumer, **brokers, **{name: Home(net, name) for name in HOMES}})
+    net.nodes.update({each.name: each for each in producers})
     brokers[crash[0]].crash_at = crash[1]
     last_us = end_us + PATIENCE_US
-    for home in homes:
-        net.every(PERIOD_US, home.emit, end_us)
+    for number, each in enumerate(producers):  # One is there, the others join.
+        net.at(number * end_us // 4, lambda each=each: net.every(PERIOD_US, each.emit, end_us))  # type: ignore[misc]
+        net.every(SECOND, each.change_home, end_us)
     for tick in (*(broker.tick for broker in brokers.values()), consumer.tick):
         net.every(SECOND // 5, tick, last_us)
 
@@ -596,23 +622,27 @@ def play(
         for broker in brokers.values():
             broker.migrate(to)
 
-    def crash_any() -> None:
-        victim = brokers[net.rng.choice(BROKERS)]
-        if net.rng.random() < weather.crashes_per_s / 2 and all(each.up for each in brokers.values()):
-            victim.crash()
-            for other in brokers.values():
-                net.at(net.now + SECOND // 3, lambda other=other: other.lost(victim.name))  # type: ignore[misc]
-            net.at(net.now + round(net.rng.uniform(0.1, 5) * SECOND), victim.restart)
-
     net.every(SECOND // 2, migrate, end_us)
-    net.every(SECOND // 2, crash_any, end_us)
+    net.every(SECOND // 2, lambda: crash_one(net, brokers, final=net.now > end_us // 2), end_us)
     sent = 0
     while net.now < last_us:
         net.run(net.now + SECOND)
-        sent = sum(home.last for home in homes)
+        sent = sum(each.last for each in producers)
         if net.now > end_us and sum(len(each.events) + each.lost for each in consumer.accepted) >= sent - 2:
             break
     return judged(consumer, brokers, sent, stateless=not VARIANTS[variant].state)
+
+
+def crash_one(net: Net, brokers: Mapping[str, Broker], *, final: bool) -> None:
+    """Let a broker crash, if all are up and chance says so. It comes back, or perhaps (`final`) never."""
+    victim = brokers[net.rng.choice(BROKERS)]
+    if net.rng.random() >= net.weather.crashes_per_s / 2 or not all(each.up for each in brokers.values()):
+        return
+    victim.crash()
+    for other in brokers.values():
+        net.at(net.now + SECOND // 3, lambda other=other: other.lost(victim.name))  # type: ignore[misc]
+    if not final or net.rng.random() >= FOREVER:
+        net.at(net.now + round(net.rng.uniform(0.1, 5) * SECOND), victim.restart)
 
 
 def judged(consumer: Consumer, brokers: Mapping[str, Broker], sent: int, *, stateless: bool) -> Outcome:

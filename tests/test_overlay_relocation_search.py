@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
@@ -49,20 +49,17 @@ def test_no_event_is_lost_repeated_or_reordered_and_the_state_is_right(weather: 
         assert found.relocations or weather.loss > 0.2
 
 
-def faults_of_crashes(seeds: range) -> int:
-    """Crash every broker after every action, and return the number of runs that went wrong."""
-    faults = 0
-    for seed, broker, number in product(seeds, BROKERS, range(1, 13)):
-        found = relocation_model.play(seed, BAD, 4, crash=(broker, number))
+def faults_of_crashes(seeds: range) -> Iterator[tuple[int, str, int]]:
+    """Crash every broker after every action. Yields runs that went wrong: seed, broker, number of the action."""
+    for run in product(seeds, BROKERS, range(1, 13)):
         try:
-            check(found, (seed, broker, number))
+            check(relocation_model.play(run[0], BAD, 4, crash=run[1:]), run)
         except AssertionError:
-            faults += 1
-    return faults
+            yield run
 
 
 def test_a_broker_may_crash_after_every_action() -> None:
-    assert faults_of_crashes(range(2)) == 0
+    assert list(faults_of_crashes(range(2))) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -91,22 +88,20 @@ def works_again_after_a_restart(self: Broker, restart: Callable[[Broker], None])
     restart(self)
 
 
-@pytest.mark.soak
 def test_a_source_that_worked_again_after_a_restart_would_do_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     restart = Broker.restart
     monkeypatch.setattr(Broker, "restart", lambda self: works_again_after_a_restart(self, restart))
-    assert faults_of_crashes(range(20))
+    assert any(faults_of_crashes(range(5)))
 
 
-@pytest.mark.soak
 def test_a_seat_that_moved_on_unconfirmed_would_do_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broker, "confirmed_here", property(lambda _: True))
-    assert faults_of_crashes(range(20))
+    assert any(faults_of_crashes(range(5)))
 
 
 @pytest.mark.soak
 def test_many_crashes_do_no_harm() -> None:
-    assert faults_of_crashes(range(2, 60)) == 0
+    assert list(faults_of_crashes(range(2, 60))) == []
 
 
 @pytest.mark.soak
