@@ -86,7 +86,7 @@ class Topology:
         self._absent: set[bytes] = set()
         """Entries of brokers that could not be reached at the last look."""
         self._seen: set[NodeId] = set()
-        """Brokers that could be reached then."""
+        """Brokers that were in reach in the first period."""
         self._waiting: dict[NodeId, BrokerInfo] = {}
         """Brokers that announced themselves and found no room: the latest, as many as there may be of the others."""
         self._version = 0
@@ -131,7 +131,7 @@ class Topology:
             headers = Headers(control=ITEMS.encode([Broker(roster=self.rosters.version)]))
             self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
         if self._propagate_us <= now:
-            self.propagate()
+            self.propagate(only_news=True)
         if self._rosters_us <= now:
             self._propagate_rosters()
         for node in self.rosters.asking(now, self._in_reach, now + self._update_us):
@@ -183,7 +183,6 @@ class Topology:
         if self._waiting:
             self._let_in(now)
         reach = self._island.reach()
-        self._seen = self._in_reach_now()
         known = [(reach[each.node], each.node) for each in self.brokers if each.node in reach]
         near = sorted(known)[: self._settings.neighbours_max]
         before = self.neighbours
@@ -200,31 +199,42 @@ class Topology:
     def takes_a_look(self, now: int) -> bool:
         """Return True if a look is due now; else put it off.
 
-        In the first period one is if other brokers can be reached than at the last look, or if there was none.
+        In the first period one is if there was none, or if a broker that is new in reach belongs among the neighbours.
         """
         if now < self._learning_us:
-            due = self._in_reach_now() != self._seen or self.table.get(self._prefix) is None
+            due = self._is_someone_new() or self.table.get(self._prefix) is None
         else:
             due = self._settings.topology == "adaptive"
         if not due:
             self._schedule(now)
         return due
 
-    def _in_reach_now(self) -> set[NodeId]:
-        return {each.node for each in self.brokers if each.node in self._in_reach}
+    def _is_someone_new(self) -> bool:
+        """Return True if brokers are in reach for the first time, and one of them is as near as neighbours are."""
+        new = {each.node for each in self.brokers if each.node in self._in_reach} - self._seen
+        if not new:
+            return False
+        self._seen |= new
+        reach, furthest = self._island.reach(), self._settings.vicinity_hops
+        if len(self.neighbours) >= self._settings.neighbours_max:
+            furthest = max(each.hops for each in self.neighbours.values())
+        return any(reach.get(node, furthest + 1) <= furthest for node in new)
 
     def is_learning(self, now: int) -> bool:
         """Return True in the first period."""
         return now < self._learning_us
 
     def _schedule(self, now: int) -> None:
-        """Choose the time of the next look: every second in the first period, then every `update_s`, at random once."""
-        if now < self._learning_us:
-            self.look_us = min(now + _FIRST_US, self._learning_us)
+        """Choose the time of the next look: every second in the first period, then every `update_s`.
+
+        The first one after that period comes at random within the next, so that brokers do not all look at once.
+        """
+        if now + _FIRST_US < self._learning_us:
+            self.look_us = now + _FIRST_US
         elif self._settings.topology == "static":
             self.look_us = NEVER
-        elif now < self._learning_us + _FIRST_US:
-            self.look_us = now + round(self._update_us * self._rng.random())
+        elif now < self._learning_us:
+            self.look_us = self._learning_us + round(self._update_us * self._rng.random())
         else:
             self.look_us = now + self._update_us
 
@@ -259,8 +269,11 @@ class Topology:
         ]
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
 
-    def propagate(self, *, asking: bool = False) -> None:
-        """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking."""
+    def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
+        """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking.
+
+        `only_news`: tell nothing to neighbours that have all of them.
+        """
         self._propagate_us = NEVER
         changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
         for node in self.adjacent:
@@ -271,7 +284,8 @@ class Topology:
                 # The author of an entry tells it to all that it lists.
                 and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
             ]  # fmt: skip
-            self._tell(node, fresh, asking=asking)
+            if fresh or not only_news:
+                self._tell(node, fresh, asking=asking)
         self._changed = {}
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
