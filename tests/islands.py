@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Self
 
 from carrypost.emu.engine.network import Network
 from carrypost.events import Event, Received, Stored
 from carrypost.island.island import Island
+from carrypost.island.routes import names
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.testing import network
 
@@ -25,6 +26,9 @@ class Links:
 
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         return self.edges.get(node, ())
+
+    def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+        return names(self, origin)
 
 
 class Islands:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.island.routes import AVOIDED_US, Routes
+from carrypost.island.routes import AVOIDED_US, Routes, names
 from carrypost.model.ids import NodeId, node_prefix
 
 Edge = tuple[int, int]
@@ -37,6 +37,9 @@ class Told:
 
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         return self.links.get(node, set())
+
+    def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+        return names(self, origin)
 
 
 def name(number: int) -> NodeId:
@@ -112,8 +115,8 @@ def test_a_host_that_is_called_like_another_is_on_no_path() -> None:
     routes = Routes(name(0), told, hops_max=16)
     assert [routes.path(node, 0) for node in (*twins, NodeId("far"))] == [None, None, None]
     assert routes.path(name(1), 0) == ("n1",)
-    assert routes.named(prefix, 0) is None
-    assert routes.named(node_prefix(name(1)), 0) == "n1"
+    assert routes.named(prefix) is None
+    assert routes.named(node_prefix(name(1))) == "n1"
 
 
 def test_edges_beyond_the_bound_are_used_again() -> None:

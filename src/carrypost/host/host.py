@@ -139,7 +139,7 @@ class Host:
 
     def reach(self) -> dict[NodeId, int]:
         """Return the hosts that can be reached now, and over how many hops; without `island` nobody is known."""
-        return {} if self._island is None else self._island.reach()
+        return {} if self._island is None else dict(self._island.reach())
 
     def paths(self) -> dict[NodeId, tuple[NodeId, ...]]:
         """Return the path to each host that can be reached: the relays between, then that host."""

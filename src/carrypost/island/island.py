@@ -53,6 +53,8 @@ class Island(Layer):
         self.routes = Routes(ground.node, self.table, self._hops_max)
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
+        self._reach: tuple[int, Mapping[NodeId, int]] = -1, {}
+        """What can be reached by the links that a driver told, and the version of these."""
         self._in_reach = ground.links.in_reach
         """Hosts that are told to be in reach."""
         self._unsure: dict[NodeId, int] = {}
@@ -63,9 +65,17 @@ class Island(Layer):
         """Take what is told of links, and what is relayed."""
         return {LinkState: self._take_state, LinkRecord: self._take_record, **self.relaying.handlers}
 
-    def reach(self) -> dict[NodeId, int]:
+    def reach(self) -> Mapping[NodeId, int]:
         """Return the hosts that can be reached, and over how many hops."""
-        found = distances(self._graph, self._node) if self._told else self.table.distances(self._node)
+        if not self._told:
+            return self._within(self.table.distances(self._node))
+        version, found = self._reach
+        if version != self._graph.version:
+            found = self._within(distances(self._graph, self._node))
+            self._reach = self._graph.version, found
+        return found
+
+    def _within(self, found: Mapping[NodeId, int]) -> Mapping[NodeId, int]:
         return {node: hops for node, hops in found.items() if 0 < hops <= self._hops_max}
 
     def paths(self) -> dict[NodeId, tuple[NodeId, ...]]:
@@ -76,7 +86,7 @@ class Island(Layer):
     def tell(self, graph: Graph, now: int) -> None:
         """Take the links between hosts from a driver that knows them, from now on or again: they changed."""
         if graph is not self._graph:
-            self._graph = graph
+            self._graph, self._reach = graph, (-1, {})
             self.routes.tell(graph)
         self._changed(now)
 

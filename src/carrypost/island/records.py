@@ -18,6 +18,7 @@ from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.signed import fingerprint
 from carrypost.gossip.wire.cloud_frames import HEAD_BYTES, LinkRecord, cut
 from carrypost.island.edges import Edges
+from carrypost.island.routes import names
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -222,6 +223,10 @@ class Table:
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the other ends of the edges of a node that count."""
         return [self._by_prefix[each] for each in sorted(self._edges.of(node_prefix(node)))]
+
+    def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+        """Return all nodes that are connected with one, itself included, by their four bytes (`routes.names`)."""
+        return names(self, origin)
 
     def distances(self, origin: NodeId) -> dict[NodeId, int]:
         """Return the hops to every node that can be reached from one, itself included."""

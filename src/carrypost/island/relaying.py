@@ -237,7 +237,7 @@ class Relaying:
 
     def _way_round(self, path: list[bytes], at: int, now: int) -> tuple[Link, list[bytes]] | None:
         """Return another way to the target of a path, and its first link; None if it leads through a host before."""
-        target, gone = self._routes.named(path[-1], now), self._routes.named(path[at + 1], now)
+        target, gone = self._routes.named(path[-1]), self._routes.named(path[at + 1])
         if gone is not None:
             self._routes.avoid(self._own, gone, now)
         nodes = None if target is None else self._routes.path(target, now)
@@ -251,7 +251,7 @@ class Relaying:
         self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], came: _Came, now: int
     ) -> None:  # fmt: skip
         """Note what is in a datagram that is for this host, as if it had come from its source."""
-        nodes = [self._routes.named(prefix, now) for prefix in path[:-1]]
+        nodes = [self._routes.named(prefix) for prefix in path[:-1]]
         source, relays = nodes[0], tuple([node for node in nodes[1:] if node is not None])
         if source is None or len(relays) < len(path) - 2:
             raise RemoteError("path")  # Of strangers.

@@ -13,7 +13,7 @@ from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from carrypost.model.ids import NodeId
 
@@ -33,16 +33,28 @@ class Graph(Protocol):
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the hosts that a host exchanges frames with, both ways."""
 
+    def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+        """Return all hosts that are connected with one, itself included, by their four bytes (`names`)."""
+
 
 def distances(graph: Graph, origin: NodeId) -> dict[NodeId, int]:
     """Return the hops from a host to each other that is connected with it."""
     found = {origin: 0}
-    edge = [origin]
+    edge, hops = [origin], 0
     while edge:
-        beyond = {other for node in edge for other in graph.neighbours_of(node)} - found.keys()
-        found.update(dict.fromkeys(sorted(beyond), found[edge[0]] + 1))
-        edge = sorted(beyond)
+        hops += 1
+        edge = sorted(set().union(*map(graph.neighbours_of, edge)) - found.keys())
+        found.update(dict.fromkeys(edge, hops))
     del found[origin]
+    return found
+
+
+def names(graph: Graph, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+    """Return all hosts that are connected with one, itself included, by their four bytes; None: several have these."""
+    found: dict[bytes, NodeId | None] = {}
+    for node in (origin, *distances(graph, origin)):
+        prefix = node_prefix(node)
+        found[prefix] = None if prefix in found else node
     return found
 
 
@@ -58,13 +70,21 @@ class Routes:
         self._until_us = 0
         """Paths that were found hold until then: an edge is no longer avoided."""
         self._before: dict[NodeId, NodeId] = {}
-        """By host that has a path: the one before it."""
-        self._by_prefix: dict[bytes, NodeId | None] = {}
+        """By host to which a path was found: the one before it."""
+        self._names: Mapping[bytes, NodeId | None] = {}
         """Hosts by their four bytes; None where several have the same."""
+        self._names_version = -1
+        """Version of the graph in which they were looked up."""
+        self._edge: list[NodeId] = []
+        """Hosts at which the search goes on, if somebody asks for a host beyond them."""
+        self._hops = 0
+        """Number of hops to these."""
 
     def path(self, node: NodeId, now: int) -> tuple[NodeId, ...] | None:
         """Return the relays between this host and another, then that one; None if there is no path."""
         self._refresh(now)
+        while node not in self._before and self._edge:
+            self._widen()
         if node == self._own or node not in self._before:
             return None
         found = [node]
@@ -72,10 +92,14 @@ class Routes:
             found.append(before)
         return tuple(reversed(found))
 
-    def named(self, prefix: bytes, now: int) -> NodeId | None:
+    def named(self, prefix: bytes) -> NodeId | None:
         """Return the host of the island that four bytes stand for; None if there is none, or more than one."""
-        self._refresh(now)
-        return self._by_prefix.get(prefix)
+        return self._by_prefix().get(prefix)
+
+    def _by_prefix(self) -> Mapping[bytes, NodeId | None]:
+        if self._names_version != self._graph.version:
+            self._names, self._names_version = self._graph.names(self._own), self._graph.version
+        return self._names
 
     def avoid(self, one: NodeId, other: NodeId, now: int) -> None:
         """Use the edge between two hosts, if it is there, for nothing for a minute."""
@@ -95,43 +119,27 @@ class Routes:
     def tell(self, graph: Graph) -> None:
         """Look for paths in another graph from now on."""
         self._graph = graph
-        self._version = -1
+        self._version = self._names_version = -1
 
     def _refresh(self, now: int) -> None:
         if self._version != self._graph.version or self._until_us <= now:
             self._avoided = {edge: until_us for edge, until_us in self._avoided.items() if until_us > now}
             self._until_us = min(self._avoided.values(), default=NEVER)
             self._version = self._graph.version
-            self._search()
+            self._before, self._edge, self._hops = {self._own: self._own}, [self._own], 0
 
-    def _search(self) -> None:
-        """Search from this host outwards. Neighbours are looked at in order, so that equal graphs give equal paths."""
-        avoided = self._avoided
-        self._by_prefix = self._names()
-        named = {node for node in self._by_prefix.values() if node is not None}
-        before: dict[NodeId, NodeId] = {self._own: self._own}
-        edge = [self._own]
-        for _ in range(self._hops_max):
-            beyond: list[NodeId] = []
-            for node in edge:
-                for other in sorted(named.intersection(self._graph.neighbours_of(node)) - before.keys()):
-                    if not (avoided and frozenset((node, other)) in avoided):
-                        before[other] = node
-                        beyond.append(other)
-            edge = beyond
-        del before[self._own]
-        self._before = before
-
-    def _names(self) -> dict[bytes, NodeId | None]:
-        """Return all hosts that are connected, by their four bytes."""
-        found: dict[bytes, NodeId | None] = {}
-        known = {self._own}
-        waiting = [self._own]
-        while waiting:
-            node = waiting.pop()
-            prefix = node_prefix(node)
-            found[prefix] = None if prefix in found else node
-            fresh = set(self._graph.neighbours_of(node)) - known
-            known.update(fresh)
-            waiting += fresh
-        return found
+    def _widen(self) -> None:
+        """Search one hop further. Neighbours are looked at in order, so that equal graphs give equal paths."""
+        avoided, before, graph = self._avoided, self._before, self._graph
+        named = self._by_prefix()
+        unclear = None in named.values()
+        beyond: list[NodeId] = []
+        for node in self._edge if self._hops < self._hops_max else ():
+            for other in sorted(set(graph.neighbours_of(node)) - before.keys()):
+                if avoided and frozenset((node, other)) in avoided:
+                    continue
+                if unclear and named.get(node_prefix(other)) is None:
+                    continue
+                before[other] = node
+                beyond.append(other)
+        self._edge, self._hops = beyond, self._hops + 1

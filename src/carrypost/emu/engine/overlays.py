@@ -66,14 +66,18 @@ class OverlaySampler:
             for _, driver in sorted(self._drivers.items())
             if driver.settings.overlay.broker and driver.state is NodeState.RUNNING
         }
-        hops = {node: self._hops_from(driver.name) for node, driver in brokers.items()}
+        named = {driver.name: node for node, driver in brokers.items()}
+        links = {name: self._radio.neighbours_of(name) for name in self._drivers}
+        hops = {
+            node: {named[name]: hops for name, hops in _hops_from(driver.name, links).items() if name in named}
+            for node, driver in brokers.items()
+        }
         for node, driver in brokers.items():
-            others = [other for other in brokers if other != node and brokers[other].name in hops[node]]
-            network = [hops[node][brokers[other].name] for other in others]
-            self._add(t_us, driver, NETWORK, network)
-            ways = [self._along(driver.host.overlay.path(other), brokers, hops) for other in others]
+            view, there = driver.host.overlay.view(), hops[node]
+            self._add(t_us, driver, NETWORK, [there[other] for other in there if other != node])
+            ways = [_along(path, hops) for other, path in view.paths.items() if other in there]
             self._add(t_us, driver, OVERLAY, [way for way in ways if way is not None])
-            sent = driver.host.overlay.view().topology_bytes
+            sent = view.topology_bytes
             told, self._told[driver.name] = self._told.get(driver.name, 0), sent
             size = sent - told if sent >= told else sent  # A crash begins anew.
             self._record.add(Kind.REGISTRY, t_us, driver.name, size=size, detail=TOPOLOGY)
@@ -82,24 +86,18 @@ class OverlaySampler:
         attrs = {"pairs": str(len(hops))}
         self._record.add(Kind.PATH, t_us, driver.name, size=sum(hops), detail=detail, attrs=attrs)
 
-    def _along(
-        self,
-        path: Sequence[NodeId] | None,
-        brokers: Mapping[NodeId, EmulatedDriver],
-        hops: Mapping[NodeId, Mapping[str, int]],
-    ) -> int | None:
-        """Return the hops between nodes along a path of brokers, as the network is now; None if it is cut."""
-        if path is None or not all(node in brokers for node in path):
-            return None
-        found = [hops[here].get(brokers[there].name) for here, there in pairwise(path)]
-        return None if None in found else sum(each for each in found if each is not None)
 
-    def _hops_from(self, name: str) -> dict[str, int]:
-        """Return the nodes that are connected with one, and over how many hops."""
-        found, edge, distance = {name: 0}, [name], 0
-        while edge:
-            distance += 1
-            beyond = {other for each in edge for other in self._radio.neighbours_of(each)} - found.keys()
-            found.update(dict.fromkeys(beyond, distance))
-            edge = list(beyond)
-        return found
+def _along(path: Sequence[NodeId], hops: Mapping[NodeId, Mapping[NodeId, int]]) -> int | None:
+    """Return the hops between nodes along a path of brokers, as the network is now; None if it is cut."""
+    found = [hops.get(here, {}).get(there) for here, there in pairwise(path)]
+    return None if None in found else sum(each for each in found if each is not None)
+
+
+def _hops_from(name: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the nodes that are connected with one, itself included, and over how many hops."""
+    found, edge, distance = {name: 0}, {name}, 0
+    while edge:
+        distance += 1
+        edge = set().union(*[links[each] for each in edge]) - found.keys()
+        found.update(dict.fromkeys(edge, distance))
+    return found

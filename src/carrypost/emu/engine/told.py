@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from carrypost.island.routes import distances
+from carrypost.island.routes import distances, names
 from carrypost.model.ids import NodeId
 
 _NONE: set[NodeId] = set()
@@ -16,6 +16,8 @@ class Told:
     def __init__(self) -> None:
         self.version = 0
         self._links: dict[NodeId, set[NodeId]] = {}
+        self._names: dict[NodeId, Mapping[bytes, NodeId | None]] = {}
+        """Hosts by their four bytes that can be reached from each, as long as these are the same."""
 
     def change(self, one: NodeId, other: NodeId, *, up: bool) -> set[NodeId]:
         """Note that a link begins or ends. Returns the hosts that can reach others, or fewer, than before."""
@@ -24,7 +26,10 @@ class Told:
         for here, there in ((one, other), (other, one)):
             links = self._links.setdefault(here, set())
             (links.add if up else links.discard)(there)
-        return (self._apart(one, other) if apart is None else apart) or set()
+        changed = (self._apart(one, other) if apart is None else apart) or set()
+        if changed:
+            self._names = {}
+        return changed
 
     def _apart(self, one: NodeId, other: NodeId) -> set[NodeId] | None:
         """Return all hosts that are connected with either of two hosts, if these are not connected; else None."""
@@ -37,3 +42,10 @@ class Told:
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
         """Return the other ends of a host's links."""
         return self._links.get(node, ())
+
+    def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
+        """Return all hosts that are connected with one by their four bytes; they share what was found for another."""
+        if origin not in self._names:
+            found = names(self, origin)
+            self._names.update(dict.fromkeys((origin, *distances(self, origin)), found))
+        return self._names[origin]
