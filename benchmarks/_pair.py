@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Announce, Frame, kind
+from carrypost.gossip.wire.frames import Announce, Frame, Transmission, kind
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
-from carrypost.journal import PIECE, Key, Value
+from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
@@ -65,20 +65,22 @@ class Side:
 
     def drain(self, now: int) -> list[tuple[Frame, ...]]:
         """Store, tell, and give what is to be sent."""
+        return [sent.frames for sent in self.transmissions(now)]
+
+    def transmissions(self, now: int) -> list[Transmission]:
+        """Return what is to be sent, with its addressees, after all that is to be stored and told."""
         host = self.host
         while True:
             batch = host.changes()
             if batch is not None:
-                self.store.update(batch.puts)
-                for key in batch.deletes:
-                    self.store.pop(key, None)
+                self._write(batch)
                 host.durable(batch.serial, now)
             events = host.events()
             for event in events:
                 self._take(event, now)
             if batch is None and not events:
                 break
-        return [self._resolved(sent.frames) for sent in host.outgoing()]
+        return [Transmission(self._resolved(sent.frames), sent.to) for sent in host.outgoing()]
 
     def receive(self, frames: Sequence[Frame], peer: str, now: int) -> None:
         """Take what the other side sent."""
@@ -100,10 +102,18 @@ class Side:
         assert not gone
         return tuple(found)
 
-    def _piece(self, message: MessageId, piece: int) -> bytes:
-        body = self.store[PIECE, message, piece]
-        assert isinstance(body, bytes)
-        return body
+    def _write(self, batch: Batch) -> None:
+        if batch.refers:
+            for key, value in batch.puts.items():
+                self.store[key] = self.store[PIECE, value.message, key[2]] if isinstance(value, PieceOf) else value
+        else:
+            self.store.update(batch.puts)
+        for key in batch.deletes:
+            self.store.pop(key, None)
+
+    def _piece(self, message: MessageId, piece: int) -> bytes | None:
+        body = self.store.get((PIECE, message, piece))
+        return body if isinstance(body, bytes) else None
 
 
 class Pair:

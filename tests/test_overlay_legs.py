@@ -138,6 +138,20 @@ def test_without_a_path_a_leg_is_carried_to_the_last_broker() -> None:
         play.net.link("x", "B")
         play.net.advance(15)
         assert play.arrived == [("B", message)]
+        play.net.link("A", "x")
+        play.net.advance(15)
+        assert not any(play.legs(name) for name in "ABx"), "all that had a copy hear that it came"
+
+
+def test_that_a_leg_came_is_told_its_author_alone_if_nobody_else_has_it() -> None:
+    with scene("ABCx", "AB BC Bx", overlay={"neighbours_max": 1}) as play:
+        for _ in range(5):
+            play.send("A", ["C"])
+            play.net.advance(2)
+        assert len(play.arrived) == 5
+        assert not any(play.legs(name) for name in "ABCx")
+        known = [play.net.host(name)._acked.known for name in "ABCx"]  # noqa: SLF001 - what a host does not tell
+        assert not any(len(each) for each in known)
 
 
 def test_a_leg_on_its_way_to_a_broker_that_dies_takes_another_path() -> None:

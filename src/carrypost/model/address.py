@@ -24,6 +24,7 @@ spelling, and what is spelt otherwise is no address. So two destinations are the
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from typing import NamedTuple
 
@@ -61,6 +62,8 @@ EVERYBODY = "control/all"
 OVERLAYS = "overlay/all"
 """Where the overlays of all nodes are told something."""
 _TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS = (f"{kind}/" for kind in Kind)
+_REMEMBERED = 1_024
+"""Destinations whose addressees are remembered."""
 BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
 """Beginnings of the destinations that all nodes with messaging carry for each other."""
 BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
@@ -124,8 +127,9 @@ def directory(node: NodeId, name: str) -> str:
     return f"{_DIRECTORY}{_escaped(node)}/{_named(name, 'entry of the directory')}"
 
 
+@functools.lru_cache(_REMEMBERED)
 def addressee(destination: str) -> NodeId | None:
-    """The node that a message is for; None if it is for whoever wants it. Asked of every message that is offered."""
+    """Return the node that a message is for; None if it is for whoever wants it. Asked several times per message."""
     if not destination.startswith(_OWNED):
         return None
     start = _NODE_FIRST.get(destination[0])

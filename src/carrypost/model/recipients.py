@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.address import addressee
+from carrypost.model.address import BETWEEN_OVERLAYS, addressee
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
@@ -37,6 +37,11 @@ def is_private(descriptor: Descriptor) -> bool:
     """Return True if nobody but its author and one node, which its destination names, ever has a message."""
     headers = descriptor.headers
     return headers is not None and headers.connected and not headers.recipients
+
+
+def is_between_overlays(descriptor: Descriptor) -> bool:
+    """Return True if a message goes from the overlay of one node to that of another."""
+    return descriptor.destination.startswith(BETWEEN_OVERLAYS)
 
 
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:

@@ -184,7 +184,6 @@ class Overlay(Layer):
                 mine = to_all or address.addressee(destination) == self._node
                 if mine and copy.descriptor.node != self._node and not self._holdings.is_confirmed(copy):
                     self._read_items(copy, to_all=to_all)
-        self._look_ahead()
         return copies
 
     def _read_items(self, copy: Copy, *, to_all: bool) -> None:
@@ -244,7 +243,6 @@ class Overlay(Layer):
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
             self.channel.tell(Timer(now))
-        self._look_ahead()
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
@@ -263,10 +261,10 @@ class Overlay(Layer):
         """Note copies that are gone."""
         if reason is not None:
             self.legs.left(copies, reason)
-            self._look_ahead()
+            self.due_us = min(self.due_us, self.legs.due_us)
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published, and drop what was read."""
+        """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
         read, self._read = self._read, []
         for copy in read:
             if copy.here:

@@ -18,6 +18,7 @@ from carrypost.gossip.acked import records
 from carrypost.gossip.acked.comparison import Comparison
 from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known
 from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
+from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import SIGNATURE
@@ -25,7 +26,7 @@ from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
 from carrypost.model.ids import MessageId
-from carrypost.model.recipients import is_for, is_private
+from carrypost.model.recipients import is_between_overlays, is_for, is_private
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from carrypost.events import Event
     from carrypost.gossip.acked.comparison import Contact
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler, Rows
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
@@ -73,10 +75,12 @@ class Acked(Layer):
         self.known = Known(settings.limits.acked_max, self._written_by)
         self._pending = Pending(ground)
         self._comparison = Comparison(ground, self.known)
-        self._own: set[int] = set()
-        """Records of this host that are in the list."""
+        self._own: dict[int, tuple[MessageId, ...]] = {}
+        """Records of this host that are in the list, and their messages."""
+        self._own_of: dict[MessageId, int] = {}
+        """The same by message."""
         self._private: dict[MessageId, AckRecord] = {}
-        """Own acknowledgements of messages that nobody carries: only those that brought them are told. The latest."""
+        """Own acknowledgements that only those are told who brought the messages. The latest."""
         self._fresh: dict[int, set[str]] = {}
         """Records to be broadcast, and the addresses of neighbours that have them."""
         self._broadcast_us = 0
@@ -113,6 +117,7 @@ class Acked(Layer):
                 self._restored.append(records.from_row(value))
         if self._pending.ready or self._restored:
             self._send_us = self.due_us = 0
+            self._straight_us = 0 if self._straight else NEVER
 
     def rows(self, serial: int) -> Rows:
         """Keep what this host has to acknowledge, in the batch with what it follows from."""
@@ -123,7 +128,9 @@ class Acked(Layer):
         if self._pending.durable(serial):
             if self._straight:
                 self._straight_us = max(self._straight_after_us, self._holdings.now_us)
-            self._hasten()
+                self._look_ahead()
+            else:
+                self._hasten()
         if self._holdings.lingering and self._linger_us <= self._holdings.now_us:
             self.due_us = 0
 
@@ -188,6 +195,8 @@ class Acked(Layer):
         """Sign what may be signed: those who brought the messages wait for it."""
         self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
         self._sign(now)
+        if self._fresh:
+            self._hasten()
 
     def _send_to(self, peer: str, record: AckRecord) -> bool:
         link = self._links.get(peer)
@@ -198,7 +207,8 @@ class Acked(Layer):
 
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
         """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
-        for record in filter(None, map(self.known.get, sorted(self._own))):
+        own = {self._own_of[message] for message in messages if message in self._own_of}
+        for record in filter(None, map(self.known.get, sorted(own))):
             for peer in sorted({messages[message] for message in record.messages if message in messages}):
                 link = self._links.get(peer)
                 if link is not None and link.usable and link.budgets.lists.take(1, now):
@@ -215,28 +225,26 @@ class Acked(Layer):
         """
         if not self._pending.ready:
             return
-        copies = {message: self._cache.get(message) for message in self._pending.ready} if self._straight else {}
-        givers = {message: copy.giver for message, copy in copies.items() if copy is not None and copy.giver}
-        sound = self._sign_private(self._pending.take_sound(now), now)
+        givers = self._pending.givers()
+        sound = self._sign_private(self._pending.take_sound(now), givers, now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
             if fingerprint in self.known:
                 continue
-            peers = sorted({givers[message] for message in page if message in givers})
+            peers = sorted({givers[message] for message in page if message in givers}) if self._straight else ()
             self._keep(fingerprint, record, {peer for peer in peers if self._send_to(peer, record)})
 
-    def _sign_private(self, sound: dict[MessageId, int], now: int) -> dict[MessageId, int]:
-        """Acknowledge messages for one connected host alone to those that brought them; return all others.
-
-        Nobody carries such a message, so nobody else has a copy that it could drop.
-        """
+    def _sign_private(
+        self, sound: dict[MessageId, int], givers: Mapping[MessageId, str], now: int
+    ) -> dict[MessageId, int]:
+        """Acknowledge messages that only their author need hear of to those that brought them; return all others."""
         found: dict[str, dict[MessageId, int]] = {}
         for message, until_us in sound.items():
-            copy = self._cache.get(message)
-            if copy is not None and is_private(copy.descriptor):
-                found.setdefault(copy.giver or "", {})[message] = until_us
+            copy, giver = self._cache.get(message), givers.get(message, "")
+            if copy is not None and self._is_for_author(copy.descriptor, giver):
+                found.setdefault(giver, {})[message] = until_us
         for peer, theirs in found.items():
             for page in records.pages(theirs, self._ground.settings.datagram_bytes):
                 until_us = min(max(theirs[message] for message in page), now + LASTS_US)
@@ -248,18 +256,30 @@ class Acked(Layer):
         private = {message for theirs in found.values() for message in theirs}
         return {message: until_us for message, until_us in sound.items() if message not in private}
 
+    def _is_for_author(self, descriptor: Descriptor, giver: str) -> bool:
+        """Return True if only the author of a message for this host alone need hear that it came.
+
+        Nobody carries what is for connected hosts, so nobody else has a copy to drop. What goes between overlays
+        comes from its author, mostly, which knows whether it was given to anybody else, and then tells all.
+        """
+        if is_private(descriptor):
+            return True
+        link = self._links.get(giver)
+        return is_between_overlays(descriptor) and link is not None and link.node == descriptor.node
+
     def _send(self, now: int) -> None:
         """Broadcast what is new, if that may be, and send neighbours what they lack; no more than they check."""
         self._send_us = NEVER
         sent = 0
         if self._broadcast_us <= now:
-            self._sign(now)
+            if not self._straight:
+                self._sign(now)
             sent = self._broadcast()
             if sent:
                 self._broadcast_us = now + (_PACE_US if self._fresh else self._period_us)
         for contact in self._comparison.contacts.values():
             self._send_owed(contact, max(0, self._pace - sent))
-        if self._broadcast_us > now and (self._fresh or self._pending.ready):
+        if self._broadcast_us > now and (self._fresh or (self._pending.ready and not self._straight)):
             self._send_us = self._broadcast_us
         if any(contact.owed for contact in self._comparison.contacts.values()):
             self._send_us = min(self._send_us, now + _PACE_US)
@@ -337,12 +357,19 @@ class Acked(Layer):
             link.budgets.records.give_back(1)
 
     def _is_private(self, record: AckRecord) -> bool:
-        """Return True if a record is of messages of this host alone that nobody carries.
+        """Return True if a record is of messages of this host alone that nobody else has but its author.
 
         It lists no others. Of those that it lists some may have expired here while it was on its way.
         """
         copies = [copy for message in record.messages if (copy := self._cache.get(message)) is not None]
-        return bool(copies) and all(copy.own and is_private(copy.descriptor) for copy in copies)
+        return bool(copies) and all(copy.own and self._is_kept_back(copy) for copy in copies)
+
+    def _is_kept_back(self, copy: Copy) -> bool:
+        """Return True if a message of this host was given to the one that it is for alone, or is gone."""
+        if is_private(copy.descriptor):
+            return True
+        withheld = not copy.here or self._holdings.is_withheld(copy, by=ISLAND)
+        return withheld and is_between_overlays(copy.descriptor)
 
     def _reached_by(self, link: Link) -> set[str]:
         """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""
@@ -381,7 +408,8 @@ class Acked(Layer):
         if node == self._node:  # Of what is addressed to it by its destination, it drops copies itself.
             messages = [message for message, copy in known.items() if copy.descriptor.listed]
             if fingerprint in self.known:
-                self._own.add(fingerprint)
+                self._own[fingerprint] = record.messages
+                self._own_of.update(dict.fromkeys(record.messages, fingerprint))
         left = self._holdings.recipients.left
         own = [
             copy for copy in known.values()
@@ -410,7 +438,9 @@ class Acked(Layer):
     def _forget(self, fingerprints: Iterable[int]) -> None:
         for each in fingerprints:
             self._fresh.pop(each, None)
-            self._own.discard(each)
+            for message in self._own.pop(each, ()):
+                if self._own_of.get(message) == each:
+                    del self._own_of[message]
             self._journal.delete(_row_key(each))
 
 

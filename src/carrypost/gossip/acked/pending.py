@@ -47,6 +47,8 @@ class Pending:
         """Acknowledgements in batches that were not answered."""
         self.ready: dict[MessageId, _Due] = {}
         """Acknowledgements that are durable."""
+        self._givers: dict[MessageId, str] = {}
+        """By message of either: the address of the neighbour that brought it, in this life."""
         self._lost: dict[MessageId, _Due] = {}
         """Acknowledgements to be written again."""
 
@@ -56,8 +58,10 @@ class Pending:
         if not holdings.acknowledged:
             return {}
         taken: dict[MessageId, _Due] = {}
-        for message, until_us in holdings.take_acknowledged().items():
+        for message, (until_us, giver) in holdings.take_acknowledged().items():
             copy = holdings.cache.get(message)
+            if giver:
+                self._givers[message] = giver
             taken[message] = _Due(until_us, copy is not None and holdings.is_confirmed(copy))
         self._open.setdefault(serial, {}).update(taken)
         return {(ACKED, ROW + message, 0): _encode(due) for message, due in taken.items()}
@@ -84,6 +88,10 @@ class Pending:
         """Take in a row of an earlier life."""
         self.ready[message] = _decode(row)
 
+    def givers(self) -> dict[MessageId, str]:
+        """Return the addresses of the neighbours that brought what may be signed."""
+        return {message: self._givers[message] for message in self.ready if message in self._givers}
+
     def take_sound(self, now: int) -> dict[MessageId, int]:
         """Take what may be signed, with the times until which it counts. The rows of all that is done with go.
 
@@ -103,6 +111,7 @@ class Pending:
     def _forget(self, messages: Iterable[MessageId]) -> None:
         for message in messages:
             del self.ready[message]
+            self._givers.pop(message, None)
             self._journal.delete((ACKED, ROW + message, 0))
 
     def _is_confirmed(self, message: MessageId) -> bool:

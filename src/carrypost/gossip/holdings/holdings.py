@@ -24,6 +24,7 @@ from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import bounded
+from carrypost.model.recipients import is_between_overlays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -95,7 +96,7 @@ class Holdings:
         """Recipients that have a persistent message of this host, until messaging takes that."""
         self.lingering: list[Copy] = []
         """Copies that nobody is left for, and that somebody on this host has still to get."""
-        self.acknowledged: dict[MessageId, int] = {}
+        self.acknowledged: dict[MessageId, tuple[int, str]] = {}
         """Messages that this host has to acknowledge, and until when that counts, until they are taken."""
         self.reminders: dict[MessageId, str] = {}
         """Messages that this host is done with and was offered, and by whom: perhaps its acknowledgement got lost."""
@@ -163,10 +164,11 @@ class Holdings:
         return copies
 
     def _enter_headers(self, copy: Copy, headers: Headers) -> None:
-        """Note a copy that came in if it lists its recipients, or is for connected ones alone."""
+        """Note a copy that came in if it lists its recipients, or is for one overlay or connected hosts alone."""
         if headers.recipients:
             self.index.mark_listed(copy)
             self.recipients.enter(copy.descriptor, self.now_us)
+        if headers.recipients or is_between_overlays(copy.descriptor):
             self._keep_to_itself(copy)
         if headers.connected:
             self.withhold(copy, ISLAND)
@@ -254,9 +256,9 @@ class Holdings:
         self.withheld &= ~(1 << copy.slot)
         self.index.mark_known(copy)
 
-    def is_withheld(self, copy: Copy, *, but_by: int) -> bool:
-        """Return True if anybody but this owner keeps a copy from being offered."""
-        return bool(self._withholders.get(copy.slot, 0) & ~but_by)
+    def is_withheld(self, copy: Copy, *, by: int = -1, but_by: int = 0) -> bool:
+        """Return True if one of some owners (all, if none is named) keeps a copy from being offered."""
+        return bool(self._withholders.get(copy.slot, 0) & by & ~but_by)
 
     def watch(self, copy: Copy) -> None:
         """Tell when the first neighbour has this own message, all of it (`take_carried`), once."""
@@ -378,7 +380,8 @@ class Holdings:
 
         If it is confirmed, that has to stand. It counts until then, or for a day (`gossip.acked`).
         """
-        self.acknowledged[message] = until_us
+        copy = self.cache.get(message)
+        self.acknowledged[message] = until_us, "" if copy is None else copy.giver or ""
 
     def remind(self, message: MessageId, peer: str) -> None:
         """Note that a message was offered which this host is done with."""
@@ -390,8 +393,8 @@ class Holdings:
         taken, self.reminders = self.reminders, {}
         return taken
 
-    def take_acknowledged(self) -> dict[MessageId, int]:
-        """Take what is to be acknowledged, once."""
+    def take_acknowledged(self) -> dict[MessageId, tuple[int, str]]:
+        """Take what is to be acknowledged, once: until when, and the address of the neighbour that brought it."""
         taken, self.acknowledged = self.acknowledged, {}
         return taken
 

@@ -1,0 +1,22 @@
+"""The benchmark of the overlay runs, and its figures can be true; whether goals are met is not for a busy machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.benches import Bench
+
+
+def test_legs_are_weighed_against_gossip_and_routes_by_the_clock(tmp_path: Path) -> None:
+    shown = Bench("overlay").tables(tmp_path, "--quick", "--json")
+    assert list(shown)[:2] == ["Routes", "Legs"]
+    assert [(row["brokers"], row["reached"]) for row in shown["Routes"]] == [(40, 39), (256, 255)]
+    assert all(row["median ms"] > 0 for row in shown["Routes"])
+    assert [(row["security"], row["published"]) for row in shown["Legs"]] == [
+        ("off", "alone"), ("off", "20 together"), ("signed", "alone"), ("signed", "20 together"),
+    ]  # fmt: skip
+    for row in shown["Legs"]:
+        assert row["times"] == pytest.approx(row["leg µs"] / row["gossip µs"])
+        assert row["times"] > 1
+        assert row["met"] == (row["times"] <= row["goal"])
