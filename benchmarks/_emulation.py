@@ -73,9 +73,9 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path,
         "cpu_s": ended_s - start_s,
         "peak_bytes": _peak_bytes(),
         "record_bytes": out.stat().st_size,
-        "nodes": prepared.emulation.nodes,
+        "nodes": prepared.nodes,
     }
-    contacts = list(prepared.emulation.contacts)
+    contacts = list(prepared.contacts())
     del prepared
     found |= _beside(contacts, records.read(out))
     found["steps"] = steps.rows(found["receptions"], found["run_s"]) if steps is not None else []
@@ -102,7 +102,7 @@ def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
         "contacts": found.contacts,
         "messages": found.published,
         "receptions": found.received,
-        "sent_bytes": found.control_bytes + found.data_bytes,
+        "sent_bytes": (found.control_bytes or 0) + (found.data_bytes or 0),
         "deliveries": found.delivered + found.delivered_own,
         "co_delivery_ratio": order.co_delivery_ratio if order else None,
         "barrier_entries": order.barrier.mean if order and order.barrier else None,

@@ -57,6 +57,10 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "emu run scenario": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "emu run out": {f"{NOWHERE}.jsonl": 2, f"{THROUGH}.parquet": 2, f"{UNWRITABLE}.parquet": 1, "record.txt": 2},
     "emu run export_one": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
+    "emu calibrate scenario": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    "emu calibrate out": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
+    "emu compare scenario": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    "emu compare delays": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1, "file": 1},
     "emu show records": INPUT | {".": 2, UNREADABLE: 1, "file": 1, "torn.jsonl": 1, "headless.jsonl": 1},
     "emu soak out": {},  # It is made when a seed fails, and none does.
     "lab ingest files": INPUT | {"torn.csv.gz": 1}, "lab ingest out": TABLES,
@@ -73,6 +77,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
 REST = {
     "keys backup": ["copy"], "keys restore": ["key"], "keys name": ["a" * 26, "anna"],
     "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
+    "emu calibrate": ["scene.toml", "--out", "delays.json"], "emu compare": ["scene.toml", "--delays", "file"],
     "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
     "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],

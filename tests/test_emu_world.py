@@ -378,5 +378,5 @@ def test_through_bytes_the_record_is_the_same(tmp_path: Path) -> None:
 def test_contacts_of_mobility_can_be_played_from_the_ones_file(tmp_path: Path) -> None:
     path = faulty(tmp_path)
     prepared = emu.runs.prepare(emu.Scenario.load(path, ["faults.crash_per_h=0", "faults.away_per_h=0"]), 1)
-    lines = "\n".join(contacts.write_one(prepared.emulation.contacts))
-    assert parse_contacts(lines, "exported") == list(prepared.emulation.contacts)
+    lines = "\n".join(contacts.write_one(prepared.contacts()))
+    assert parse_contacts(lines, "exported") == list(prepared.contacts())

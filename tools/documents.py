@@ -339,6 +339,7 @@ def scenario_tables() -> str:
         ("Top level", tables.RunTable), ("[nodes]", tables.NodesTable),
         ("[[nodes.group]]", tables.GroupTable), ("[contacts]", tables.ContactsTable),
         ("[radio]", tables.RadioTable), ("[[radio.link]]", tables.LinkTable),
+        ("[population]", tables.PopulationTable),
         ("[[workload]]", tables.WorkloadTable), ("[faults]", tables.FaultsTable),
         ("[[faults.event]]", tables.EventTable),
     )  # fmt: skip

@@ -68,6 +68,8 @@ class Kind(enum.StrEnum):
     PATH = "path"
     """A broker's paths to others: size = sum of hops over `attrs["pairs"]` pairs, detail = `network` or `overlay`."""
     LOAD = "load"
+    TALLY = "tally"
+    """A population's count (size) of something (detail), at the end of its run; of delays and hops a histogram."""
 
 
 AGAIN = "again"

@@ -1,29 +1,27 @@
-"""Commands of the emulator: run a scenario, show what a record tells, search for rare faults."""
+"""Commands of the emulator: run a scenario, show what a record tells, search for rare faults; population mode."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._emulating import Latest, emulating
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
-from carrypost.cli._progress import DESCRIPTION, bar
+from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
+from carrypost.cli.population import calibrate, compare
 from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
 
-_COLUMNS = (DESCRIPTION, "Bar", "TaskProgress", "{task.fields[state]}", "TimeRemaining")
 emu = Commands("emu", help="Thousands of real hosts in one process and in virtual time.")
 
 
@@ -46,7 +44,9 @@ def run_scenario(
             "--set", help="Any key of the scenario: workload.0.lifetime_s=600.", metavar="KEY=VALUE", show_default=False
         ),
     ] = [],  # noqa: B006 - typer makes a new list
-    mode: Annotated[str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.")] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="In place of the scenario's: faithful, ideal or population.")
+    ] = None,
     export_one: Annotated[
         Path | None, _paths.option("--export-one", "Also write the contacts as The ONE's connection events.")
     ] = None,
@@ -66,6 +66,8 @@ def run_scenario(
     * `carrypost emu run three.toml --set workload.0.lifetime_s=600 --set radio.loss=0.1 --out lossy.parquet`
 
     * `carrypost emu run three.toml --mode ideal --export-one contacts.txt` for a cross-check with The ONE
+
+    * `carrypost emu run city.toml --mode population --set population.delays=delays.json` for 100,000 nodes
     """
     needs_emulator()
     from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
@@ -85,12 +87,12 @@ def _play(
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:
         with staged(export_one) as partial:
-            text = "".join(f"{each}\n" for each in write_one(prepared.emulation.contacts))
+            text = "".join(f"{each}\n" for each in write_one(prepared.contacts()))
             partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
-    latest = _Latest()
+    latest = Latest()
     try:
-        with bar(scenario.name, *_COLUMNS, total=1.0) as latest.update:
+        with emulating(scenario.name, latest):
             records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
@@ -99,18 +101,18 @@ def _play(
     found: dict[str, object] = {
         "run": prepared.name,
         "duration_s": scenario.run.duration_s,
-        "nodes": prepared.emulation.nodes,
+        "nodes": prepared.nodes,
         "contacts": latest.contacts,
         "receptions": latest.receptions,
-        "crowded": prepared.emulation.crowded,
+        "crowded": prepared.crowded,
         "rows": len(records),
         "cpu_s": round(time.process_time() - begun, 3),
         "elapsed_s": round(time.monotonic() - started_s, 3),
         "record": None if out is None else str(out),
     }
-    if crowded := prepared.emulation.crowded:
+    if crowded := prepared.crowded:
         say(
-            f"{crowded:,} of {prepared.emulation.nodes:,} nodes had more others around than places for neighbours "
+            f"{crowded:,} of {prepared.nodes:,} nodes had more others around than places for neighbours "
             f"({places(scenario.settings):,}, by limits.heard_max, limits.neighbours_max and mtu_bytes); who found "
             "none had to wait for a turn, and the record has it as refusals, `neighbours`"
         )
@@ -180,21 +182,5 @@ def soak(
         raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=wants_json(json), out=out))
 
 
-# --- how far it is -------------------------------------------------------------------------------------------
-
-
-class _Latest:
-    """What a run reported last, and the bar that shows it on a terminal."""
-
-    def __init__(self) -> None:
-        self.t_us = self.contacts = self.receptions = 0
-        self.update: Callable[..., None] | None = None
-        self._begun_s = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
-        if self.update is not None:
-            seconds = progress.t_us / MICROSECONDS
-            speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
-            state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
-            self.update(completed=progress.t_us / progress.end_us, state=state)
+emu.command()(calibrate)
+emu.command()(compare)

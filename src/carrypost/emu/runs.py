@@ -1,7 +1,7 @@
 """`run`: a scenario and a seed in, a record out; the same in, the same out, to the byte.
 
 A run is prepared first, which reads all files and finds all mistakes, and then played. Rows leave the memory as they
-come. Whoever interrupts a run has the rows up to that moment.
+come. Whoever interrupts a run has the rows up to that moment. Runs of population mode are `carrypost.emu.population`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from carrypost.emu.engine.world import Emulation, MakeApplication, Progress, run_attributes
+from carrypost.emu.population.run import PopulationRun
 from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 
@@ -65,6 +67,20 @@ class Prepared:
         """What is played."""
         self._record = record
         self._receptions = 0
+
+    @property
+    def nodes(self) -> int:
+        """How many take part; one that comes back without its store counts again."""
+        return self.emulation.nodes
+
+    @property
+    def crowded(self) -> int:
+        """How many nodes had more others around than places for neighbours, so far."""
+        return self.emulation.crowded
+
+    def contacts(self) -> Iterator[Contact]:
+        """Yield the contacts that are played."""
+        yield from self.emulation.contacts
 
     def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
         """Let the time of the scenario pass. Without `out` and `keep` rows are counted and forgotten."""
@@ -123,10 +139,14 @@ def _collecting_seldom() -> Iterator[None]:
 def prepare(
     scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False,
     application: MakeApplication | None = None,
-) -> Prepared:  # fmt: skip
+) -> Prepared | PopulationRun:  # fmt: skip
     """Read what the scenario names, and make everything ready; all mistakes show here."""
     check_seed(seed)
     seed = _number(seed)
+    if scenario.of_population:
+        if encoded or application is not None:
+            raise LocalError('population mode has no frames and no applications; mode = "faithful" has both')
+        return PopulationRun(scenario, seed, settings)
     inputs = read_inputs(scenario, seed)
     record = Record(f"{scenario.name}/{settings}/{seed}")
     record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost import __version__
+from carrypost.emu.arrays import Ints
 from carrypost.errors import FileError, LocalError
 from carrypost.files import clear, partial, refused
 from carrypost.model.times import MICROSECONDS
@@ -104,25 +105,59 @@ def _read_parquet(path: Path) -> pa.Table:
     return pq.read_table(path, schema=ARROW_SCHEMA)
 
 
-def _opened(path: Path, *, lines: bool) -> tuple[Callable[[Record], object], Callable[[], object]]:
-    """What writes rows to a new file, and what closes it; of Parquet, every time a row group."""
-    if lines:
-        file = path.open("w", encoding="utf-8", newline="\n")
-        return lambda record: file.writelines(f"{line}\n" for line in record.json_lines()), file.close
-    writer = pq.ParquetWriter(
-        path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=_STATISTICS
-    )
-    runs: dict[str, None] = {}
+class _LinesWriter:
+    """Writes rows as lines of JSON."""
 
-    def write(record: Record) -> None:
-        runs[record.run] = None
-        writer.write_batch(_batch(record))
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        self.close = self._file.close
 
-    def close() -> None:
-        writer.add_key_value_metadata({"carrypost.run": ", ".join(runs), "carrypost.version": __version__})
-        writer.close()
+    def record(self, record: Record) -> None:
+        self._file.writelines(f"{line}\n" for line in record.json_lines())
 
-    return write, close
+    def batch(self, batch: pa.RecordBatch) -> None:
+        for record in _records_of([batch]):
+            self.record(record)
+
+
+class _ParquetWriter:
+    """Writes rows as Parquet, every time a row group."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(
+            path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=_STATISTICS
+        )
+        self._runs: dict[str, None] = {}
+
+    def record(self, record: Record) -> None:
+        self.batch(_batch(record))
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        self._runs |= dict.fromkeys(batch.column("run").dictionary.to_pylist())
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        told = {"carrypost.run": ", ".join(self._runs), "carrypost.version": __version__}
+        self._writer.add_key_value_metadata(told)
+        self._writer.close()
+
+
+class _Memory:
+    """Keeps rows, or only lets them pass."""
+
+    def __init__(self, batches: list[pa.RecordBatch] | None) -> None:
+        self._batches = batches
+
+    def record(self, record: Record) -> None:
+        if self._batches is not None:
+            self._batches.append(_batch(record))
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        if self._batches is not None:
+            self._batches.append(batch)
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Sink:
@@ -133,9 +168,9 @@ class Sink:
         self._path = path
         self._partial: Path | None = None
         self._batches: list[pa.RecordBatch] = []
-        self._end: Callable[[], object] | None = None
+        self._writer: _Memory | _LinesWriter | _ParquetWriter | None = None
         if path is None:
-            self._write: Callable[[Record], object] = self._keep if keep else lambda _: None
+            self._writer = _Memory(self._batches if keep else None)
             return
         # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
         if path.exists() and not path.is_file():
@@ -147,7 +182,7 @@ class Sink:
                 self._partial = partial(self._path)
                 with self._explained(), _undisturbed():
                     clear(self._path)
-                    self._write, self._end = _opened(self._partial, lines=_is_lines(self._path))
+                    self._writer = (_LinesWriter if _is_lines(self._path) else _ParquetWriter)(self._partial)
             return self  # noqa: TRY300 - a signal that comes at this line leaves nothing behind either
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -158,9 +193,9 @@ class Sink:
         try:
             if error is None or isinstance(error, KeyboardInterrupt):
                 self.close()
-            elif self._end is not None:
+            elif self._writer is not None:
                 with suppress(OSError):  # The disk may be full, and something in a buffer.
-                    self._end()
+                    self._writer.close()
         finally:
             self._give_up()
 
@@ -168,20 +203,28 @@ class Sink:
         """Take all rows out of a record."""
         if count := _even(record):
             with self._explained(), _undisturbed():
-                self._write(record)
+                self._open.record(record)
                 self.rows += count
                 record.clear()
 
-    def _keep(self, record: Record) -> None:
-        self._batches.append(_batch(record))
+    def take_batch(self, batch: pa.RecordBatch) -> None:
+        """Take rows that are a batch already, as `encoded_batch` makes it."""
+        with self._explained(), _undisturbed():
+            self._open.batch(batch)
+            self.rows += len(batch)
+
+    @property
+    def _open(self) -> _Memory | _LinesWriter | _ParquetWriter:
+        assert self._writer is not None, "rows are taken inside `with`"
+        return self._writer
 
     def close(self) -> Records:
         """End the record and return its rows; a file gets its final name."""
         if self._path is None:
             return Records(self._batches, rows=self.rows)
-        if self._partial is not None and self._end is not None:
+        if self._partial is not None and self._writer is not None:
             with self._explained(), _undisturbed():
-                self._end()
+                self._writer.close()
                 self._partial.replace(self._path)
                 self._partial = None
         return Records(path=self._path, rows=self.rows)
@@ -252,6 +295,46 @@ def _batch(record: Record) -> pa.RecordBatch:
         else:
             arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=_ENCODED)
+
+
+def encoded_batch(
+    run: str, t_us: Ints, texts: Mapping[str, tuple[Ints, pa.Array]], numbers: Mapping[str, Ints], *,
+    details: Mapping[int, str], attrs: Mapping[int, Mapping[str, str]],
+) -> pa.RecordBatch:  # fmt: skip
+    """Return rows given as whole numbers, -1 where there is nothing: texts are places among some names.
+
+    `details` and `attrs` are by row, in order; few have any.
+    """
+    count = len(t_us)
+    runs = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [run])
+    arrays = {"run": runs, "t": pa.array(t_us / MICROSECONDS), "attrs": _sparse_attrs(count, attrs)}
+    arrays |= {name: _named(*found) for name, found in texts.items()}
+    arrays |= {name: pa.array(found, _ENCODED.field(name).type, mask=found < 0) for name, found in numbers.items()}
+    codes = np.full(count, -1, np.int64)
+    codes[list(details)] = np.arange(len(details))
+    arrays["detail"] = _named(codes, pa.array(details.values(), pa.string()))
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in _ENCODED], schema=_ENCODED)
+
+
+def _sparse_attrs(count: int, attrs: Mapping[int, Mapping[str, str]]) -> pa.Array:
+    sizes = np.zeros(count + 1, np.int32)
+    none = np.append(np.ones(count, np.bool_), False)
+    for row, entries in attrs.items():
+        sizes[row + 1], none[row] = len(entries), False
+    offsets = pa.array(np.cumsum(sizes, dtype=np.int32), mask=none)
+    keys = pa.array([key for entries in attrs.values() for key in entries], pa.string())
+    items = pa.array([value for entries in attrs.values() for value in entries.values()], pa.string())
+    return pa.MapArray.from_arrays(offsets, keys, items)
+
+
+def _named(codes: Ints, names: pa.Array) -> pa.DictionaryArray:
+    """Texts of which only those that occur are kept."""
+    used = np.zeros(len(names) + 1, np.bool_)
+    used[codes] = True  # What is missing marks the last place.
+    there = np.flatnonzero(used[:-1])
+    place = (np.cumsum(used) - 1).astype(np.int32)
+    indices = pa.array(place[codes], pa.int32(), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, names.take(pa.array(there)))
 
 
 def _attrs(values: list[Any]) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.records.log import KIND, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
+from carrypost.emu.scenario.tables import POPULATION
 from carrypost.emu.verify.facts import Facts
 from carrypost.gossip.wire.frames import CARRYING, kind_of
 from carrypost.model.times import MICROSECONDS
@@ -71,8 +72,9 @@ class Summary:
     """By reason."""
     refused: dict[str, int]
     """By reason."""
-    control_bytes: int
-    data_bytes: int
+    control_bytes: int | None
+    """None: population mode, which sends nothing."""
+    data_bytes: int | None
     traffic: dict[str, int]
     """Bytes sent by kind of frame; "datagram" is what stands around frames."""
     bound: int | None
@@ -81,6 +83,8 @@ class Summary:
     """The bound takes messages for endless, since clocks are wrong: what nodes took for a deadline is not known."""
     ordered: Ordered | None = None
     """Figures of the messages that have an order; None: there are none."""
+    calibration: str = ""
+    """Of population mode, what its delays were measured on."""
 
     @property
     def share(self) -> float | None:
@@ -107,14 +111,20 @@ class Summary:
             ("hops", "–" if self.hops_mean is None else f"{self.hops_mean:.2f} on average"),
             ("dropped", _reasons(self.drops)),
             ("refused", _reasons(self.refused)),
-            ("sent", f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"),
-            ("", _reasons(self.traffic)),
+            *self._sent(),
             *(self.ordered.lines() if self.ordered is not None else ()),
         ]
         width = max(len(name) for name, _ in lines)
         origin = ", ".join(f"{name} {value}" for name in ("mode", "seed", "version") if (value := getattr(self, name)))
         head = f"{self.run}  ({origin})" if origin else self.run
         return "\n".join([head, *(f"  {name:<{width}}  {value}" for name, value in lines)])
+
+    def _sent(self) -> list[tuple[str, str]]:
+        if self.control_bytes is None or self.data_bytes is None:
+            told = 'not known: that takes rows `traffic`, which mode = "faithful" has'
+            return [("sent", told), ("calibration", self.calibration)]
+        sent = f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"
+        return [("sent", sent), ("", _reasons(self.traffic))]
 
     def _lasted(self) -> str:
         if self.duration_s is None:
@@ -154,7 +164,8 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
     contacts = facts.contacts
     traffic = _sums(facts, Kind.TRAFFIC, log.size)
     data_bytes = sum(traffic.get(kind_of(each), 0) for each in CARRYING)
-    return Summary(
+    modelled = attrs.get("mode") == POPULATION
+    found = Summary(
         run=log.run,
         seed=attrs.get("seed", ""),
         version=attrs.get("version", ""),
@@ -177,13 +188,47 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         hops_mean=round(float(log.hops[received].mean()), _PLACES) if len(received) else None,
         drops=_sums(facts, Kind.DROP, np.ones(len(log), np.int64)),
         refused=_sums(facts, Kind.REFUSE, _counts(facts)),
-        control_bytes=sum(traffic.values()) - data_bytes,
-        data_bytes=data_bytes,
+        control_bytes=None if modelled else sum(traffic.values()) - data_bytes,
+        data_bytes=None if modelled else data_bytes,
         traffic=traffic,
         bound=len(facts.bound) if bound and facts.emulated else None,
         bound_endless=bool(facts.wrong_clocks.any()),
         ordered=ordered(facts),
+        calibration=attrs.get("calibration", ""),
     )
+    return found if len(log.rows(Kind.JOIN)) or not len(log.rows(Kind.TALLY)) else _counted(found, facts)
+
+
+def _counted(found: Summary, facts: Facts) -> Summary:
+    """The figures of a population whose rows were not kept, by its counts."""
+    log = facts.log
+    rows = log.rows(Kind.TALLY)
+    since = log.attr("from_s")
+    counts = {log.details[log.detail[row]]: int(log.size[row]) for row in rows.tolist() if row not in since}
+    received = counts.get("receive", 0)
+    hops = [(int(log.hops[row]), int(log.size[row])) for row in rows.tolist() if log.hops[row] >= 0]
+    return replace(
+        found,
+        nodes=counts.get("join", 0),
+        contacts=counts.get("contact", 0),
+        contact_s=counts.get("contact_us", 0) / MICROSECONDS,
+        published=counts.get("publish", 0),
+        received=received,
+        delivered=received,
+        delivered_own=counts.get("publish", 0),
+        delays=_binned(counts, [(int(text), int(log.size[row])) for row, text in since.items()]) if received else None,
+        hops_mean=round(sum(each * many for each, many in hops) / received, _PLACES) if received else None,
+        bound=None,
+    )
+
+
+def _binned(counts: dict[str, int], bins: list[tuple[int, int]]) -> Delays:
+    """Delays by a histogram of whole seconds: the mean is exact, the others are edges of bins."""
+    bins.sort()
+    reached = np.cumsum([many for _, many in bins])
+    median, p90 = (bins[int(np.searchsorted(reached, share * reached[-1]))][0] + 1.0 for share in (0.5, 0.9))
+    mean_s = round(counts["delay_us"] / counts["receive"]) / MICROSECONDS
+    return Delays(float(bins[0][0]), mean_s, median, p90, bins[-1][0] + 1.0)
 
 
 def _duration_us(facts: Facts) -> int | None:

@@ -7,8 +7,10 @@ scenario they are all that is needed to repeat the run.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.config import Settings
 from carrypost.emu.engine.addressed import addressed
@@ -24,6 +26,9 @@ from carrypost.files import refusing
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
+if TYPE_CHECKING:
+    from carrypost.emu.traces.encounters import Encounters
+
 TEXT_BYTES_MAX = 65_536
 """A longer file is known in the record by its hash only."""
 
@@ -34,13 +39,15 @@ class Inputs:
 
     presences: list[Presence]
     contacts: list[Contact]
-    """Not clipped yet."""
+    """Not clipped yet; none where they are in `columns`."""
     scripts: dict[int, list[Publication]]
     """By number of the workload: what a file says, or what was drawn."""
     settings: dict[str, Settings] = field(default_factory=dict)
     """Of the nodes that are in a group, by name; others have those of the scenario."""
     files: dict[str, str] = field(default_factory=dict)
     """For the record: hashes and texts of what was read."""
+    columns: Encounters | None = None
+    """The contacts of a population, not clipped yet."""
 
 
 def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
@@ -51,10 +58,11 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         if each.kind == "script"
     }
     _check_labels(scenario, scripts)
-    presences, contacts, met = _who_and_whom(scenario, seed)
+    met = _who_and_whom(scenario, seed)
+    presences = met.presences
     if presences is None:
         said = [each for script in scripts.values() for each in script]
-        named = {*met, *(name for each in said for name in (each.node, *each.recipients))}
+        named = {*met.names, *(name for each in said for name in (each.node, *each.recipients))}
         presences = [Presence(name, 0, None) for name in sorted(named)]
     if not presences:
         raise ConfigError(
@@ -76,21 +84,35 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         if each.kind == "addressed"
     }
     settings = settings_of(scenario, sorted(there), seed)
-    return Inputs(presences, contacts, scripts | drawn, settings, _files(scenario))
+    return Inputs(presences, met.contacts, scripts | drawn, settings, _files(scenario), met.columns)
 
 
-def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, list[Contact], list[str]]:
-    """Presences, None if nothing tells them; contacts; and the nodes that the file of contacts names."""
+class _Met(NamedTuple):
+    """Who is there, and who meets whom."""
+
+    presences: list[Presence] | None
+    """None if nothing tells them."""
+    contacts: list[Contact]
+    names: Sequence[str]
+    """Nodes that the file of contacts names."""
+    columns: Encounters | None = None
+    """The contacts of a population."""
+
+
+def _who_and_whom(scenario: Scenario, seed: int | str) -> _Met:
     presences: list[Presence] | None = None
     if scenario.nodes.file:
         presences = read_presences(scenario.path(scenario.nodes.file))
     elif scenario.nodes.count is not None:
         presences = [Presence(name, 0, None) for name in counted(scenario.nodes.count)]
     if scenario.mobility is not None:
-        return *_by_mobility(scenario, seed, presences), []
+        moved, columns = _by_mobility(scenario, seed, presences)
+        return _Met(moved, [], [], columns) if scenario.of_population else _Met(moved, columns.contacts(), [])
     if not scenario.contacts.file:
-        return presences, [], []
+        return _Met(presences, [], [])
     known = None if presences is None else {presence.node for presence in presences}
+    if scenario.of_population:
+        return _by_columns(scenario, presences, known)
     contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
     if start_us := round(scenario.contacts.start_s * MICROSECONDS):
         contacts = [Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts]
@@ -98,9 +120,22 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
         # Of all contacts: who met somebody before the run begins, and will again, is there from the start.
         presences = presences_of(contacts, scenario.duration_us)
     coming = [contact for contact in contacts if contact.end_us > 0]
-    if contacts and not any(contact.start_us < scenario.duration_us for contact in coming):
-        raise _of_another_time(scenario, coming)
-    return presences, coming, met
+    if contacts:
+        _check_time(scenario, min((contact.start_us for contact in coming), default=None))
+    return _Met(presences, coming, met)
+
+
+def _by_columns(scenario: Scenario, presences: list[Presence] | None, known: set[str] | None) -> _Met:
+    from carrypost.emu.traces.contact_columns import read_columns, stays_of  # noqa: PLC0415 - needs numpy, and only here
+
+    found = read_columns(scenario.path(scenario.contacts.file), known)
+    found = found.shifted(-round(scenario.contacts.start_s * MICROSECONDS))
+    if scenario.contacts.presence == FROM_CONTACTS:
+        presences = stays_of(found, scenario.duration_us)
+    coming = found.chosen(found.end_us > 0)
+    if len(found):
+        _check_time(scenario, int(coming.start_us.min()) if len(coming) else None)
+    return _Met(presences, [], found.nodes, coming)
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:
@@ -124,19 +159,23 @@ def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> N
         )
 
 
-def _of_another_time(scenario: Scenario, contacts: list[Contact]) -> ConfigError:
-    """A trace in seconds since 1970, say, would not be played at all unless the scenario says when it begins."""
+def _check_time(scenario: Scenario, first_us: int | None) -> None:
+    """Refuse contacts of another time: a trace in seconds since 1970, say, would not be played at all.
+
+    `first_us` is when the first contact begins that is not over at the start; None: all are.
+    """
+    if first_us is not None and first_us < scenario.duration_us:
+        return
     file, start_s = scenario.contacts.file, scenario.contacts.start_s
     told = f"{file} has no contact from {start_s:,.0f} s on"
-    if contacts:
-        first_s = min(contact.start_us for contact in contacts) / MICROSECONDS + start_s
-        told = f"the first contact in {file} is at {first_s:,.0f} s, after the end"
-    return ConfigError(f"{scenario.name}: {told}; contacts.start_s says at which time of the file the run begins")
+    if first_us is not None:
+        told = f"the first contact in {file} is at {first_us / MICROSECONDS + start_s:,.0f} s, after the end"
+    raise ConfigError(f"{scenario.name}: {told}; contacts.start_s says at which time of the file the run begins")
 
 
 def _by_mobility(
     scenario: Scenario, seed: int | str, presences: list[Presence] | None
-) -> tuple[list[Presence], list[Contact]]:
+) -> tuple[list[Presence], Encounters]:
     from carrypost.emu.traces.encounters import Rules, encounters  # noqa: PLC0415 - needs numpy, and only here
 
     assert scenario.mobility is not None
@@ -152,7 +191,7 @@ def _by_mobility(
         merge_gap_us=round(radio.merge_gap_s * MICROSECONDS),
         min_duration_us=round(radio.min_duration_s * MICROSECONDS),
     )
-    return presences, encounters(movement.tracks, rules).contacts()
+    return presences, encounters(movement.tracks, rules)
 
 
 def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:

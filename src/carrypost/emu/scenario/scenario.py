@@ -21,6 +21,7 @@ from carrypost.config.rules import rules_of
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.config.tables import Tables, changed, written
 from carrypost.emu.scenario import tables
+from carrypost.emu.scenario.unmodelled import unmodelled
 from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
 
@@ -39,7 +40,7 @@ MODELS = {
 MOBILITY = "mobility.file"
 """The key whose file is named by its whole path once a scenario is read."""
 _DELAY_S = 0.001
-_TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "workload", "faults")
+_TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "population", "workload", "faults")
 _UNBOUNDED = (
     "message_bytes_max", "offers_open_max", "partials_max", "fragment_buffer_bytes_max", "descriptor_buffer_bytes_max",
     "seen_max", "seen_bytes_max", "unconfirmed_max", "unconfirmed_bytes_max", "link_frames_per_s", "link_bytes_per_s",
@@ -90,6 +91,7 @@ class Scenario:
     radio: tables.RadioTable
     links: tuple[tables.LinkTable, ...]
     settings: Settings
+    population: tables.PopulationTable
     workloads: tuple[tables.WorkloadTable, ...]
     faults: tables.FaultsTable
     events: tuple[tables.EventTable, ...]
@@ -113,6 +115,11 @@ class Scenario:
     def ideal(self) -> bool:
         """Whether contacts are told and links cost nothing."""
         return self.run.mode == tables.IDEAL
+
+    @property
+    def of_population(self) -> bool:
+        """Whether sets of messages pass over contacts, and no hosts run."""
+        return self.run.mode == tables.POPULATION
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Scenario:
@@ -143,6 +150,7 @@ class Scenario:
             "mobility": {} if self.mobility is None else written(self.mobility) | self._movement(),
             "radio": written(self.radio) | {"delay_s": self.delay_s, "link": [written(each) for each in self.links]},
             "settings": written(self.settings),
+            **({"population": written(self.population)} if self.of_population else {}),
             "workload": [written(each) | {"topic": topic(each, index)} for index, each in enumerate(self.workloads)],
             "faults": written(self.faults) | {"event": [written(each) for each in self.events]},
         }
@@ -161,6 +169,8 @@ class Scenario:
         """Return the keys that name files, what they name, and where that is."""
         named = [("nodes.file", self.nodes.file), ("contacts.file", self.contacts.file)]
         named += [(f"workload.{index}.file", each.file) for index, each in enumerate(self.workloads)]
+        if self.of_population and self.population.delays != tables.ZERO:
+            named.append(("population.delays", self.population.delays))
         yield from ((key, name, self.path(name)) for key, name in named if name)
         if movement := getattr(self.mobility, "file", ""):
             yield MOBILITY, movement, Path(movement)
@@ -191,6 +201,7 @@ class _ScenarioReader:
             radio=document.value(tables.RadioTable, "radio", self._without("radio", "link")),
             links=document.values(tables.LinkTable, "radio.link", ("a", "b")),
             settings=self._settings(ideal=run.mode == tables.IDEAL),
+            population=document.value(tables.PopulationTable, "population"),
             workloads=document.values(tables.WorkloadTable, "workload", ("kind",)),
             faults=document.value(tables.FaultsTable, "faults", self._without("faults", "event")),
             events=document.values(tables.EventTable, "faults.event", ("t", "node", "kind")),
@@ -220,6 +231,12 @@ class _ScenarioReader:
             raise error("radio.routes", f"{told}: elsewhere hosts find out by themselves")
         self._check_workloads(made)
         self._check_links(made)
+        if made.of_population:
+            for key, why in unmodelled(made, self._document.table("settings")):
+                raise error(key, f'{key}: {why}; mode = "{tables.FAITHFUL}" does, at the cost of a run of real hosts')
+            if not made.population.delays:
+                told = 'is missing: the file that `carrypost emu calibrate` writes, or "zero"'
+                raise error("population.delays", f"population.delays {told}")
 
     def _check_presence(self, made: Scenario) -> None:
         told = f'contacts.presence = "{made.contacts.presence}"'

@@ -12,7 +12,9 @@ from typing import Literal
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
 from carrypost.config.rules import choice, flag, number, number_or_none, table, text, texts, whole, whole_or_none
 
-FAITHFUL, IDEAL = "faithful", "ideal"
+FAITHFUL, IDEAL, POPULATION = "faithful", "ideal", "population"
+ZERO = "zero"
+"""In place of a file of delays: none."""
 THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
 ORDERINGS = ("none", "causal", "delta-causal")
 WORKLOADS = ("broadcast", "script", "addressed")
@@ -29,8 +31,9 @@ class RunTable:
     """What the run is called in its record; empty: as the file is called."""
     duration_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
     """The run is from 0 to this, without the end; has to be given."""
-    mode: Literal["faithful", "ideal"] = choice(FAITHFUL, (FAITHFUL, IDEAL))
-    """Beacons find contacts and links cost time, or contacts are told and links cost nothing."""
+    mode: Literal["faithful", "ideal", "population"] = choice(FAITHFUL, (FAITHFUL, IDEAL, POPULATION))
+    """Beacons find contacts and links cost time; contacts are told and links cost nothing; or there are no hosts, and
+    sets of messages pass over contacts after two calibrated delays."""
     sample_s: float = number(60.0, 0.001, YEAR_S)
     """How often traffic and sizes are recorded."""
     disk_delay_s: float = number(0.0, 0.0, HOUR_S)
@@ -125,6 +128,19 @@ class LinkTable:
     """As in `[radio]`."""
     reorder: float | None = number_or_none(0.0, 1.0)
     """As in `[radio]`."""
+
+
+@table("population")
+class PopulationTable:
+    """Population mode; in other modes this table says nothing."""
+
+    delays: str = text("", "a file of delays")
+    """What `carrypost emu calibrate` wrote, or "zero": no delays, which gives the flood bound. Has to be given."""
+    window_s: float | None = number_or_none(1.0, 100 * YEAR_S)
+    """Messages published in a window of this length are passed on together, window after window; "none": all at once.
+    It changes the cost, never the result."""
+    rows: Literal["all", "none"] = choice("all", ("all", "none"))
+    """Whether the record has every reception and delivery, or only counts and histograms."""
 
 
 @table("workload")

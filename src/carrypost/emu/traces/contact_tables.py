@@ -22,6 +22,22 @@ _SCENARIO = "scenario"
 
 def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
     """The rows of a file, or of the files in a folder."""
+    for file, table in _tables(path):
+        columns = (table[name].to_pylist() for name in _COLUMNS)
+        for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
+            line = Line(str(file), number)
+            if a is None or b is None:
+                raise line.error("a and b must be names")
+            yield line, a, b, line.time_us(start or "", "start"), line.time_us(end or "", "end")
+
+
+def table_of(path: Path) -> pa.Table:
+    """The same rows as one table of texts, not looked at yet."""
+    return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path)])
+
+
+def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
+    """The files that are to be read, and what is in each."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file")
@@ -33,12 +49,7 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
             if len(scenarios) > 1:
                 names = ", ".join(sorted(map(str, scenarios)))
                 raise LocalError(f"{path} has contacts of several scenarios, {names}; one at a time can be played")
-        columns = (table[name].to_pylist() for name in _COLUMNS)
-        for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
-            line = Line(str(file), number)
-            if a is None or b is None:
-                raise line.error("a and b must be names")
-            yield line, a, b, line.time_us(start or "", "start"), line.time_us(end or "", "end")
+        yield file, table
 
 
 def _read(file: Path) -> pa.Table:

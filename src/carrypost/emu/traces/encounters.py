@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Ints
+from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.traces.contacts import Contact
 from carrypost.emu.traces.in_range import Intervals, TimeWindow, intervals, segments_of
 from carrypost.emu.traces.tracks import Tracks
@@ -36,6 +36,24 @@ class Encounters:
 
     def __len__(self) -> int:
         return len(self.a)
+
+    def chosen(self, which: Flags | Ints) -> Encounters:
+        """Only these contacts."""
+        return Encounters(self.nodes, self.a[which], self.b[which], self.start_us[which], self.end_us[which])
+
+    def shifted(self, by_us: int) -> Encounters:
+        """The same contacts, so much later."""
+        return Encounters(self.nodes, self.a, self.b, self.start_us + by_us, self.end_us + by_us)
+
+    def ordered(self) -> Encounters:
+        """The same contacts, nodes sorted by name, a < b, in order."""
+        nodes = tuple(sorted(self.nodes))
+        if nodes != self.nodes:
+            place = {name: code for code, name in enumerate(nodes)}
+            codes = np.array([place[name] for name in self.nodes], np.int32)
+            one, two = codes[self.a], codes[self.b]
+            return Encounters(nodes, np.minimum(one, two), np.maximum(one, two), self.start_us, self.end_us).ordered()
+        return self.chosen(np.lexsort((self.b, self.a, self.start_us)))
 
     def contacts(self) -> list[Contact]:
         """The contacts with the names of nodes, sorted by start and names."""

@@ -1,0 +1,255 @@
+"""The plan of a population run, by columns: who is there and when, who meets whom, and what is published.
+
+Made of a scenario and a seed by the same code that prepares runs of hosts, so both modes have the same nodes, contacts
+and publications. A plan can be saved and opened by other processes, which then read only the contacts that they need.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.arrays import Codes, Ints
+from carrypost.emu.engine.faults import LEAVE, Stay, plan
+from carrypost.emu.engine.workload import Publication
+from carrypost.emu.engine.world import run_attributes
+from carrypost.emu.population.delays import NEVER_US
+from carrypost.emu.scenario.csvfiles import Line
+from carrypost.emu.scenario.inputs import Inputs, read_inputs
+from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.traces.encounters import Encounters
+from carrypost.errors import ConfigError
+from carrypost.files import refusing
+from carrypost.model.times import MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stays:
+    """When nodes are there, by columns, sorted by start and node."""
+
+    node: Codes
+    start_us: Ints
+    end_us: Ints
+    end: tuple[str, ...]
+    """Why each ends, as rows say it; empty: the node just leaves, or the run ends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Publications by columns, in order of time, author and workload; bit i of a set is message i of its part."""
+
+    names: tuple[str, ...]
+    t_us: Ints
+    source: Codes
+    deadline_us: Ints
+    """`NEVER_US`: it lives without end."""
+    size: Ints
+    workload: Codes
+    persistent: Codes
+    priority: Codes
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Everything that happens in a run from outside."""
+
+    end_us: int
+    attrs: Mapping[str, str]
+    """The first row of the record."""
+    stays: Stays
+    contacts: Encounters
+    """Clipped to stays; its nodes are all nodes, sorted by name."""
+    messages: Messages
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes."""
+        return self.contacts.nodes
+
+    @property
+    def taking_part(self) -> int:
+        """How many nodes are ever there."""
+        return len(np.unique(self.stays.node))
+
+    def save(self, folder: Path) -> None:
+        """Write the plan to a folder, for `opened`."""
+        tables = {
+            "run": {"end_us": [self.end_us], "attrs": [list(self.attrs.items())]},
+            "nodes": {"node": list(self.nodes)},
+            **{name: _columns(part) for name, part in self._parts.items()},
+        }
+        with refusing(f"{folder} cannot be written"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, columns in tables.items():
+                table = pa.table(columns)
+                with pa.OSFile(str(folder / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+                    out.write_table(table)
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {"stays": self.stays, "contacts": self.contacts, "messages": self.messages}
+
+
+def opened(folder: Path) -> Plan:
+    """Return a plan that was saved; contacts are mapped into memory, and read as they are needed."""
+    with refusing(f"{folder} is no plan that can be read", pa.ArrowException):
+        found = {
+            name: pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))).read_all()
+            for name in ("run", "nodes", "stays", "contacts", "messages")
+        }
+    stays, contacts, messages = (
+        {name: _array(found[part][name]) for name in found[part].column_names}
+        for part in ("stays", "contacts", "messages")
+    )
+    nodes = tuple(found["nodes"]["node"].to_pylist())
+    run = found["run"].to_pylist()[0]
+    return Plan(run["end_us"], dict(run["attrs"]), Stays(**stays), Encounters(nodes, **contacts), Messages(**messages))
+
+
+def _columns(part: object) -> dict[str, Any]:
+    """Return the columns of a part; the nodes of contacts are a table of their own."""
+    named = [name for name in type(part).__slots__ if name != "nodes"]  # type: ignore[attr-defined] # a dataclass
+    return {name: pa.array(list(found) if isinstance(found, tuple) else found) for name in named
+            for found in (getattr(part, name),)}  # fmt: skip
+
+
+def _array(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 - an array of numbers, or a tuple of texts
+    if pa.types.is_string(column.type) or pa.types.is_null(column.type):
+        return tuple(column.to_pylist())
+    return column.to_numpy()
+
+
+# --- from a scenario -----------------------------------------------------------------------------------------
+
+
+def planned(scenario: Scenario, seed: int | str, calibration: str) -> Plan:
+    """Return the plan of a scenario; all mistakes show here. `calibration` names the delays in the first row."""
+    inputs = read_inputs(scenario, seed)
+    _check_scripts(scenario, inputs)
+    found = plan(scenario.faults, scenario.events, inputs.presences, seed, scenario.duration_us).stays
+    nodes = tuple(sorted({presence.node for presence in inputs.presences}))
+    place = {name: code for code, name in enumerate(nodes)}
+    stays = Stays(
+        np.array([place[stay.node] for stay in found], np.int32),
+        np.array([stay.start_us for stay in found], np.int64),
+        np.array([stay.end_us for stay in found], np.int64),
+        tuple("" if stay.end == LEAVE else stay.end for stay in found),
+    )
+    attrs = run_attributes(scenario, seed, inputs) | {"calibration": calibration}
+    contacts = _clipped(_known(inputs.columns, nodes, place), stays, scenario.duration_us)
+    return Plan(scenario.duration_us, attrs, stays, contacts, _published(scenario, inputs, found, stays, place))
+
+
+def _check_scripts(scenario: Scenario, inputs: Inputs) -> None:
+    for index, script in inputs.scripts.items():
+        for each in script:
+            if each.recipients:
+                line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
+                raise line.error('recipients: population mode does not model them; mode = "faithful" does')
+
+
+def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[str, int]) -> Encounters:
+    """Contacts with the numbers that nodes have in the plan; who is in no list of nodes is never there."""
+    if columns is None:
+        nobody, never = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return Encounters(nodes, nobody, nobody, never, never)
+    codes = np.array([place.get(name, -1) for name in columns.nodes], np.int32)
+    a, b = codes[columns.a], codes[columns.b]
+    found = Encounters(nodes, np.minimum(a, b), np.maximum(a, b), columns.start_us, columns.end_us)
+    return found.chosen(found.a >= 0)
+
+
+def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
+    """What is left of contacts while both nodes are there, in order."""
+    by_node: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for node, since, until in zip(stays.node.tolist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True):
+        by_node[node].append((since, min(until, end_us)))
+    most = max(map(len, by_node.values()), default=0)
+    start_us = np.zeros((most, len(contacts.nodes)), np.int64)
+    until_us = np.zeros((most, len(contacts.nodes)), np.int64)  # Where there is no stay, it ends as it begins.
+    for node, spans in by_node.items():
+        for number, span in enumerate(spans):
+            start_us[number, node], until_us[number, node] = span
+    for side in ("a", "b"):
+        contacts = _concatenated(contacts, [_within(contacts, side, *each)
+                                            for each in zip(start_us, until_us, strict=True)])  # fmt: skip
+    return contacts.ordered()
+
+
+def _within(contacts: Encounters, side: str, since_us: Ints, until_us: Ints) -> Encounters:
+    """What is left of contacts while the nodes on one side are there, of each of which one stay is given."""
+    node = getattr(contacts, side)
+    start, end = np.maximum(contacts.start_us, since_us[node]), np.minimum(contacts.end_us, until_us[node])
+    return Encounters(contacts.nodes, contacts.a, contacts.b, start, end).chosen(start < end)
+
+
+def _concatenated(like: Encounters, parts: Sequence[Encounters]) -> Encounters:
+    if not parts:
+        return like.chosen(np.zeros(len(like), np.bool_))
+    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("a", "b", "start_us", "end_us"))
+    return Encounters(like.nodes, *columns)
+
+
+def _published(
+    scenario: Scenario, inputs: Inputs, found: Sequence[Stay], stays: Stays, place: Mapping[str, int]
+) -> Messages:
+    there: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for stay in found:
+        there[stay.node].append((stay.start_us, stay.end_us))
+    nodes = list(place)
+    said = [(index, each) for index, workload in enumerate(scenario.workloads) if workload.kind == "broadcast"
+            for each in _broadcasts(scenario, index, stays, nodes)]  # fmt: skip
+    said += [(index, each) for index, script in inputs.scripts.items() for each in script
+             if each.t_us < scenario.duration_us and _is_there(each, there)]  # fmt: skip
+    said.sort(key=lambda row: (row[1].t_us, row[1].node, row[0]))
+    sent: Counter[str] = Counter()
+    names: list[str] = []
+    for _, each in said:
+        sent[each.node] += 1  # As hosts call their messages: by author, incarnation and sequence.
+        names.append(each.message or f"{each.node}:1:{sent[each.node]}")
+    never = int(NEVER_US)
+    return Messages(
+        names=tuple(names),
+        t_us=np.array([each.t_us for _, each in said], np.int64),
+        source=np.array([place[each.node] for _, each in said], np.int32),
+        deadline_us=np.array(
+            [never if each.lifetime_us is None else each.t_us + each.lifetime_us for _, each in said], np.int64
+        ),
+        size=np.array([each.size for _, each in said], np.int64),
+        workload=np.array([index for index, _ in said], np.int32),
+        persistent=np.array([each.persistent for _, each in said], np.int32),
+        priority=np.array([each.priority for _, each in said], np.int32),
+    )
+
+
+def _broadcasts(scenario: Scenario, index: int, stays: Stays, nodes: Sequence[str]) -> Iterator[Publication]:
+    workload = scenario.workloads[index]
+    lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
+    first_us, period_us = round(workload.first_s * MICROSECONDS), max(1, round(workload.period_s * MICROSECONDS))
+    columns = zip(stays.node.tolist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True)
+    for node, start_us, end_us in columns:
+        for t_us in range(start_us + first_us, end_us, period_us):
+            yield Publication(t_us, nodes[node], "", workload.size, lifetime_us)
+
+
+def _is_there(each: Publication, there: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+    """A fault may have taken the node away: then its application cannot publish."""
+    return any(start_us <= each.t_us < end_us for start_us, end_us in there.get(each.node, ()))
+
+
+def check_sizes(messages: Messages, size_max: int | None) -> None:
+    """Refuse messages that are larger than those that delays were measured with."""
+    if size_max is not None and len(messages) and (largest := int(messages.size.max())) > size_max:
+        raise ConfigError(
+            f"population.delays: calibrated with messages of up to {size_max:,} bytes, and here is one of {largest:,} "
+            "bytes; calibrate with messages of that size"
+        )

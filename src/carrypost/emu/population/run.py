@@ -1,0 +1,135 @@
+"""A run of population mode: planned first, which finds all mistakes, then played part by part.
+
+Its record has the rows of a run of hosts that population mode knows: who comes and goes, who meets whom, publications,
+receptions and deliveries. It ends with counts and histograms, and with `rows = "none"` has only those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from carrypost.emu.engine.world import Progress
+from carrypost.emu.population.delays import Delays
+from carrypost.emu.population.flow import flow
+from carrypost.emu.population.plan import Plan, check_sizes, planned
+from carrypost.emu.population.rows import Batches, Receptions, Rows, joined, told
+from carrypost.emu.population.tally import Tally
+from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
+from carrypost.emu.records.files import Records, Sink
+from carrypost.emu.scenario.scenario import Scenario, topic
+from carrypost.emu.traces.contacts import Contact
+from carrypost.model.times import MICROSECONDS
+from carrypost.record import Kind, Record
+
+Watch = Callable[[Progress], None]
+
+
+class Model(NamedTuple):
+    """What is to be played, and how."""
+
+    delays: Delays
+    seed: int | str
+    keep_rows: bool
+    window_us: int | None
+
+    @classmethod
+    def of(cls, scenario: Scenario, seed: int | str) -> Model:
+        """Return the model of a scenario; its file of delays is read and checked."""
+        table = scenario.population
+        window_us = None if table.window_s is None else round(table.window_s * MICROSECONDS)
+        return cls(Delays.of(scenario), seed, table.rows == "all", window_us)
+
+    def planned(self, scenario: Scenario) -> Plan:
+        """Return the plan of a scenario."""
+        plan = planned(scenario, self.seed, self.delays.name)
+        check_sizes(plan.messages, self.delays.size_max)
+        return plan
+
+    def play(self, plan: Plan, part: Part) -> tuple[Rows, Tally]:
+        """Let the messages of a part spread; its rows, none of them if rows are not kept, and its counts."""
+        contacts = contacts_of(plan, part)
+        receptions = Receptions(plan, part)
+        found = [told(plan, part, contacts)] if self.keep_rows else []
+        receptions.tally.met(contacts.chosen(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
+        steps = steps_of(plan, part, contacts, self.delays, self.seed)
+        for gains in flow(steps, len(plan.nodes), self.delays.hop_us, part.horizon_us):
+            came = receptions.take(gains)
+            if self.keep_rows:
+                found += [came, came.delivered()]
+        return joined(found) if self.keep_rows else Rows.none(), receptions.tally
+
+
+class Joining:
+    """Joins the parts of a run, which come in order, to the rows of the run."""
+
+    def __init__(self) -> None:
+        self._waiting = Rows.none()
+
+    def take(self, rows: Rows, until_us: int) -> Rows:
+        """Return the rows before this time; no later part has any of those."""
+        together = joined([self._waiting, rows])
+        at = int(np.searchsorted(together.t_us, until_us))
+        self._waiting = together.chosen(slice(at, None))
+        return together.chosen(slice(at))
+
+
+class PopulationRun:
+    """A run whose files are read and checked; it can be played once."""
+
+    crowded = 0
+    """Nodes that had more others around than places for neighbours: none, since there are no places."""
+
+    def __init__(self, scenario: Scenario, seed: int | str, settings: str) -> None:
+        self.name = f"{scenario.name}/{settings}/{seed}"
+        self._scenario = scenario
+        self._model = Model.of(scenario, seed)
+        self._plan = self._model.planned(scenario)
+
+    @property
+    def nodes(self) -> int:
+        """How many take part."""
+        return self._plan.taking_part
+
+    def contacts(self) -> Iterator[Contact]:
+        """Yield the contacts that are played."""
+        yield from self._plan.contacts.contacts()
+
+    def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
+        """Let all parts pass. Without `out` and `keep` rows are counted and forgotten."""
+        plan, end_us = self._plan, self._plan.end_us
+
+        def played(part: Part) -> tuple[Rows, Tally]:
+            found = self._model.play(plan, part)
+            if watch is not None:
+                counts.add(found[1])
+                contacts, receptions = counts.counts["contact"], counts.counts["receive"]
+                watch(Progress(part.until_us, end_us, contacts, receptions, 2 * receptions))
+            return found
+
+        counts = Tally()
+        cut = parts(plan, self._model.window_us)
+        with Sink(out, keep=keep) as sink:
+            write(sink, plan, self.name, self._scenario, zip(cut, map(played, cut), strict=True))
+            return sink.close()
+
+
+def write(
+    sink: Sink, plan: Plan, name: str, scenario: Scenario, played: Iterator[tuple[Part, tuple[Rows, Tally]]]
+) -> None:
+    """Write the record of a run out of its parts, in order."""
+    record = Record(name)
+    record.add(Kind.RUN, 0, "", attrs=plan.attrs)
+    sink.take(record)
+    topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
+    batches, joining, total = Batches(plan, name, topics), Joining(), Tally()
+    total.counts["join"] = plan.taking_part
+    for part, (rows, tally) in played:
+        total.add(tally)
+        for batch in batches.take(joining.take(rows, part.until_us), last=part.until_us == plan.end_us):
+            sink.take_batch(batch)
+    total.record(record, plan.end_us - 1)
+    sink.take(record)

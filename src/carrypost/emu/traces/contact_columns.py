@@ -1,0 +1,99 @@
+"""Contacts of a file by columns: for populations whose contacts are too many for an object each.
+
+A Parquet table is read and checked by columns. Where anything in it is wrong, the reader of single contacts says what
+and in which row. Text files are parsed line by line, as they always are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.emu.records.log import combined
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
+from carrypost.emu.traces import contact_tables
+from carrypost.emu.traces.contacts import Contact, Presence, read_meetings
+from carrypost.emu.traces.encounters import Encounters
+from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
+from carrypost.security.identity import Identity
+
+
+def read_columns(path: Path, nodes: Collection[str] | None = None) -> Encounters:
+    """Return the contacts of a file; with `nodes`, a contact of any other node is an error.
+
+    All nodes that the file names are among its nodes, also those of contacts that last no time.
+    """
+    if path.is_dir() or path.suffix == ".parquet":
+        found = _sound(contact_tables.table_of(path), nodes)
+        if found is not None:
+            return found
+    contacts, met = read_meetings(path, nodes)
+    return columns_of(contacts, met)
+
+
+def columns_of(contacts: Iterable[Contact], names: Iterable[str]) -> Encounters:
+    """Return contacts by columns; `names` has all nodes."""
+    known = tuple(sorted(names))
+    place = {name: code for code, name in enumerate(known)}
+    rows = [(place[a], place[b], start_us, end_us) for a, b, start_us, end_us in contacts]
+    a, b, start_us, end_us = np.array(rows, np.int64).reshape(-1, 4).T
+    return Encounters(known, a.astype(np.int32), b.astype(np.int32), start_us, end_us).ordered()
+
+
+def stays_of(contacts: Encounters, end_us: int) -> list[Presence]:
+    """Each node from its first contact to the end of its last, within [0, end); sorted by node."""
+    since = np.full(len(contacts.nodes), np.iinfo(np.int64).max)
+    until = np.full(len(contacts.nodes), np.iinfo(np.int64).min)
+    for node in (contacts.a, contacts.b):
+        np.minimum.at(since, node, contacts.start_us)
+        np.maximum.at(until, node, contacts.end_us)
+    spans = zip(contacts.nodes, since.tolist(), until.tolist(), strict=True)
+    return [
+        Presence(node, max(first, 0), None if last >= end_us else last)
+        for node, first, last in spans
+        if first < end_us and last > 0
+    ]
+
+
+def _sound(table: pa.Table, nodes: Collection[str] | None) -> Encounters | None:
+    """Return the contacts of a table; None if any of its rows is wrong."""
+    try:
+        start_us, end_us = (_times_us(table[name]) for name in ("start", "end"))
+        names = pc.unique(pa.chunked_array([*table["a"].chunks, *table["b"].chunks], pa.string())).to_pylist()
+        for name in names:
+            Identity.plain(name)
+    except (LocalError, pa.ArrowException, TypeError):
+        return None
+    known = tuple(sorted(names))
+    if nodes is not None and not set(known) <= set(nodes):
+        return None
+    a, b = (_codes(table[name], known) for name in ("a", "b"))
+    if (a == b).any() or (end_us < start_us).any():
+        return None
+    lasting = np.flatnonzero(end_us > start_us)
+    found = Encounters(known, np.minimum(a, b)[lasting], np.maximum(a, b)[lasting], start_us[lasting], end_us[lasting])
+    return None if _overlapping(found).any() else found.ordered()
+
+
+def _times_us(column: pa.ChunkedArray) -> Ints:
+    seconds: Floats = column.cast(pa.float64()).to_numpy()
+    if not ((seconds >= 0) & (seconds <= TIME_S_MAX)).all():
+        raise LocalError("a time is wrong")
+    return np.rint(seconds * MICROSECONDS).astype(np.int64)
+
+
+def _codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> Codes:
+    found: Codes = combined(pc.index_in(column, pa.array(names, pa.string())), pa.int32()).to_numpy()
+    return found
+
+
+def _overlapping(found: Encounters) -> Flags:
+    order = np.lexsort((found.start_us, found.b, found.a))
+    a, b, start_us, end_us = found.a[order], found.b[order], found.start_us[order], found.end_us[order]
+    return np.asarray((a[1:] == a[:-1]) & (b[1:] == b[:-1]) & (start_us[1:] < end_us[:-1]))
