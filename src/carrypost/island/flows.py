@@ -25,23 +25,29 @@ FLOWS_MAX = 1_024
 
 
 class _Flow(NamedTuple):
+    source: bytes
+    """Prefix of the neighbour that it comes from: addresses may change hands."""
+    head: bytes
+    """Beginning of what comes."""
     to: str
     """Address of the next host."""
-    head: bytes
+    moved: bytes
     """Beginning of what is sent there."""
 
 
 class Flows:
     """The flows that one host is a relay of."""
 
-    __slots__ = ("_flows", "_limits", "_links", "_usable", "relayed_bytes")
+    __slots__ = ("_flows", "_latest", "_limits", "_links", "_usable", "relayed_bytes")
 
     def __init__(self, links: Links, limits: Limits) -> None:
         self._links, self._limits = links, limits
         self._usable: list[Link] = []
         """The neighbours that the flows hold for: `Links.usable`, which is replaced when they change."""
-        self._flows: dict[tuple[bytes, bytes], _Flow] = {}
-        """By the prefix of the neighbour that they come from, and how they begin."""
+        self._flows: dict[tuple[str, bytes], _Flow] = {}
+        """By the address that they come from, and how they begin."""
+        self._latest: dict[str, _Flow] = {}
+        """By address, the flow of the last datagram: most often that of the next one."""
         self.relayed_bytes = 0
         """Bytes that were passed on for others, in flows or not."""
 
@@ -55,20 +61,29 @@ class Flows:
         if self._usable is not self._links.usable or len(self._flows) >= FLOWS_MAX:
             self._usable = self._links.usable
             self._flows.clear()
-        self._flows[link.prefix, codec.relay_head(frame)] = _Flow(following.peer, codec.relay_head(moved))
+            self._latest.clear()
+        flow = _Flow(link.prefix, codec.relay_head(frame), following.peer, codec.relay_head(moved))
+        self._flows[link.peer, flow.head] = self._latest[link.peer] = flow
 
     def pass_on(self, datagram: bytes, peer: str, now: int) -> tuple[str, bytes] | None:
         """Return the datagram that is to be sent instead of one that came, and where to; None: it is of no flow."""
-        links, head = self._links, codec.head_of_relay(datagram)
-        link = links.get(peer) if head and self._usable is links.usable else None
-        if link is None or not link.usable or (flow := self._flows.get((link.prefix, head))) is None:
+        flow = self._latest.get(peer)
+        if flow is None or self._usable is not self._links.usable:
             return None
-        nbytes = len(datagram) - codec.datagram_overhead(1)
+        if not datagram.startswith(flow.head):
+            flow = self._flows.get((peer, codec.head_of_relay(datagram)))
+            if flow is None:
+                return None
+            self._latest[peer] = flow
+        link, length = self._links[peer], len(datagram)
+        nbytes = length - codec.datagram_overhead(1)
         if not (
-            len(datagram) <= self._limits.datagram_bytes_max
-            and links.accounts.listens(peer, now, neighbour=True)
-            and link.budgets.receive_relayed(len(datagram), nbytes, now)
+            link.prefix == flow.source
+            and len(flow.head) < length <= self._limits.datagram_bytes_max
+            and codec.ends_with_body(datagram, len(flow.head))
+            and self._links.accounts.listens(peer, now, neighbour=True)
+            and link.budgets.receive_relayed(length, nbytes, now)
         ):
             return None
         self.relayed_bytes += nbytes
-        return flow.to, flow.head + datagram[len(head) :]
+        return flow.to, flow.moved + datagram[len(flow.head) :]

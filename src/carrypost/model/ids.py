@@ -59,6 +59,7 @@ def node_bytes(node: NodeId) -> bytes:
     return from_base32(node)
 
 
+@functools.lru_cache(maxsize=1024)
 def is_node_id(text: str) -> bool:
     """Whether a text can be the id of a node that has a key."""
     try:

@@ -126,11 +126,15 @@ class Budgets:
 
     def receive_relayed(self, datagram_bytes: int, nbytes: int, now: int) -> bool:
         """Charge for a datagram that came over the link and is one Relay of so many bytes, as the two above do."""
-        if not self.relay(nbytes, now):
+        # Without calling them: this is done for every datagram that a relay passes on.
+        relayed_bytes = max(nbytes, _RELAY_BYTES_MIN)
+        if not self._relayed.take(relayed_bytes, now):
             return False
-        if self.receive(1, datagram_bytes, now):
-            return True
-        self._relayed.give_back(max(nbytes, _RELAY_BYTES_MIN))
+        if self._frames.take(1, now):
+            if self._bytes.take(datagram_bytes, now):
+                return True
+            self._frames.give_back(1)
+        self._relayed.give_back(relayed_bytes)
         return False
 
     def credit(self, worth: int) -> None:

@@ -111,20 +111,20 @@ def relay_head(relay: f.Relay) -> bytes:
 
 
 def head_of_relay(datagram: bytes) -> bytes:
-    """The `relay_head` of a datagram with nothing but one Relay that has a body; empty if it is another one.
+    """The `relay_head` of a datagram that begins as one with nothing but one Relay; empty if it does not.
 
-    Whether the Relay is sound is not looked at: it is if one with the same head is.
+    Whether the Relay is sound is not looked at: it is if one with the same head is, and its body ends with it.
     """
-    if not datagram.startswith(_RELAY):
+    if len(datagram) == len(_RELAY) or not datagram.startswith(_RELAY):
         return b""
-    try:
-        end = len(_RELAY) + 1 + datagram[len(_RELAY)] + 3  # behind the path its position, and the head of `broken`
-        end += datagram[end - 1]
-        body = end + 1 + _BINARY_WIDTHS[datagram[end]]
-    except (IndexError, KeyError):
-        return b""
-    length = int.from_bytes(datagram[end + 1 : body], "big")
-    return datagram[:end] if 0 < length == len(datagram) - body else b""
+    end = len(_RELAY) + 1 + datagram[len(_RELAY)] + 3  # behind the path its position, and the head of `broken`
+    return datagram[: end + datagram[end - 1]] if end <= len(datagram) else b""
+
+
+def ends_with_body(datagram: bytes, at: int) -> bool:
+    """Whether all of a datagram from this place on is one msgpack binary that is not empty."""
+    body = at + 1 + _BINARY_WIDTHS.get(datagram[at], 0)
+    return 0 < int.from_bytes(datagram[at + 1 : body], "big") == len(datagram) - body
 
 
 def _shortened(announce: f.Announce) -> f.Announce | msgspec.Raw:

@@ -83,7 +83,7 @@ class Outlet:
             if target.control is not None:
                 self._socket.sendmsg((datagram,), target.control, 0, target.address)
             else:
-                if target.multicast_by not in {"", self._multicast_by}:
+                if target.multicast_by and target.multicast_by != self._multicast_by:
                     address = socket.inet_aton(target.multicast_by)
                     self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
                     self._multicast_by = target.multicast_by
