@@ -6,6 +6,7 @@ from tests.hostile import message, scene
 from tests.islands import Islands, S
 
 from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX
 from carrypost.model.ids import NodeId
 
 
@@ -46,6 +47,21 @@ def test_acknowledgements_of_own_messages_count_for_no_limit() -> None:
     with Islands("abcd", security="signed", limits={"link_records_per_s": 1}) as islands:
         stream(islands, 300)
         assert not islands.net.host("a").overview().refused
+
+
+def test_full_records_of_acknowledgements_do_not_wait_for_each_other() -> None:
+    with Islands("abc") as islands:
+        net = islands.net
+        islands.line()
+        net.subscribe("c", "news")
+        net.advance(3)
+        for count, left in ((1, 0), (200, 200 % ACKED_IDS_MAX)):
+            for _ in range(count):
+                net.publish("a", "news", b"small", recipients=["c"])
+            net.advance(0.4)
+            assert len(net.host("a").awaited()) == left
+        net.advance(1)
+        assert net.host("a").awaited() == {}
 
 
 def test_a_link_that_is_back_is_used_at_once() -> None:

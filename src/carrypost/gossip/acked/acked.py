@@ -23,7 +23,7 @@ from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.transfers.purging import strike
-from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckList, AckRecord
+from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
 from carrypost.model.ids import MessageId
 from carrypost.model.recipients import is_between_overlays, is_for, is_private
@@ -51,8 +51,8 @@ _CLAIMED_US = 60_000_000
 _PRIVATE_MAX = 1_024
 """Acknowledgements of messages that nobody carries, which are kept to be sent again."""
 STRAIGHT_US = 1_000_000
-"""Time between two records that go straight to those who brought the messages, at least. Records are passed on to all,
-and lists of them overflow if there is one for each message."""
+"""Time between two records that go straight to those who brought the messages, at least, unless they are full. Records
+are passed on to all, and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
 """While there are more records to send than a neighbour checks in a second, the next of them leave after so long."""
 
@@ -127,7 +127,8 @@ class Acked(Layer):
         """Sign what may be signed now, as soon as something may be broadcast."""
         if self._pending.durable(serial):
             if self._straight:
-                self._straight_us = max(self._straight_after_us, self._holdings.now_us)
+                full = len(self._pending.ready) >= ACKED_IDS_MAX
+                self._straight_us = max(0 if full else self._straight_after_us, self._holdings.now_us)
                 self._look_ahead()
             else:
                 self._hasten()
@@ -192,9 +193,16 @@ class Acked(Layer):
     # --- what this host says -------------------------------------------------------------------------------
 
     def _answer(self, now: int) -> None:
-        """Sign what may be signed: those who brought the messages wait for it."""
-        self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
-        self._sign(now)
+        """Sign what may be signed: those who brought the messages wait for it.
+
+        Full records are signed as they come: thousands of messages at a time would keep this host from all else.
+        """
+        if self._straight_after_us <= now:
+            self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
+            self._sign(now)
+        else:
+            self._straight_us = self._straight_after_us
+            self._sign(now, len(self._pending.ready) // ACKED_IDS_MAX * ACKED_IDS_MAX)
         if self._fresh:
             self._hasten()
 
@@ -218,15 +226,15 @@ class Acked(Layer):
             if private is not None and private.until_us > now:
                 self._send_to(peer, private)
 
-    def _sign(self, now: int) -> None:
-        """Make records of what this host has to acknowledge, as far as that is durable and still holds.
+    def _sign(self, now: int, most: int | None = None) -> None:
+        """Make records of what this host has to acknowledge, or of so many, as far as that is durable and still holds.
 
         In an island each of them goes straight to those who brought its messages.
         """
         if not self._pending.ready:
             return
         givers = self._pending.givers()
-        sound = self._sign_private(self._pending.take_sound(now), givers, now)
+        sound = self._sign_private(self._pending.take_sound(now, most), givers, now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)

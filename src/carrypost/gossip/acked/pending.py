@@ -7,6 +7,7 @@ confirmation was undone, lost, or has still to be written.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -92,14 +93,14 @@ class Pending:
         """Return the addresses of the neighbours that brought what may be signed."""
         return {message: self._givers[message] for message in self.ready if message in self._givers}
 
-    def take_sound(self, now: int) -> dict[MessageId, int]:
+    def take_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
         """Take what may be signed, with the times until which it counts. The rows of all that is done with go.
 
-        What waits for its confirmation to be written stays.
+        What waits for its confirmation to be written stays. `most`: of the first so many alone.
         """
         sound: dict[MessageId, int] = {}
         done: list[MessageId] = []
-        for message, due in self.ready.items():
+        for message, due in islice(self.ready.items(), most):
             if due.until_us > now and (not due.confirmed or self._is_confirmed(message)):
                 if due.confirmed and not self._journal.is_confirmation_durable(message):
                     continue
