@@ -1,4 +1,4 @@
-"""The graph that records make: kept edge by edge, it is the one that the rule gives for all that was said."""
+"""The graph that records make, kept edge by edge, and what a digest shows of the records that somebody has."""
 
 from __future__ import annotations
 
@@ -94,3 +94,22 @@ def test_of_two_hosts_with_the_same_four_bytes_the_first_is_known_until_it_is_go
     table.expire(2 * FORGET_US)
     table.meet({twin: frozenset((node_prefix(far),))}, 3)
     assert table.distances(own) == {own: 0, twin: 1}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=40))
+def test_a_digest_shows_which_of_the_latest_records_somebody_lacks(changes: list[tuple[int, bool]]) -> None:
+    nodes = [NodeId(f"n{number}") for number in range(10)]
+    tables = Table(NodeId("one")), Table(NodeId("other"))
+    for table in tables:
+        table.meet({node: frozenset() for node in nodes}, 0)
+        for node in nodes:
+            table.enter(Entry.of(node, LinkRecord(node.encode(), 1, 0), 0))
+        assert table.digest
+    for sequence, (number, told) in enumerate(changes, 1):
+        for table in tables if told else tables[:1]:
+            table.enter(Entry.of(nodes[number], LinkRecord(nodes[number].encode(), 1, sequence), sequence))
+            assert table.digest
+    one, other = tables
+    behind = {node for node in nodes if other.get(node).record != one.get(node).record}  # type: ignore[union-attr]
+    assert one.lacking(other.digest) == behind
+    assert not behind or other.lacking(one.digest) == set(), "it cannot know what it never had"

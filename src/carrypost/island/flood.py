@@ -20,7 +20,7 @@ from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
-from carrypost.island.records import Entry, Table, packed_prefixes, prefixes
+from carrypost.island.records import WHATEVER, Entry, Table, packed_prefixes, prefixes
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -43,6 +43,10 @@ _REPAIR_US = 2_000_000
 """Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
 _DOUBLINGS = 5
 """A comparison that led to nothing is repeated after 1 s, then after twice as long, so many times."""
+_ASK_US = 500_000
+"""Lists are compared so long after a neighbour was asked for whatever is lacking here."""
+_SEARCH = 200
+"""Price of finding out what somebody lacks by its digest."""
 _SECOND_US = 1_000_000
 _HEADS_PER_S = 20.0
 """Heads that are sent in a second, to whomever."""
@@ -259,7 +263,11 @@ class Flood:
         peer.one_way = prefixes(frame.one_way)
         if frame.heads:
             self._answer(peer, frame.heads, now)
-        found = [entry.node for each in cut(frame.wanted, PREFIX_BYTES) if (entry := self._table.at(each)) is not None]
+        wanted = cut(frame.wanted, PREFIX_BYTES)
+        found = [entry.node for each in wanted if (entry := self._table.at(each)) is not None]
+        if WHATEVER in wanted:
+            budgets.charge(_SEARCH)
+            found += sorted(self._table.lacking(peer.digest))
         self._owe(peer, found, now)
         peer.compare_us = NEVER
         if peer.digest == self._table.digest:
@@ -279,9 +287,17 @@ class Flood:
             peer.compare_us = max(now + wait_us, peer.quiet_us)
 
     def _compare(self, peer: Peer, now: int) -> None:
-        """Tell a neighbour what this host has, unless they agree by now, or it is only behind, and will find out."""
+        """Tell a neighbour what this host has, unless they agree by now, or it is only behind, and will find out.
+
+        In a contact that has lasted the digest alone is told at first: mostly it shows which records were lost.
+        """
         peer.compare_us = NEVER
         if peer.digest is None or self._table.is_like(peer.digest, now - _BEHIND_US):
+            return
+        if not (self.lossless or peer.tries or now < peer.met_us + _BEHIND_US):
+            peer.tries, peer.repaired_us = 1, now
+            peer.quiet_us = peer.compare_us = now + _ASK_US
+            peer.link.send((self.state(wanted=WHATEVER),))
             return
         room = (peer.link.datagram_bytes_max - _FRAME_BYTES - len(self._relays) - len(self._one_way)) // HEAD_BYTES
         lists = self._table.heads(max(2, room))
@@ -301,7 +317,8 @@ class Flood:
         wanted, lacking = self._table.compare(heads)
         peer.link.budgets.charge(len(self._table) // 4)
         peer.repaired_us = now
-        peer.link.send((self.state(wanted=b"".join(wanted)),))
+        if wanted or not lacking:
+            peer.link.send((self.state(wanted=b"".join(wanted)),))
         # What came a moment ago is on its way to the neighbour, too, unless they have just met.
         settled_us = now if self.lossless or now < peer.met_us + _SECOND_US else now - _PATIENCE_US
         self._owe(peer, [entry.node for entry in lacking if entry.since_us <= settled_us], now)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
+WHATEVER = _FIRST
+"""Among the prefixes of records that somebody wants: whatever it lacks, by its digest."""
 _SUMS_MAX = 48
 """Changes of the digest that are remembered. Of more than 64 any digest could be made."""
 _AUTHOR_PER_S, _AUTHOR_BURST_S = 1.0, 10.0
@@ -120,8 +122,8 @@ class Table:
         """Fingerprints of the records in the digest."""
         self._touched: set[NodeId] = set()
         """Nodes of which another record, or none, is kept since the digest was made."""
-        self._changes: dict[int, int] = {}
-        """By what the digest was changed lately, and when; the latest at the end."""
+        self._changes: dict[int, tuple[int, NodeId]] = {}
+        """By what the digest was changed lately: when, and by the record of which node; the latest at the end."""
         self._lost_us: dict[NodeId, int] = {}
         """Nodes with a record that could not be reached when it was looked last, and since when."""
         self._now_us = 0
@@ -250,7 +252,7 @@ class Table:
         """
         if digest == self.digest:
             return True
-        sums = [change for change, at_us in self._changes.items() if at_us >= since_us]
+        sums = [change for change, (at_us, _) in self._changes.items() if at_us >= since_us]
         sums += [entry.fingerprint for entry in self if entry.node not in self._distances]
         basis: list[int] = []
         for each in sums[:_SUMS_MAX]:
@@ -258,6 +260,21 @@ class Table:
                 basis.append(rest)
         difference = _reduced(digest ^ self.digest, basis)
         return not difference or any(_reduced(entry.fingerprint, basis) == difference for entry in self)
+
+    def lacking(self, digest: int) -> set[NodeId]:
+        """Return the nodes whose latest records somebody lacks who has this digest; none if that cannot be found out.
+
+        The digests differ by the sum of the changes that it lacks, if those are among the latest, and if it has no
+        record that is newer than here.
+        """
+        basis: list[tuple[int, int]] = []
+        nodes = [node for _, node in self._changes.values()]
+        for number, change in enumerate(reversed(self._changes)):
+            rest, made_of = _summed(change, 1 << number, basis)
+            if rest:
+                basis.append((rest, made_of))
+        rest, made_of = _summed(digest ^ self.digest, 0, basis)
+        return set() if rest else {node for at, node in enumerate(reversed(nodes)) if made_of >> at & 1}
 
     def reached(self) -> list[Entry]:
         """Return the records of what can be reached, this host included."""
@@ -304,12 +321,12 @@ class Table:
                 self._counted[node] = entry.fingerprint
                 change ^= entry.fingerprint
             if change:
-                self._change(change)
+                self._change(change, node)
 
-    def _change(self, by: int) -> None:
+    def _change(self, by: int, node: NodeId) -> None:
         self._digest ^= by
         self._changes.pop(by, None)
-        self._changes[by] = self._now_us
+        self._changes[by] = self._now_us, node
         if len(self._changes) > _SUMS_MAX:
             del self._changes[next(iter(self._changes))]
 
@@ -329,3 +346,11 @@ def _reduced(value: int, basis: Iterable[int]) -> int:
     for each in basis:
         value = min(value, value ^ each)
     return value
+
+
+def _summed(value: int, made_of: int, basis: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return what `_reduced` returns, and the XOR of the marks of all that it took for it."""
+    for each, marks in basis:
+        if value ^ each < value:
+            value, made_of = value ^ each, made_of ^ marks
+    return value, made_of

@@ -32,17 +32,20 @@ _GATHER_US = 200_000
 """Time after which records of others are looked at, together."""
 _STATE_US = 300_000
 """Within so much neighbours hear of other relays, unless an announcement tells them sooner."""
-_DIGEST_US = 2_500_000
-"""One in which only the digest changed goes with an announcement so long after the last: where hosts move, it changes
-all the time, and neighbours are seldom behind for long."""
+_DIGEST_US = 2_000_000
+"""One in which only the digest changed goes so long after the last: where hosts move, it changes all the time, and
+neighbours are seldom behind for long."""
+_ALONE_US = 1_000_000
+"""Within this it goes even without an announcement, which may be seconds away: a host that a record did not reach finds
+out only by another digest."""
 _STATE_EVERY = 4
 """A link state goes with every so many announcements, even if nothing changed."""
 _AT_ONCE = 3
 """So many changes of its own record a host tells at once."""
 _GAP_US = 700_000
 """But no sooner than this one after another: where links begin, they begin together."""
-_DENY_US = 700_000
-"""A claim that is false for so long is denied."""
+_DENY_US = 400_000
+"""A claim that is false for so long is denied. If its author noticed at the same time, its record comes before that."""
 _DENIED_MAX = 32
 """Claims that a host denies; further ones it cannot."""
 
@@ -64,7 +67,7 @@ class Survey:
         """Announcements since the last one with a link state."""
         self._told_us = -NEVER
         """Time of that one."""
-        self._review_us = self._record_us = self._state_us = self._forget_us = NEVER
+        self._review_us = self._record_us = self._state_us = self._digest_us = self._forget_us = NEVER
         self._false_us: dict[bytes, int] = {}
         """Hosts that claim to be neighbours and are not, and since when."""
         self._reviewed = False
@@ -103,7 +106,7 @@ class Survey:
             due = self._announced >= _STATE_EVERY or news is News.LINKS
             if not (due or (news is News.DIGEST and now >= self._told_us + _DIGEST_US)):
                 return ()
-            self._announced, self._told_us = 0, now
+            self._announced, self._told_us, self._digest_us = 0, now, NEVER
             return (self.flood.told_state(),)
         return (self.flood.state(),)
 
@@ -116,6 +119,11 @@ class Survey:
             self._set_state()
             if self.flood.content[1:] != self.flood.told[1:]:
                 self._outputs.broadcast((self.flood.told_state(),))
+        if self._digest_us <= now:
+            self._digest_us = NEVER
+            if self.table.digest != self.flood.told[0]:
+                self._told_us = now
+                self._outputs.broadcast((self.flood.told_state(),))
         self.flood.expire(now)
         reviewed, self._reviewed = self._reviewed, False
         return reviewed
@@ -125,7 +133,9 @@ class Survey:
         """Time at which `expire` has something to do."""
         if self._reviewed:
             return 0
-        return min(self._review_us, self._record_us, self._state_us, self._forget_us, self.flood.due_us)
+        return min(
+            self._review_us, self._record_us, self._state_us, self._digest_us, self._forget_us, self.flood.due_us
+        )  # fmt: skip
 
     def _set_state(self) -> None:
         links = [link for link in self._links if link.broadcast and link.prefix and not link.usable]
@@ -168,6 +178,9 @@ class Survey:
         if self._boot:
             self._renew_record(now)
         self._forget_us = self.table.expire(now)
+        if self._digest_us == NEVER and not self.flood.lossless and self.table.digest != self.flood.told[0]:
+            soon_us = now + _ALONE_US // 2
+            self._digest_us = max(self.flood.soon(soon_us, _ALONE_US // 2), self._told_us + _DIGEST_US)
 
     def _denied(self, false: Iterable[bytes], now: int) -> frozenset[bytes]:
         """Return whose claims are to be denied: who is in reach takes them back before that."""

@@ -117,7 +117,7 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """Prefix and stamp, 4 bytes each, of the records that it has, by prefix. A list is about all hosts from its first
     prefix to its last; where one has the stamp 0, there is no record. Empty: nothing is listed."""
     wanted: bytes = b""
-    """Prefixes of hosts whose records it wants."""
+    """Prefixes of hosts whose records it wants. Four zero bytes: whatever it lacks, by its digest."""
     one_way: bytes = b""
     """Prefixes in its heard-list of those that do not hear it."""
 
