@@ -18,7 +18,7 @@ from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, e
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
-from carrypost.journal import MOM, Durability, Key, StoredMessage, Value
+from carrypost.journal import MOM, PIECE, Durability, Key, PieceOf, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.node.store import rows, schema, writer
 from carrypost.node.store.store import RECENT_BYTES_MAX
@@ -73,6 +73,21 @@ def test_the_answer_of_an_earlier_batch_does_not_uncover_the_disk(disk: Disk, pa
     disk.settle()
     assert not disk.lost
     assert disk.store.read(ID, 0) == last
+
+
+def test_a_copy_of_a_copy_is_readable_while_the_writer_is_between_them(disk: Disk, path: Path) -> None:
+    copy, second = described(2).id, described(3).id
+    assert disk.outcome({FIRST: b"body"}) is None
+    disk.submit({(PIECE, copy, 0): PieceOf(ID)}, FIRST)
+    eventually(lambda: disk.store.status()["batches"] == 2)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # The writer has to wait for this one's end.
+        disk.submit({(PIECE, second, 0): PieceOf(copy)}, (PIECE, copy, 0))
+        read = disk.store.read
+        assert (read(ID, 0), read(copy, 0), read(second, 0)) == (None, None, b"body")
+        other.execute("ROLLBACK")
+    disk.settle()
+    assert (read(ID, 0), read(copy, 0), read(second, 0)) == (None, None, b"body")
 
 
 def test_what_somebody_waits_for_the_disk_with_is_written_while_the_writer_rests(

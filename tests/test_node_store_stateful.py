@@ -70,6 +70,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.account: list[Contents] = [{}]
         """What there is after each batch since the last that was answered, which comes first."""
         self.away = False
+        self.bodies: dict[Key, Value] = {}
+        """The bytes of each piece that ever was. They never change, since the id of a message stands for them."""
         self.open()
 
     def open(self) -> None:
@@ -110,6 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         source = data.draw(st.sampled_from(sorted({name for _, name, _ in pieces})))
         referred: Contents = {("piece", to, key[2]): self.account[-1][key] for key in pieces if key[1] == source}
+        referred = {key: body for key, body in referred.items() if self.bodies.setdefault(key, body) == body}
         puts, deletes = ({key: each for key, each in batch[0].items() if key[0] != "piece"}, batch[1])
         deletes = tuple(key for key in deletes if key not in referred)
         references: Contents = dict.fromkeys(referred, PieceOf(MessageId(source)))
@@ -118,6 +121,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def write(self, puts: Contents, deletes: tuple[Key, ...], *, full: bool) -> None:
         durability = Durability.FULL if full else Durability.NORMAL
+        for key, value in puts.items():
+            if isinstance(value, bytes) and key[0] == "piece":
+                puts[key] = self.bodies.setdefault(key, value)
         self.serials.append(self.disk.submit(puts, *deletes, durability=durability))
         gone = set(deletes)
         self.account.append({key: value for key, value in self.account[-1].items() if key not in gone} | puts)

@@ -38,6 +38,13 @@ _GIVE_WAY_S = 0.0001
 lock only for short system calls, and before the writer has woken up it is taken again, over and over."""
 _READER_CACHE_BYTES = 512 * 1024
 
+_Covering = bytes | tuple[MessageId, ...] | None
+"""A piece of an unanswered batch: its bytes, None if it is deleted, or the messages that it is a copy of.
+
+Of those one has it on disk, unless the piece is there itself. There are several if a copy was copied before the first
+copy was answered: the writer may have made that one and deleted the message that it is a copy of.
+"""
+
 
 class _Recent:
     """Pieces that were written or read lately: they are asked for fragment by fragment, and soon."""
@@ -77,11 +84,8 @@ class Store:
         self._reader = reader
         self._writer = writer
         self._open: dict[int, Item] = {}
-        self._overlay: dict[Key, tuple[int, bytes | PieceOf | None]] = {}
-        """Pieces of unanswered batches: (serial of the last batch that has it, None if it deletes it).
-
-        A `PieceOf` refers to what is on disk.
-        """
+        self._overlay: dict[Key, tuple[int, _Covering]] = {}
+        """Pieces of unanswered batches: (serial of the last batch that has it, the piece)."""
         self._recent = _Recent()
         self._epoch = 0
         self._closed = False
@@ -151,12 +155,13 @@ class Store:
         if self.unanswered_bytes > _GIVE_WAY_BYTES:
             time.sleep(_GIVE_WAY_S)
 
-    def _referred(self, batch: Batch) -> dict[Key, bytes | PieceOf | None]:
-        """Return the pieces of other messages that a batch refers to, as far as they wait for the disk themselves."""
-        found: dict[Key, bytes | PieceOf | None] = {}
+    def _referred(self, batch: Batch) -> dict[Key, _Covering]:
+        """Return the pieces of other messages that a batch refers to, as they are before it."""
+        found: dict[Key, _Covering] = {}
         for key, value in batch.puts.items():
             if isinstance(value, PieceOf):
-                found[key] = self._overlay.get((PIECE, value.message, key[2]), (0, value))[1]
+                source = self._overlay.get((PIECE, value.message, key[2]), (0, ()))[1]
+                found[key] = (*source, value.message) if isinstance(source, tuple) else source
         return found
 
     def answers(self) -> list[tuple[int, str | None]]:
@@ -206,9 +211,7 @@ class Store:
         key = (PIECE, message, piece)
         if (waiting := self._overlay.get(key)) is not None:
             found = waiting[1]
-            if not isinstance(found, PieceOf):
-                return found
-            return self._copied(found.message, message, piece)
+            return self._copied((*found, message), piece) if isinstance(found, tuple) else found
         body = self._recent.get(key)
         if body is None:
             body = self._from_disk(message, piece)
@@ -224,14 +227,21 @@ class Store:
         # Not kept as recent: one large message would push out everything else.
         return gathered(descriptor, functools.partial(self.read, keep=False), limits)
 
-    def _copied(self, source: MessageId, message: MessageId, piece: int) -> bytes | None:
-        """Return a piece that is to be a copy: of its source, which may be deleted together with the copying."""
-        body = self._from_disk(source, piece)
-        if body is not None:
-            return body
-        with self._directory.changing:
-            body = self._from_disk(source, piece)
-            return self._from_disk(message, piece) if body is None else body
+    def _copied(self, messages: tuple[MessageId, ...], piece: int) -> bytes | None:
+        """Return a piece that one of these messages has on disk; it is the same in each.
+
+        A commit may move it from one to the next while they are read, so they are read again between two commits. With
+        the lock from the beginning the loop's thread would wait for the disk.
+        """
+        body = self._first(messages, piece)
+        if body is None:
+            with self._directory.changing:
+                body = self._first(messages, piece)
+        return body
+
+    def _first(self, messages: tuple[MessageId, ...], piece: int) -> bytes | None:
+        bodies = (self._from_disk(message, piece) for message in messages)
+        return next((body for body in bodies if body is not None), None)
 
     def _from_disk(self, message: MessageId, piece: int) -> bytes | None:
         row = self._directory.row_of(message, piece)
