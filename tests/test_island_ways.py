@@ -113,6 +113,25 @@ def test_what_is_for_neighbours_alone_goes_over_their_own_links() -> None:
         assert "d" not in {name for name, _ in islands.received}
 
 
+@pytest.mark.parametrize(
+    ("recipients", "straight"), [("jklmnopq", True), ("cdefghijklmnop", True), ("bcdefghijklmnopq", False)]
+)
+def test_to_very_many_recipients_a_message_goes_from_hand_to_hand_alone(recipients: str, straight: bool) -> None:
+    """In a line of 17, paths to all others have 136 hops, more than eight for each of them."""
+    with Islands("abcdefghijklmnopq", altruistic=True, announce_s_max=2.0) as islands:
+        net = islands.net
+        islands.line()
+        for name in recipients:
+            net.subscribe(name, "news")
+        net.advance(3)
+        message = net.publish("a", "news", bytes(5_000), recipients=list(recipients))
+        net.advance(6)
+        assert [islands.delivered(name) for name in recipients] == [{message: 1}] * len(recipients)
+        assert bool(net.sent("a").frames["Relay"]) == straight
+        others = {name for name, _ in islands.received} - set(recipients)
+        assert not others
+
+
 def test_some_are_reached_straight_and_the_others_from_hand_to_hand() -> None:
     with Islands("abcde", altruistic=True, announce_s_max=2.0) as islands:
         net = islands.net

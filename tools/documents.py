@@ -465,6 +465,7 @@ _CONSTANTS = (
     ("budget._RELAY_BYTES_MIN", "a shorter Relay counts as so many bytes of `link_relay_bytes_per_s`"),
     ("ways.WITHHELD_US_MAX", "no message is withheld from the epidemic for longer"),
     ("ways.DOUBT_US", "a recipient that was tried in vain twice within this is not relied upon for as long"),
+    ("ways.FANOUT", "hops of all paths to the recipients of a message, at most, for each other host of the island"),
     ("ways._AGAIN_US", "a recipient that had no path, and is still in the island, is tried again after this"),
 )
 

@@ -92,6 +92,14 @@ class Routes:
             found.append(before)
         return tuple(reversed(found))
 
+    def hops(self, node: NodeId, now: int) -> int:
+        """Return the length of the path to a host; 0 if there is none."""
+        return len(self.path(node, now) or ())
+
+    def distances(self, node: NodeId) -> dict[NodeId, int]:
+        """Return the hops from another host to those that it can reach, as far as is known here."""
+        return distances(self._graph, node)
+
     def named(self, prefix: bytes) -> NodeId | None:
         """Return the host of the island that four bytes stand for; None if there is none, or more than one."""
         return self._by_prefix().get(prefix)
