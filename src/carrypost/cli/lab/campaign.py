@@ -52,7 +52,7 @@ def campaign(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do, run by run.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Emulate scenarios × settings × seeds, each run a task of Spark.
+    """Emulate scenarios × settings × seeds, each run, or each window of a population's, a task of Spark.
 
     Given again, it does what is missing, failed or changed. A run that fails is a row of DIR/failures and ends nothing.
     DIR/records is one table for Spark, pyarrow or duckdb. Ctrl-C ends it; the same command goes on.
@@ -127,7 +127,9 @@ def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool)
 
 
 def _moved(move: Move, so_far: CampaignProgress) -> None:
-    move(so_far.done + so_far.failed, so_far.todo, f", {so_far.failed:,} failed" if so_far.failed else "")
+    state = f", {so_far.failed:,} failed" if so_far.failed else ""
+    state += f", {so_far.windows:,} of {so_far.windows_todo:,} windows" if so_far.windows_todo else ""
+    move(so_far.done + so_far.failed, so_far.todo, state)
 
 
 def _tell(plan: CampaignPlan, out: Path) -> None:

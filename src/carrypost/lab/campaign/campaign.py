@@ -1,9 +1,10 @@
 """Campaigns: many runs of the emulator, each a task of Spark, wherever that runs.
 
-A run is one task and one partition; its record is the same wherever, and beside whatever, it was made. What fails is a
-row of the table `failures` and ends nothing. A campaign that is begun again does what is missing, failed or changed;
-what there is of these runs goes before they start, so that all records are of the campaign as it is now. The driver
-looks into the folder to tell how far it is, so the tasks have nobody to report to and none waits.
+A run is one task and one partition, and so is a window of a population's run; its record is the same wherever, and
+beside whatever, it was made. What fails is a row of the table `failures` and ends nothing. A campaign that is begun
+again does what is missing, failed or changed; what there is of these runs goes before they start, so that all records
+are of the campaign as it is now. The driver looks into the folder to tell how far it is, so the tasks have nobody to
+report to and none waits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.campaign import states
+from carrypost.lab.campaign import states, windows
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import CampaignRun, Grid
 from carrypost.lab.campaign.lock import locked, remove
@@ -44,6 +45,10 @@ class CampaignProgress(NamedTuple):
     failed: int
     todo: int
     """Of all that were to be done when it began."""
+    windows: int = 0
+    """Of runs that are done window by window, how many windows are done."""
+    windows_todo: int = 0
+    """Of how many."""
 
 
 Watch = Callable[[CampaignProgress], None]
@@ -98,7 +103,12 @@ class Campaign:
         with _contents(spark, runs) as held:
             self.begin()
             task = TaskContext(str(self.place.root), self.token, held)
-            self.ended = engine.each("campaign", partial(play, task), runs, self._looking(runs, watch))
+            whole = [run for run in runs if not run.cut]
+            found = engine.each("campaign", partial(play, task), whole, self._looking(runs, watch))
+            cut = [run for run in runs if run.cut]
+            found += windows.conduct(engine, task, cut, self._looking(runs, watch, windowed=True))
+        ended = {state.run: state for state in found}
+        self.ended = [ended[run.name] for run in runs]
         for run, state in zip(runs, self.ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
@@ -106,18 +116,20 @@ class Campaign:
                     self.place.keep(run, msgspec.structs.replace(state, kept=True))
         return self.ended
 
-    def _looking(self, runs: Sequence[CampaignRun], watch: Watch) -> Callable[[int, int], None]:
-        """Return what tells how far these runs are: it looks into the folder."""
+    def _looking(
+        self, runs: Sequence[CampaignRun], watch: Watch, *, windowed: bool = False
+    ) -> Callable[[int, int], None]:
+        """Return what tells how far these runs are: it looks into the folder, and is told of windows."""
         pending = {run.name: self.place.state(run) for run in runs}
         counts = {DONE: 0, FAILED: 0}
 
-        def look(_: int, __: int) -> None:
+        def look(done: int, todo: int) -> None:
             there = {entry.name for entry in os.scandir(self.place.states)}
             for run, path in list(pending.items()):
                 if path.name in there and (state := states.read(path)) is not None and state.token == self.token:
                     del pending[run]
                     counts[state.status] += 1
-            watch(CampaignProgress(counts[DONE], counts[FAILED], len(runs)))
+            watch(CampaignProgress(counts[DONE], counts[FAILED], len(runs), *((done, todo) if windowed else ())))
 
         return look
 

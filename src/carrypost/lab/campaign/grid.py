@@ -28,6 +28,7 @@ import carrypost
 from carrypost.config.document import Document
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
+from carrypost.emu.population.delays import Delays
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
@@ -59,6 +60,8 @@ class CampaignRun:
     overrides: Mapping[str, object]
     files: tuple[Named, ...]
     fingerprint: str
+    cut: bool = False
+    """Whether it is done window by window, each of them a task."""
 
     @property
     def stem(self) -> str:
@@ -202,6 +205,7 @@ class _CampaignReader:
                         overrides=setting.overrides,
                         files=files,
                         fingerprint=hashlib.sha256(print_of.encode()).hexdigest(),
+                        cut=scenario.of_population and scenario.population.window_s is not None,
                     )
 
     def _text(self, name: str) -> str:
@@ -267,6 +271,8 @@ class _Read:
         for each in scenario.workloads:
             if each.file:
                 self._script(scenario.path(each.file))
+        if scenario.of_population:
+            Delays.of(scenario)
 
     def _contacts(self, path: Path, known: frozenset[str] | None) -> None:
         met = self._once("contacts", path, lambda: read_meetings(path)[1])

@@ -9,6 +9,7 @@ its record: one that was damaged or overwritten since is made again.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -109,6 +110,10 @@ class Place:
         """Where a task of this campaign writes the record of a run: hidden, and nobody else writes there."""
         return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
 
+    def parts(self, run: CampaignRun, token: str) -> Path:
+        """Where the windows of a run are until it is whole: a hidden folder of this campaign."""
+        return self.states / f".{run.stem}.{token}{_PARTIAL}"
+
     @property
     def missing(self) -> list[Path]:
         """Folders that are still to be made, the innermost first."""
@@ -153,7 +158,10 @@ class Place:
         """Remove what dead processes left half-written. Only for whoever holds the lock."""
         for folder in (self.records, self.states):
             for left in folder.glob(f".*{_PARTIAL}"):
-                left.unlink(missing_ok=True)
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
 
 def read(path: Path) -> State | None:

@@ -25,7 +25,7 @@ from carrypost.emu.runs import prepare
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import CarrypostError
 from carrypost.lab.campaign import lock, states
-from carrypost.lab.campaign.bundle import unpacked
+from carrypost.lab.campaign.bundle import Unpacked, unpacked
 from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.campaign.states import DONE, Place, State, done, failed
 
@@ -65,19 +65,19 @@ class TaskContext:
 def play(context: TaskContext, run: CampaignRun) -> State:
     """Do a run; how it ended."""
     place = Place(Path(context.root))
-    attempt = _attempt()
+    attempt = attempts()
     if not belongs(place, context.token):
-        return failed(run, context.token, _unseen(context), kept=False)
+        return failed(run, context.token, unseen(context), kept=False)
     if attempt:
         state = states.read(place.state(run))
         if state is not None and state.token == context.token:
             return state  # It had ended, and only the answer was lost.
     if attempt >= ATTEMPTS_MAX:
         told = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
-        return _kept(context, place, run, failed(run, context.token, told))
+        return kept(context, place, run, failed(run, context.token, told))
     written = place.partial(run, context.token)
     try:
-        state = _kept(context, place, run, _played(context, place, run, written), written)
+        state = kept(context, place, run, _played(context, place, run, written), written)
     finally:
         with suppress(OSError):
             written.unlink(missing_ok=True)
@@ -92,11 +92,13 @@ def belongs(place: Place, token: str) -> bool:
     return holder is not None and holder.token == token
 
 
-def _unseen(context: TaskContext) -> str:
+def unseen(context: TaskContext) -> str:
+    """Say why an executor has nothing to do with a campaign."""
     return f"the executor on {platform.node()} does not see {context.root}, or the campaign is over"
 
 
-def _attempt() -> int:
+def attempts() -> int:
+    """Return how many processes have died of this task."""
     from pyspark import TaskContext  # noqa: PLC0415 - `play` works without Spark, too
 
     context = TaskContext.get()
@@ -108,20 +110,24 @@ def _played(context: TaskContext, place: Place, run: CampaignRun, written: Path)
     record = place.record(run)
     moved = {str(written): str(record)}
     try:
-        scenario = Scenario.parse(run.text, overrides=run.overrides, file=run.file)
-        there = unpacked(scenario, run.files, context.fetch)
+        there = scenario_of(context, run)
         moved |= {str(there.places[each.name]): each.path for each in run.files}
         prepared = prepare(there, run.seed, settings=run.settings)
         assert prepared.name == run.name
         rows = len(prepared.run(written, keep=False))
         state = done(run, context.token, record.name, rows=rows, written=written)
     except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
-        state = _failed(context, run, error, moved)
+        state = failure(context, run, error, moved)
     cpu_s, elapsed_s = time.process_time() - begun_cpu_s, time.monotonic() - begun_s
     return msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
 
 
-def _failed(context: TaskContext, run: CampaignRun, error: Exception, moved: Mapping[str, str]) -> State:
+def scenario_of(context: TaskContext, run: CampaignRun) -> Unpacked:
+    """Return the scenario of a run, with its files on this machine."""
+    return unpacked(Scenario.parse(run.text, overrides=run.overrides, file=run.file), run.files, context.fetch)
+
+
+def failure(context: TaskContext, run: CampaignRun, error: Exception, moved: Mapping[str, str]) -> State:
     """Told with files as the driver knows them."""
     told = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
@@ -130,13 +136,13 @@ def _failed(context: TaskContext, run: CampaignRun, error: Exception, moved: Map
     return failed(run, context.token, told, traceback=trace)
 
 
-def _kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:
+def kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:
     """Name the record and write the state; a run of which one cannot be kept has failed.
 
     What failed has no record, not even an old one.
     """
     if not belongs(place, context.token):  # Another campaign may have begun meanwhile: what is there is that one's.
-        return failed(run, context.token, _unseen(context), kept=False)
+        return failed(run, context.token, unseen(context), kept=False)
     if state.status == DONE and written is not None:
         try:
             written.replace(place.record(run))

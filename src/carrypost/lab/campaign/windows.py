@@ -1,0 +1,152 @@
+"""Runs of population mode that are done window by window: a task is a (run, window).
+
+There are three stages. A task for each run finds its contacts and cuts it; a task for each window plays it; a task for
+each run joins its windows to the record, by time, kind, hops, node and message. What they hand on is in a hidden folder
+beside the states, which ends with the run. No stage raises: what goes wrong with one window is the state of its run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from carrypost.emu.population import plan as plans
+from carrypost.emu.population.run import Model, write
+from carrypost.emu.population.saved import load, save
+from carrypost.emu.population.windows import parts
+from carrypost.emu.records.files import Sink
+from carrypost.lab.campaign.bundle import Unpacked
+from carrypost.lab.campaign.grid import CampaignRun
+from carrypost.lab.campaign.states import Place, State, done, failed, read
+from carrypost.lab.campaign.task import (
+    ATTEMPTS_MAX,
+    TaskContext,
+    attempts,
+    belongs,
+    failure,
+    kept,
+    scenario_of,
+    unseen,
+)
+from carrypost.lab.engines import Engine
+
+Watch = Callable[[int, int], None]
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a run."""
+
+    run: CampaignRun
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A run of which all windows are done, or one of them failed."""
+
+    run: CampaignRun
+    count: int
+    cpu_s: float
+    begun_s: float
+    state: State | None = None
+    """How it failed, if it did."""
+
+
+def conduct(engine: Engine, context: TaskContext, runs: Sequence[CampaignRun], watch: Watch) -> list[State]:
+    """Do runs window by window; how they ended."""
+    if not runs:
+        return []
+    begun_s = time.time()
+    cut = engine.each("contacts of populations", partial(_guarded, context, _cut), runs)
+    pieces = [
+        Window(run, number)
+        for run, found in zip(runs, cut, strict=True)
+        if not isinstance(found, State)
+        for number in range(found[0])
+    ]
+    played = engine.each("windows", partial(_guarded_window, context), pieces, watch)
+    orders = []
+    for run, found in zip(runs, cut, strict=True):
+        answers = [answer for piece, answer in zip(pieces, played, strict=True) if piece.run.name == run.name]
+        wrong = [each for each in (found, *answers) if isinstance(each, State)]
+        cpu_s = sum(each for each in answers if not isinstance(each, State))
+        count, before_s = (0, 0.0) if isinstance(found, State) else found
+        orders.append(Windows(run, count, cpu_s + before_s, begun_s, wrong[0] if wrong else None))
+    return engine.each("joining windows", partial(_ended, context), orders)
+
+
+def _guarded(
+    context: TaskContext, do: Callable[[Unpacked, CampaignRun, Path], _Answer], run: CampaignRun
+) -> tuple[_Answer, float] | State:
+    """Do something for a run, in its folder: what came of it, and its processor time; or how it failed."""
+    place, begun_s = Place(Path(context.root)), time.process_time()
+    if not belongs(place, context.token):
+        return failed(run, context.token, unseen(context), kept=False)
+    if (died := attempts()) >= ATTEMPTS_MAX:
+        return failed(run, context.token, f"{died} processes that worked on it died: out of memory?")
+    moved: dict[str, str] = {}
+    try:
+        there = scenario_of(context, run)
+        moved = {str(there.places[each.name]): each.path for each in run.files}
+        return do(there, run, place.parts(run, context.token)), time.process_time() - begun_s
+    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
+        return failure(context, run, error, moved)
+
+
+def _cut(scenario: Unpacked, run: CampaignRun, folder: Path) -> int:
+    """Write the plan of a run; how many windows it has."""
+    model = Model.of(scenario, run.seed)
+    plan = model.planned(scenario)
+    plan.save(folder)
+    return len(parts(plan, model.window_us))
+
+
+def _guarded_window(context: TaskContext, window: Window) -> float | State:
+    found = _guarded(context, partial(_play, window.number), window.run)
+    return found if isinstance(found, State) else found[1]
+
+
+def _play(number: int, scenario: Unpacked, run: CampaignRun, folder: Path) -> None:
+    model, plan = Model.of(scenario, run.seed), plans.opened(folder)
+    save(folder / _name(number), *model.play(plan, parts(plan, model.window_us)[number]))
+
+
+def _ended(context: TaskContext, windows: Windows) -> State:
+    """Join the windows of a run to its record, and keep that; how the run ended."""
+    place, run = Place(Path(context.root)), windows.run
+    if attempts() and (before := read(place.state(run))) is not None and before.token == context.token:
+        return before  # It had ended, and only the answer was lost.
+    written = place.partial(run, context.token)
+    state, cpu_s = windows.state, windows.cpu_s
+    try:
+        if state is None:
+            found = _guarded(context, partial(_join, context, written), run)
+            state, cpu_s = (found, cpu_s) if isinstance(found, State) else (found[0], cpu_s + found[1])
+        elapsed_s = time.time() - windows.begun_s
+        state = msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
+        return kept(context, place, run, state, written) if state.kept else state
+    finally:
+        written.unlink(missing_ok=True)
+        shutil.rmtree(place.parts(run, context.token), ignore_errors=True)
+
+
+def _join(context: TaskContext, written: Path, scenario: Unpacked, run: CampaignRun, folder: Path) -> State:
+    plan = plans.opened(folder)
+    cut = parts(plan, Model.of(scenario, run.seed).window_us)
+    with Sink(written) as sink:
+        write(sink, plan, run.name, scenario, zip(cut, (load(folder / _name(n)) for n in range(len(cut))), strict=True))
+        rows = len(sink.close())
+    return done(run, context.token, Place(Path(context.root)).record(run).name, rows=rows, written=written)
+
+
+def _name(number: int) -> str:
+    return f"part-{number}.arrow"
