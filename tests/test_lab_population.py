@@ -14,6 +14,8 @@ from tests.populations import calibration, events, tallies
 from carrypost import emu
 from carrypost.cli.app import run as command
 from carrypost.emu.population.delays import read
+from carrypost.lab import folders
+from carrypost.lab.metrics import families
 
 TOWN = """
 name = "town"
@@ -77,6 +79,28 @@ def test_windows_are_tasks_and_change_no_row_with_or_without_spark(place: Path, 
     assert not [*(place / "spark" / ".runs").glob(".*")]
     assert all(state["cpu_s"] > 0 and state["rows"] > 1 for state in states(place / "spark").values())
     assert spark.version
+
+
+def test_metrics_and_pages_say_population_and_what_they_do_not_know(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local"]) == 0
+    capsys.readouterr()
+    assert command(["lab", "metrics", "out", "--engine", "local"]) == 0
+    told = capsys.readouterr()
+    assert "4 runs are of population mode, calibrated by: drawn, seed 1, 60 s: 1,000 contacts" in told.err
+    assert "traffic (rows `traffic`)" in told.err
+    assert "one of them has counts only" in told.err
+    rows = {row["run"]: row for row in map(json.loads, told.out.splitlines())}
+    assert rows["town/whole/1"]["rcvd"] == rows["town/windows/1"]["rcvd"] > 500
+    notes = json.loads((place / "out/metrics/manifest.json").read_text())
+    assert notes["processing"]["population"]["town/whole/1"].startswith("drawn, seed 1")
+    assert "tally" not in folders.read_arrow(place / "out/metrics", families.TIMELINE)["kind"].to_pylist()
+    assert command(["lab", "report", "out", "--out", "page.html", "--engine", "local"]) == 0
+    page = (place / "page.html").read_text()
+    assert "In population mode: " in page
+    assert "calibrated by: drawn, seed 1" in page
+    assert "Not known in population mode" in page
 
 
 def test_a_window_that_fails_is_the_failure_of_its_run(

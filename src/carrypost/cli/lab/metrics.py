@@ -68,6 +68,7 @@ def metrics(
         home = making.make(
             on, source, wanted, told=lambda done, total: move(done, total, ""),
             unreadable=lambda count: say(f"{count:,} lines are no rows of a record, and are passed over"),
+            remark=say,
         )  # fmt: skip
     _show(home, {each.name for each in tables}, json=wants_json(json))
 

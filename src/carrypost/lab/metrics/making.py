@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import carrypost
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, WINDOW_S, chosen, finished, joined, kept, lines, records, slices, tables
+from carrypost.lab.metrics.origin import first_row, origin, remarks
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.metrics.slices import Order
 
@@ -76,27 +77,36 @@ def make(
     *,
     told: Callable[[int, int], None] = lambda _, __: None,
     unreadable: Callable[[int], None] = lambda _: None,
+    remark: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Make these families of the records that are there; gives the folder they are in.
 
-    `told`: how many runs are done, of how many; `unreadable`: how many lines are no rows of a record.
+    `told`: how many runs are done, of how many; `unreadable`: how many lines are no rows of a record; `remark`: what is
+    to be said of runs of population mode.
     """
     home = wanted.out or (source.path.parent if source.path.is_file() else source.path) / METRICS
     parts = home.absolute() / _PARTS
     with folders.told_of(parts):
         parts.mkdir(parents=True, exist_ok=True)
     try:
-        _make(engine, _runs(engine, source, wanted, parts, unreadable), wanted, home, told)
+        runs = _runs(engine, source, wanted, parts, unreadable)
+        _make(engine, runs, wanted, home, told)
+        # A file of several runs has the first row of only one of them at its beginning.
+        origins = {of.run: origin(first_row(Path(of.files[0]))) for of in runs if not of.shared}
     except KeyboardInterrupt:
         raise  # What is done is there for whoever goes on.
     except BaseException:
         shutil.rmtree(parts, ignore_errors=True)
         raise
     shutil.rmtree(parts, ignore_errors=True)
-    facts = {
+    facts: dict[str, object] = {
         "source": str(source.path),
         "parameters": {"window_s": wanted.window_s, "merge_runs": wanted.merge_runs},
     }
+    for sentence in remarks(origins.values(), wanted.tables):
+        remark(sentence)
+    if populations := {run: each.calibration for run, each in origins.items() if each.of_population}:
+        facts["population"] = populations
     for table in wanted.tables:
         rows = pq.read_metadata(home / table.name / kept.FILE).num_rows
         folders.note(home, table, facts | {"rows": rows})

@@ -170,7 +170,11 @@ def timeline_part(of: Slice) -> Tally:
     window, kinds = rows.t_us // width_us, max(1, len(rows.kinds))
     keys = window * kinds + rows.kind
     sizes = size.fill_null(0).to_numpy(zero_copy_only=False)
-    found, count, with_size, total = summed(keys, np.ones(len(keys), np.int64), sized.astype(np.int64), sizes)
+    ones = np.ones(len(keys), np.int64)
+    ones[rows.of(Kind.TALLY)] = 0  # Counts of a whole run did not happen at its end.
+    found, count, with_size, total = summed(keys, ones, sized.astype(np.int64), sizes)
+    happened = count > 0
+    found, count, with_size, total = found[happened], count[happened], with_size[happened], total[happened]
     number, kind = np.divmod(found, kinds)
     columns = {
         "t_us": number * width_us,

@@ -147,6 +147,9 @@ def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
     by_run = {run.name: _by_frame(study, run) for series in all_series for run in series.runs}
     frames = {frame: 0 for found in by_run.values() for frame in found}
     if not frames:
+        if any(series.first.origin.of_population for series in all_series):
+            told = "Not known in population mode: that takes rows `traffic`, which mode = “faithful” has."
+            return paragraph(told, kind="note")
         return paragraph("Nothing was sent.")
     for found in by_run.values():
         for frame, sent in found.items():

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import carrypost
+from carrypost.lab.metrics import FAMILIES
+from carrypost.lab.metrics.origin import remarks
 from carrypost.lab.report.html import Markup, TableRow, joined, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
@@ -99,7 +101,19 @@ def ran(all_series: Sequence[Series]) -> Markup:
             TableRow(series.settings, [lived, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
-    return table("Runs", heads, [lines], texts=(1,))
+    return joined([table("Runs", heads, [lines], texts=(1,)), population(all_series)])
+
+
+def population(all_series: Sequence[Series]) -> Markup:
+    """Say which settings were run in population mode, and by which calibration; nothing where none was."""
+    found = [series for series in all_series if series.first.origin.of_population]
+    if not found:
+        return Markup("")
+    names = ", ".join(series.settings for series in found)
+    told = remarks([run.origin for series in found for run in series.runs], FAMILIES)
+    return paragraph(
+        f"In population mode: {names}. {'. '.join(each[0].upper() + each[1:] for each in told)}.", kind="note"
+    )
 
 
 def seeds(all_series: Sequence[Series]) -> str:

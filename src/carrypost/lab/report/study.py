@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, families
+from carrypost.lab.metrics.origin import Origin, first_row, origin
 from carrypost.lab.report.times import lifetime
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
@@ -46,6 +45,8 @@ class FinishedRun:
     """Every key of its scenario with the value that held; empty where its record is not there."""
     text: str = field(repr=False)
     """The same, as it stands in the record."""
+    origin: Origin = field(repr=False)
+    """Which mode made it."""
 
     @property
     def duration_s(self) -> float | None:
@@ -196,24 +197,13 @@ def _table(folder: Path, table: Table) -> pa.Table:
 
 
 def _run(folder: Path, row: Row) -> FinishedRun:
-    text = _in_force(folder / RECORDS.name / row["record"]) if row["record"] else ""
+    first = first_row(folder / RECORDS.name / row["record"]) if row["record"] else {}
+    text = first.get("defaults", "")
     try:
         in_force = tomllib.loads(text)
     except tomllib.TOMLDecodeError:  # Written by a version of another kind.
         in_force = {}
     return FinishedRun(
-        row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text
-    )
-
-
-def _in_force(record: Path) -> str:
-    """What the first row of a record tells of every key."""
-    try:
-        batch = next(pq.ParquetFile(record).iter_batches(batch_size=1, columns=["attrs"]), None)
-    except FileNotFoundError:  # Metrics may have been taken elsewhere without the records.
-        return ""
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{record} is no record that can be read", error) from None
-    if batch is None or not batch.num_rows:
-        return ""
-    return str(dict(batch["attrs"][0].as_py() or ()).get("defaults", ""))
+        row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text,
+        origin(first),
+    )  # fmt: skip
