@@ -271,9 +271,9 @@ def test_a_run_of_which_processes_died_fails_and_is_not_tried_for_ever(
     with begun(load(campaign(tmp_path, seeds="[1]")), tmp_path / "out") as running:
         shared = context_of(running, running.todo)
         (run,) = running.todo
-        monkeypatch.setattr(task, "_attempt", lambda: 2)
+        monkeypatch.setattr(task, "attempts", lambda: 2)
         assert "2 processes that ran it died" in task.play(shared, run).error
-        monkeypatch.setattr(task, "_attempt", lambda: 1)
+        monkeypatch.setattr(task, "attempts", lambda: 1)
         assert task.play(shared, run).status == "failed"  # Known already.
         (tmp_path / "out" / ".runs" / f"{run.stem}.json").unlink()
         assert task.play(shared, run).status == "done"
