@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _UNREAD_BYTES = 64
 """As many bytes that cannot be read are charged as one unit of waste."""
+_HEARD_US = 10_000
+"""Datagrams that come so soon after others, and are only passed on, do not show anew that a neighbour is there."""
 
 
 class Host:
@@ -343,7 +345,8 @@ class Host:
         as well.
         """
         passed = None if self._island is None else self._island.relaying.flows.pass_on(datagram, peer, now)
-        if passed is not None and (neighbour := self._neighbours.get(peer)) is not None and neighbour.heard_us != now:
+        neighbour = None if passed is None else self._neighbours.get(peer)
+        if neighbour is not None and now - neighbour.heard_us >= _HEARD_US:
             neighbour.heard(now)
         return passed
 
