@@ -208,14 +208,16 @@ def _island(found: Mapping[str, int] | None) -> str:
 
 
 def _overlay(found: Mapping[str, Any] | None) -> str:
-    """Tell which brokers are known, and how far away they are."""
+    """Tell which brokers are known, how far away they are, and what went along the overlay."""
     if found is None:
         return "off (overlay.enabled)"
-    kind = "a broker" if found["broker"] else "no broker"
-    neighbours = ", ".join(f"{node} ({hops})" for node, hops in found["neighbours"].items())
-    text = f"{kind}; {len(found['brokers']):,} others known"
+    text = f"{'a broker' if found['broker'] else 'no broker'}; {len(found['brokers']):,} other brokers known"
     if found["broker"]:
-        text += f", paths to {len(found['paths']):,}; neighbours: {neighbours or 'none'}"
+        hops = {node: f"{count:,} hop{'' if count == 1 else 's'}" for node, count in found["neighbours"].items()}
+        neighbours = ", ".join(f"{node} ({away})" for node, away in hops.items())
+        text += f", paths to {len(found['paths']):,} of them; neighbours in the overlay: {neighbours or 'none'}"
+        text += f"; {found['legs']:,} legs passed on, {found['repaired']:,} routes changed, "
+        text += f"{found['arrived']:,} ended here"
         text += f"; home of {found['clients']:,} clients of {found['channels']:,} channels"
     if found["homes"]:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())

@@ -51,6 +51,8 @@ class Arrivals:
         """Events that waited for batches which could not be written."""
         self.due_us = NEVER
         """Time at which these are held again."""
+        self.count = 0
+        """Messages that came in this life."""
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take in what an earlier life told: names of rows, and their values."""
@@ -63,6 +65,7 @@ class Arrivals:
         if message in self._told:
             return
         self._told[message] = event.descriptor.ends_us
+        self.count += 1
         self._hold(event)
         for oldest, until_us in list(self._told.items()):
             if len(self._told) <= TOLD_MAX and until_us > now:

@@ -83,7 +83,7 @@ class Legs:
 
     def __init__(self, ground: Ground, topology: Topology) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
-        self._holdings, self._journal, self._in_reach = ground.holdings, ground.outputs.journal, ground.links.in_reach
+        self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._topology, self._direct = topology, ground.settings.overlay.paths == "direct"
         self.arrivals = Arrivals(ground.outputs.journal)
         self._under_way = UnderWay(ground.node, ground.settings)
@@ -179,12 +179,12 @@ class Legs:
     def _passable(self, route: list[bytes], *, repaired: bool) -> tuple[list[bytes], bool]:
         """Return the route, or another one to the same broker if its next one cannot be reached."""
         info = self._topology.brokers.at(route[0])
-        if (info is not None and info.node in self._in_reach) or len(route) == 1:
+        if (info is not None and self._topology.can_reach(info.node)) or len(route) == 1:
             return route, repaired
         self.repaired += 1
         path = None if repaired else self._path(route[-1], but=route[0])
         first = None if path is None else self._topology.brokers.at(path[0])
-        if path is None or first is None or first.node not in self._in_reach:
+        if path is None or first is None or not self._topology.can_reach(first.node):
             return route[-1:], True
         return path, True
 

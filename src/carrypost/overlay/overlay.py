@@ -59,6 +59,8 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Bytes of the messages by which it told other brokers of the overlay: descriptors and signatures."""
     legs: int
     """Legs that it passed on."""
+    arrived: int
+    """Messages that came to it along the overlay, as the last broker of a route, in this life."""
     repaired: int
     """Routes of legs that it changed, because the next broker could not be reached."""
     homes: dict[str, NodeId]
@@ -120,6 +122,7 @@ class Overlay(Layer):
             paths=paths,
             topology_bytes=self.topology_bytes,
             legs=self.legs.passed,
+            arrived=self.legs.arrivals.count,
             repaired=self.legs.repaired,
             homes=self.homes.of_channels(),
             clients=sum(each.active for each in self.clients.table),

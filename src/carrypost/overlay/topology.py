@@ -220,6 +220,10 @@ class Topology:
             furthest = max(each.hops for each in self.neighbours.values())
         return any(reach.get(node, furthest + 1) <= furthest for node in new)
 
+    def can_reach(self, node: NodeId) -> bool:
+        """Return True if a node can be reached, be it told so already or not."""
+        return node in self._in_reach or node in self._island.reach()
+
     def is_learning(self, now: int) -> bool:
         """Return True in the first period."""
         return now < self._learning_us
