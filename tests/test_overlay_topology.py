@@ -287,6 +287,21 @@ def test_a_dead_broker_vanishes_from_paths_at_once_and_in_the_end_altogether() -
         assert net.overlay("a").brokers == ["b", "c"]
 
 
+def test_a_broker_that_is_nobodys_neighbour_hears_of_all_others() -> None:
+    with network("x", seed=5, island=True, overlay={"enabled": True}) as net:
+        for name in "ABC":
+            net.add(name, overlay=broker(neighbours_max=1, update_s=5.0))
+        for pair in ("AB", "Bx", "xC"):
+            net.link(*pair)
+        net.advance(30)
+        net.add("D", overlay=broker(neighbours_max=1, update_s=5.0))
+        net.link("A", "D")
+        net.advance(40)
+        assert [sorted(net.overlay(name).neighbours) for name in "ABCD"] == [["B"], ["A"], ["B"], ["A"]]
+        assert net.overlay("C").path("D") == ["C", "B", "A", "D"]
+        assert net.overlay("D").path("C") == ["D", "A", "B", "C"]
+
+
 def test_brokers_that_are_not_listed_do_not_count() -> None:
     with line("a", "b") as net:
         net.add("c", overlay=broker(update_s=4.0, brokers=["a", "c"]))

@@ -2,9 +2,9 @@
 
 A broker announces itself to all nodes. Every `update_s` it looks: its neighbours are the nearest brokers that it knows,
 by the island's hops. What it finds is its *entry*, which it alone writes. It sends its neighbours the entries that
-changed since it sent them before, its own and others', so that each entry goes one broker further in each period. In
-its first period a broker sends what it learns at once. Then every broker knows the whole overlay before movement begins
-to matter.
+changed since it sent them before, its own and others', so that each entry goes one broker further in each period. A
+broker that is nobody's neighbour is told by those that it lists. In its first period a broker sends what it learns at
+once. Then every broker knows the whole overlay before movement begins to matter.
 
 The same message has a digest of all entries and rosters (`overlay.rosters`). Brokers whose digests differ although
 nothing changes, or which differed for long, exchange the versions that they have, and send what the other lacks. So
@@ -264,14 +264,31 @@ class Topology:
     # --- telling -------------------------------------------------------------------------------------------
 
     @property
-    def adjacent(self) -> list[NodeId]:
-        """Brokers that this one has a link with in the overlay, and that can be reached: either end may list it."""
+    def hearers(self) -> list[NodeId]:
+        """Brokers that are told what changed, and that can be reached: neighbours, from which it goes on.
+
+        One that lists this broker and would not hear of it along neighbours of neighbours is told, too.
+        """
+        hearing = self._hearing()
         listing = [
             info.node
             for entry in self.table
-            if (info := self.brokers.at(entry.prefix)) is not None and self._prefix in dict(entry.neighbours)
+            if entry.prefix not in hearing
+            and (info := self.brokers.at(entry.prefix)) is not None
+            and self._prefix in dict(entry.neighbours)
         ]
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
+
+    def _hearing(self) -> set[bytes]:
+        """Return the brokers that what this one tells comes to, if each tells its neighbours."""
+        found, waiting = {self._prefix}, [self._prefix]
+        while waiting:
+            entry = self.table.get(waiting.pop())
+            for prefix, _ in () if entry is None else entry.neighbours:
+                if prefix not in found:
+                    found.add(prefix)
+                    waiting.append(prefix)
+        return found
 
     def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
         """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking.
@@ -280,7 +297,7 @@ class Topology:
         """
         self._propagate_us = NEVER
         changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
-        for node in self.adjacent:
+        for node in self.hearers:
             prefix = node_prefix(node)
             fresh = [
                 entry for entry in changed
@@ -306,7 +323,7 @@ class Topology:
 
     def _propagate_rosters(self) -> None:
         self._rosters_us = NEVER
-        for node in self.adjacent:
+        for node in self.hearers:
             if changed := self.rosters.changed_for(node):
                 self._tell(node, None, changed)
         self.rosters.told()
@@ -354,9 +371,18 @@ class Topology:
             lacking = [] if asked_rosters is None else self.rosters.later(asked_rosters)
             if later or lacking:
                 self._tell(author, later or None, lacking)
+            elif self._lacks(asked):
+                self._tell(author, (), asking=True)
         else:
             self._compare(item, author, quiet=not entries and not told and not self._changed)
         return bool(new)
+
+    def _lacks(self, stamps: Mapping[bytes, int]) -> bool:
+        """Return True if there are later entries than here, or others, by the versions that another broker has."""
+        return any(
+            (entry := self.table.get(prefix)) is None or items.is_later(version, entry.version)
+            for prefix, version in stamps.items()
+        )
 
     def _enter(self, entry: Entry, author: NodeId) -> bool:
         if entry.prefix == self._prefix:
