@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.accounts import Accounts, price
+from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
 from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
@@ -166,7 +166,7 @@ class Link:
                 self._outputs.refuse("muted", self.peer, count=len(frames) - number)
                 break
         for kind, burst in together.items():
-            cost += sum(map(price, burst))
+            cost += PARCEL * len(burst) if kind is OpenParcel else sum(map(price, burst))
             if not self.usable:  # An announcement among the frames ended the contact: nobody would acknowledge them.
                 self._outputs.refuse("not-linked", self.peer, count=len(burst))
             elif (handler := self._handlers.get(kind)) is not None:
