@@ -66,7 +66,7 @@ class Line:
                 side.tick(self.now)
 
 
-DESTINATION = "channel/weather"
+DESTINATION = "topic/weather"
 _KNOWN_S, _SETTLED_S = 40.0, 5.0
 """Time in which brokers come to know each other, and in which acknowledgements are told."""
 

@@ -32,7 +32,7 @@ async def obey(node: Node) -> None:
         order = json.loads(line)
         if "send" in order:
             host, driver = node.host, node.driver
-            message = host.publish("channel/weather", os.urandom(order["size"]), lifetime_us=10**9, now=driver.now)
+            message = host.publish("topic/weather", os.urandom(order["size"]), lifetime_us=10**9, now=driver.now)
             host.overlay.send(message, [NodeId(order["send"])], driver.now, channel="weather")
             driver.drain()
         say(node)

@@ -172,7 +172,7 @@ def test_many_long_routes_go_in_several_legs() -> None:
 def published(net: Network, node: str, payload: bytes | Blank) -> Descriptor:
     found: list[Descriptor] = []
     net.watch(lambda *told: found.append(told[2].descriptor) if isinstance(told[2], Published) else None)
-    net.publish(node, "channel/w", payload)
+    net.publish(node, "topic/w", payload)
     return found[-1]
 
 
@@ -198,11 +198,11 @@ def test_a_leg_whose_origin_does_not_fit_is_dropped(how: str) -> None:
             origin = origin[:1] + bytes(64) + origin[65:]
         elif how == "a leg":
             headers = Headers(origin=origin)
-            net.host("x").publish("channel/w", b"rain", headers=headers, now=round(net.now * 1e6))
+            net.host("x").publish("topic/w", b"rain", headers=headers, now=round(net.now * 1e6))
             origin = next(
                 copy.descriptor.wire
                 for copy in net.host("x")._holdings.known_copies()  # noqa: SLF001 - nobody else knows
-                if copy.own and copy.descriptor.destination == "channel/w"
+                if copy.own and copy.descriptor.destination == "topic/w"
             )
         elif how == "unsigned":
             origin = message(Identity.plain("B"), b"rain").descriptor.wire
@@ -267,7 +267,7 @@ def test_legs_of_a_stranger_to_an_absent_broker_leave_room_for_others() -> None:
         ]  # fmt: skip
         assert 1 < len(under_way) <= Settings.emulated().cache_messages_max * 0.002 * 0.25
         assert refused(net, "B", "legs") == 60 - len(under_way)
-        mine = net.publish("A", "channel/w", b"rain", lifetime_s=600)
+        mine = net.publish("A", "topic/w", b"rain", lifetime_s=600)
         net.host("A").overlay.send(mine, [net.host("C").node], round(net.now * 1e6))
         net.advance(5)
         net.link("B", "C")

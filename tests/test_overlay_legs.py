@@ -34,7 +34,7 @@ class Scene:
             self.channels.add(event.channel)
 
     def send(self, node: str, brokers: Collection[str], payload: bytes = b"rain") -> MessageId:
-        message = self.net.publish(node, "channel/weather", payload, lifetime_s=600)
+        message = self.net.publish(node, "topic/weather", payload, lifetime_s=600)
         ids = [self.net.host(name).node for name in brokers]
         self.net.host(node).overlay.send(message, ids, self.now, channel="weather")
         return message

@@ -28,16 +28,23 @@ class Scene:
 
     def __init__(self, net: Network) -> None:
         self.net = net
+        self.results: dict[tuple[str, str], str] = {}
+        """Destinations of results, by consumer and channel."""
 
     @property
     def now(self) -> int:
         return round(self.net.now * 1e6)
 
     def attach(self, node: str, role: Role, channel: str = "flood") -> None:
-        self.net.host(node).overlay.attach(role, channel, self.now)
+        """Let a node emit an event to a channel, or consume one, which attaches it."""
+        if role is PRODUCER:
+            self.net.emit(node, channel)
+        else:
+            self.results[node, channel] = self.net.consume(node, channel)
 
     def detach(self, node: str, role: Role, channel: str = "flood") -> None:
-        self.net.host(node).overlay.detach(role, channel, self.now)
+        destination = f"channel/{channel}" if role is PRODUCER else self.results.pop((node, channel))
+        self.net.host(node).overlay.close(destination, self.now)
 
     def serving(self, node: str, channel: str = "flood") -> dict[str, tuple[int, int]]:
         found = self.net.host(node).overlay.serving(channel)
@@ -361,7 +368,7 @@ def test_a_broker_that_lies_about_distances_costs_time_and_no_authenticity() -> 
         (part,) = items.pack([near, far])
         play.say("L", "A", Topology(NOTHING, part))
         assert play.net.overlay("A").path("C") == ["A", "L", "C"]
-        message = play.net.publish("A", "channel/flood", b"rain", lifetime_s=600)
+        message = play.net.publish("A", "topic/flood", b"rain", lifetime_s=600)
         play.net.host("A").overlay.send(message, [ids["C"]], play.now)
         play.net.advance(30)
         assert arrived == [("C", message)]

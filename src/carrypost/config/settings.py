@@ -119,6 +119,14 @@ class Limits:
     """Channels of which one broker has clients."""
     clients_max: int = whole(512, 1, 65_536)
     """Clients of channels that a broker is the home of, those that left of late included, and those of one node."""
+    seats_per_client_max: int = whole(8, 1, 65_536)
+    """Seats of consumers of one node at a broker."""
+    lane_events_max: int = whole(256, 1, 65_536)
+    """Events of one producer that a seat keeps until it has those before them."""
+    replay_events_max: int = whole(64, 1, 65_536)
+    """Events that a producer sends again to one broker at a time."""
+    share_log: float = number(0.25, 0.001, 1.0)
+    """Share of the cache that this node's own events may hold until they expire, for brokers that lack some."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
@@ -218,6 +226,17 @@ class Overlay:
     """Brokers look again and again, or keep the neighbours that they found in their first `update_s`."""
     paths: Literal["brokers", "direct"] = choice("brokers", ("brokers", "direct"))
     """A message to another broker goes from broker to broker along the overlay, or straight to the last one."""
+    homing: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
+    """Clients look for nearer home brokers again and again, or keep the first one."""
+    discovery_s: float = number(5.0, 0.1, HOUR_S)
+    """Time between two looks of a client at which brokers are near."""
+    orphan_s: float = number(15.0, 0.1, DAY_S)
+    """A home broker that cannot be reached for so long is replaced, if another one can be reached. A consumer that
+    waits so long for a result, although later ones came, asks its home to begin anew after the last one it has."""
+    gap_s: float = number(60.0, 0.1, DAY_S)
+    """A seat skips events that are missing for so long, and tells the consumer how many."""
+    event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
+    """Lifetime of an event that does not say otherwise. Its producer keeps it so long, for brokers that lack it."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)
     """Lifetime of what brokers tell each other and is of use only now."""
 

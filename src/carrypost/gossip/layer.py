@@ -75,6 +75,9 @@ class Steps(Protocol):
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
         """Return one step; `number`: it is answered by `Done` or `Undone` of that number."""
 
+    def publish(self, draft: Draft, now: int) -> MessageId:
+        """Publish a message; returns its id. Raises what is wrong with it."""
+
     def join(self, layer: Layer) -> None:
         """Add a layer to the host, above those that it has."""
 

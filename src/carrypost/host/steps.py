@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Layer
+    from carrypost.gossip.layer import Draft, Layer
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Batch
     from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import MessageId
 
 
 class _Step:
@@ -91,6 +92,11 @@ class Steps:
         `number`: it is a command, answered by `Done` or `Undone` of that number.
         """
         return _Step(self, now, links=links, number=number)
+
+    def publish(self, draft: Draft, now: int) -> MessageId:
+        """Publish a message in a step of its own; returns its id. Raises what is wrong with it."""
+        with self.step(now):
+            return self._works.publish(draft, now).id
 
     def join(self, layer: Layer) -> None:
         """Add a layer to the host, above those that it has."""

@@ -154,6 +154,11 @@ def is_channel(destination: str) -> bool:
     return destination.startswith(_CHANNEL)
 
 
+def channel_of(destination: str) -> str | None:
+    """Return the name of the event channel that a destination is of; None if it is of none."""
+    return destination[len(_CHANNEL) :] or None if destination.startswith(_CHANNEL) else None
+
+
 def is_held(destination: str) -> bool:
     """Return True if it is of a topic that a node holds."""
     return destination.startswith(_HOLDER)

@@ -7,7 +7,6 @@ in its roster, by which other brokers know where events of a channel come from a
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from carrypost.overlay.items import Attach, Role
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.tables import Client, Clients
+from carrypost.overlay.tails import Tails
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.seat import Seats
     from carrypost.overlay.topology import Topology
 
 LEASE_US = 600_000_000
@@ -35,14 +36,12 @@ _decode = msgspec.msgpack.Decoder(Client).decode
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger) -> None:
-        self._broker, self._in_reach, self._outputs = (
-            ground.settings.overlay.broker,
-            ground.links.in_reach,
-            ground.outputs,
-        )
-        self._node, self._topology, self._ledger = ground.node, topology, ledger
+    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger, seats: Seats) -> None:
+        self._broker, self._outputs = ground.settings.overlay.broker, ground.outputs
+        self._in_reach, self._seats_max = ground.links.in_reach, ground.limits.seats_per_client_max
+        self._node, self._topology, self._ledger, self._seats = ground.node, topology, ledger, seats
         self.table = Clients(ground.limits.clients_max)
+        self.tails = Tails(ground.node, topology, self.table)
 
     @property
     def due_us(self) -> int:
@@ -52,7 +51,10 @@ class ClientManager:
     def restore(self, rows: Iterable[bytes]) -> None:
         """Take in clients of an earlier life."""
         for row in rows:
-            self.table.put(_decode(row), ())
+            client = _decode(row)
+            self.table.put(client, ())
+            if client.active:
+                self._entered(client)
 
     def start(self, now: int) -> None:
         """Tell other brokers of the clients of an earlier life."""
@@ -63,16 +65,15 @@ class ClientManager:
         if not self._broker:
             self._outputs.refuse("clients", client)
             return False
-        row = Client(
-            client, item.role, item.channel, item.subscription, order, min(until_us, now + LEASE_US), item.active
-        )
+        row = Client(client, item, order, min(until_us, now + LEASE_US))
         before = self.table.get(row)
         if before is not None and order <= before.order:
             self._outputs.refuse("overlay-old", client)
             return None
         if before is None and not item.active:
             return False
-        if not self._topology.rosters.has_room(item.channel) and item.active:
+        surplus = before is None and item.role is Role.CONSUMER and self._seats_of(client) >= self._seats_max
+        if item.active and (surplus or not self._topology.rosters.has_room(item.channel)):
             self._outputs.refuse("clients", client)
             return False
         entered, displaced = self.table.put(row, {*self._in_reach, self._node})
@@ -80,8 +81,12 @@ class ClientManager:
             self._outputs.refuse("clients", client)
             return False
         if displaced is not None:
-            self._ledger.delete(_name(displaced))
-        self._ledger.put(_name(row), _encode(row))
+            self._forget(displaced)
+        if item.active:
+            self._entered(row)
+        elif item.role is Role.CONSUMER:
+            self._seats.close(row)
+        self._ledger.put(FAMILY + row.digest, _encode(row))
         self._tell(now)
         return item.active
 
@@ -89,9 +94,24 @@ class ClientManager:
         """Forget clients whose leases are over."""
         over = self.table.expire(now)
         for each in over:
-            self._ledger.delete(_name(each))
+            self._forget(each)
         if over:
             self._tell(now)
+
+    def _entered(self, client: Client) -> None:
+        if client.item.role is Role.CONSUMER:
+            self._seats.open(client)
+        else:
+            self.tails.attached(client.node, client.item.channel, client.item.number)
+
+    def _forget(self, client: Client) -> None:
+        self._ledger.delete(FAMILY + client.digest)
+        if client.item.role is Role.CONSUMER:
+            self._seats.close(client)
+
+    def _seats_of(self, node: NodeId) -> int:
+        """Return the number of seats that consumers of a node have."""
+        return sum(each.node == node and each.active and each.item.role is Role.CONSUMER for each in self.table)
 
     def _tell(self, now: int) -> None:
         """Let the roster say which channels have clients here."""
@@ -99,12 +119,7 @@ class ClientManager:
         seats: dict[str, int] = {}
         for each in self.table:
             if each.active:
-                counts = producers if each.role is Role.PRODUCER else seats
-                counts[each.channel] = counts.get(each.channel, 0) + 1
+                counts = producers if each.item.role is Role.PRODUCER else seats
+                counts[each.item.channel] = counts.get(each.item.channel, 0) + 1
         served = {name: Served(producers.get(name, 0), seats.get(name, 0)) for name in producers | seats}
         self._topology.serve(served, now)
-
-
-def _name(client: Client) -> bytes:
-    """Return the name of a client's row."""
-    return FAMILY + hashlib.blake2b(_encode(client.key), digest_size=16).digest()

@@ -1,9 +1,12 @@
 """Homes: the broker that each client of this node is attached to (OVERLAY §2.2, home broker).
 
-A client is a producer or a consumer of a channel. Its home is the nearest broker, this node itself if that is one; of
-equally near ones that with the lower id. Brokers that can be reached come first. The client asks with `Attach`, again
-after growing delays until the broker answers, and then before its lease ends. It asks another one if the broker has no
-room, or is not known as a broker any more; and asks anew when its home has been started again.
+A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.homing`), this node itself
+if that is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before its
+lease ends. It asks another one if the broker has no room, or is not known as a broker any more; and asks anew when its
+home has been started again.
+
+Every `discovery_s` a client looks at which brokers are near. A producer changes to a nearer one by itself. A home that
+cannot be reached for `orphan_s` is replaced by one that can be. With `homing = "static"` the first home stays.
 """
 
 from __future__ import annotations
@@ -16,13 +19,18 @@ from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import LEASE_US
+from carrypost.overlay.homing import Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Attach, Homed, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.island.island import Island
     from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.consumer import Consumers
+    from carrypost.overlay.producer import Numbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 
@@ -30,8 +38,6 @@ _FIRST_US, _LAST_US = 1_000_000, 60_000_000
 """Shortest and longest time after which a broker that did not answer is asked again."""
 _REFUSED_US = 60_000_000
 """A broker that had no room is not asked again for so long."""
-_FAR = 1 << 16
-"""Hops to a broker that cannot be reached, beside those that its announcement took."""
 
 Key = tuple[Role, str, int]
 """Role, channel and subscription of a client of this node."""
@@ -41,6 +47,7 @@ class _Client(msgspec.Struct, eq=False):
     """A client of this node."""
 
     key: Key
+    monitor: Monitor
     broker: NodeId | None = None
     """Broker that it asked to be its home."""
     boot: int = 0
@@ -50,15 +57,29 @@ class _Client(msgspec.Struct, eq=False):
     due_us: int = 0
     """Time at which it asks, or asks again."""
     delay_us: int = _FIRST_US
+    lost_us: int = NEVER
+    """Time since which that broker cannot be reached."""
 
 
 class Homes:
     """The clients of one node, and their home brokers."""
 
-    def __init__(self, ground: Ground, island: Island, topology: Topology, manager: ClientManager) -> None:
-        self._node, self._broker = ground.node, ground.settings.overlay.broker
-        self._most, self._outputs, self._in_reach = ground.limits.clients_max, ground.outputs, ground.links.in_reach
+    def __init__(
+        self,
+        ground: Ground,
+        island: Island,
+        topology: Topology,
+        manager: ClientManager,
+        *,
+        consumers: Consumers,
+        numbers: Numbers,
+    ) -> None:
+        settings = ground.settings.overlay
+        self._node, self._broker, self._static = ground.node, settings.broker, settings.homing == "static"
+        self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
+        self._most, self._in_reach, self._holdings = ground.limits.clients_max, ground.links.in_reach, ground.holdings
         self._island, self._topology, self._manager = island, topology, manager
+        self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
         self._refused: dict[NodeId, int] = {}
         """Brokers that had no room, and until when they are not asked again; at most as many as are known."""
@@ -70,7 +91,7 @@ class Homes:
         """Time at which `expire` has something to do."""
         if not self._incarnation:
             return NEVER
-        return min([each.due_us for each in self._clients.values()], default=NEVER)
+        return min([min(each.due_us, each.monitor.due_us) for each in self._clients.values()], default=NEVER)
 
     def start(self, incarnation: int) -> None:
         """Begin to ask brokers."""
@@ -81,33 +102,43 @@ class Homes:
         said, self._said = self._said, []
         return said
 
+    def home(self, role: Role, channel: str, subscription: int = 0) -> NodeId | None:
+        """Return the home of a client; None while it has none."""
+        found = self._clients.get((role, channel, subscription))
+        return found.broker if found is not None and found.homed else None
+
     def of_channels(self) -> dict[str, NodeId]:
         """Return the homes of this node's clients, by channel."""
-        return {
-            each.key[1]: each.broker
-            for _, each in sorted(self._clients.items())
-            if each.homed and each.broker is not None
-        }
+        clients = [each for _, each in sorted(self._clients.items())]
+        return {each.key[1]: each.broker for each in clients if each.homed and each.broker is not None}
 
     # --- clients -------------------------------------------------------------------------------------------
 
-    def attach(self, role: Role, channel: str, subscription: int = 0) -> None:
-        """Look for a home of one more client; raises `LocalError` if there cannot be one."""
-        if not ITEMS.is_readable(Attach(role, channel, subscription)):
-            raise LocalError(f"a channel has a name of 1 to 256 characters, not {channel!r}"[:200])
+    def attach(self, role: Role, channel: str, subscription: int = 0, broker: NodeId | None = None) -> None:
+        """Look for a home of one more client, or (`broker`) go on with that of an earlier life. Idempotent.
+
+        Raises `LocalError` if there cannot be one.
+        """
         key = (role, channel, subscription)
-        if key not in self._clients:
-            if len(self._clients) >= self._most:
-                raise ResourceAllocationException(
-                    f"this node has {self._most:,} clients of channels (limits.clients_max): end some, or raise it"
-                )
-            self._clients[key] = _Client(key)
+        if key in self._clients:
+            return
+        check_channel(channel)
+        if len(self._clients) >= self._most:
+            raise ResourceAllocationException(
+                f"this node has {self._most:,} clients of channels (limits.clients_max): end some, or raise it"
+            )
+        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker)
 
     def detach(self, role: Role, channel: str, subscription: int, now: int) -> None:
         """Let a client leave its home; idempotent."""
         found = self._clients.pop((role, channel, subscription), None)
         if found is not None and found.broker is not None:
-            self._say(found, found.broker, now, active=False)
+            self._leave(found, found.broker, now)
+
+    def attach_again(self, key: Key, now: int) -> None:
+        """Tell the home of a client something new at once."""
+        if (found := self._clients.get(key)) is not None:
+            found.due_us, found.delay_us = now, _FIRST_US
 
     def homed(self, item: Homed, author: NodeId, now: int) -> bool:
         """Take the answer of a broker; returns False if nobody asked it."""
@@ -118,68 +149,106 @@ class Homes:
             found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
         else:
             self._refused[author] = now + _REFUSED_US
-            found.broker, found.homed = None, False
-            found.due_us = now + found.delay_us
-            found.delay_us = min(2 * found.delay_us, _LAST_US)
+            found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
         return True
 
     def announced(self, info: BrokerInfo, now: int) -> None:
         """Ask anew where a home has been started again, and where there was no broker."""
         for each in self._clients.values():
-            if each.broker is None or (each.broker == info.node and each.boot < info.boot):
-                each.due_us = min(each.due_us, now)
-                each.homed = False
+            if each.broker is None:
+                each.monitor.due_us = now
+            elif each.broker == info.node and each.boot < info.boot:
+                each.homed, each.due_us, each.delay_us = False, now, _FIRST_US
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Look for other homes than a broker that is not known as one any more."""
         self._refused.pop(broker, None)
         for each in self._clients.values():
-            if each.broker == broker and broker not in self._topology.brokers:
-                each.broker, each.homed, each.due_us = None, False, now
+            if each.broker == broker:
+                each.monitor.due_us = now
 
-    # --- asking --------------------------------------------------------------------------------------------
+    # --- looking and asking --------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Ask brokers for those clients that are due."""
-        due = [each for _, each in sorted(self._clients.items()) if each.due_us <= now]
-        nearest = self._nearest(now) if due else None
+        """Look for brokers, and ask them, for those clients that are due."""
+        due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.monitor.due_us) <= now]
+        distances = self._distances(now) if due else {}
         for each in due:
-            self._ask(each, nearest, now)
+            if each.monitor.due_us <= now or each.broker is None:
+                self._look(each, distances, now)
+            if each.due_us <= now:
+                self._ask(each, now)
 
-    def _ask(self, client: _Client, nearest: NodeId | None, now: int) -> None:
-        before = client.broker
-        if not client.homed:
-            client.broker = nearest
-        if before is not None and before != client.broker:
-            self._say(client, before, now, active=False)
-        client.due_us = now + client.delay_us
-        client.delay_us = min(2 * client.delay_us, _LAST_US)
+    def _look(self, client: _Client, distances: Mapping[NodeId, Distance], now: int) -> None:
+        """Let a client have another home, if the one that it has is gone, or farther away."""
+        home, role = client.broker if client.broker not in self._refused or client.homed else None, client.key[0]
+        open_to = {node: each for node, each in distances.items() if node == home or node not in self._refused}
+        nearer = None
+        if home is not None and role is Role.PRODUCER and not self._static:
+            nearer = client.monitor.look_for_producer(home, open_to, now)
+        client.monitor.due_us = now + self._discovery_us
+        best = nearest(open_to)
+        if home is None or home not in distances:
+            self._move(client, best, now)
+        elif not distances[home].unreachable:
+            client.lost_us = NEVER
+            if nearer is not None and client.homed:
+                self._move(client, nearer, now)
+        else:
+            client.lost_us = min(client.lost_us, now)
+            orphaned = now - client.lost_us >= self._orphan_us or not client.homed
+            if orphaned and best is not None and not distances[best].unreachable and not self._static:
+                self._move(client, best, now)
+
+    def _move(self, client: _Client, broker: NodeId | None, now: int) -> None:
+        """Let a client ask another broker, and leave the one that it asked before."""
+        before, client.broker = client.broker, broker
+        if before is not None and before != broker:
+            self._leave(client, before, now)
+        client.homed, client.delay_us, client.lost_us = False, _FIRST_US, NEVER
+        client.due_us = NEVER if broker is None else now
+
+    def _ask(self, client: _Client, now: int) -> None:
         if client.broker is None:
             client.due_us = NEVER  # Until a broker announces itself.
-        else:
-            info = self._topology.brokers.get(client.broker)
-            client.boot = 0 if info is None else info.boot
-            self._say(client, client.broker, now)
-
-    def _say(self, client: _Client, broker: NodeId, now: int, *, active: bool = True) -> None:
+            return
+        client.due_us = now + client.delay_us
+        client.delay_us = min(2 * client.delay_us, _LAST_US)
+        info = self._topology.brokers.get(client.broker)
+        client.boot = 0 if info is None else info.boot
         role, channel, subscription = client.key
-        item = Attach(role, channel, subscription, active)
+        if role is Role.CONSUMER and subscription:
+            self._consumers.asks(subscription, client.broker)
+            item = self._consumers.attach(channel, subscription)
+        else:
+            item = Attach(role, channel, subscription, number=self._numbers.written(channel))
+        self._say(item, client.broker, now)
+
+    def _leave(self, client: _Client, broker: NodeId, now: int) -> None:
+        self._say(Attach(*client.key, active=False), broker, now)
+
+    def _say(self, item: Attach, broker: NodeId, now: int) -> None:
         if broker != self._node:
             self._said.append(ITEMS.draft(broker, [item], LEASE_US))
             return
         accepted = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
-        if active:
-            self.homed(Homed(role, channel, subscription, accepted is not False), self._node, now)
+        if item.active:
+            self.homed(Homed(item.role, item.channel, item.subscription, accepted is not False), self._node, now)
 
-    def _nearest(self, now: int) -> NodeId | None:
-        """Return the nearest broker that is known, this node itself included; None if there is none."""
+    def _distances(self, now: int) -> dict[NodeId, Distance]:
+        """Return the distances of the brokers that are known, this node itself included."""
         self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
         reach = self._island.reach()
-        found = [
-            (reach[each.node] if each.node in reach else _FAR + each.hops, each.node)
+        found = {
+            each.node: Distance(each.node not in reach, reach.get(each.node, each.hops))
             for each in self._topology.brokers
-            if each.node not in self._refused
-        ]
-        if self._broker and self._node not in self._refused:
-            found.append((0, self._node))
-        return min(found)[1] if found else None
+        }
+        if self._broker:
+            found[self._node] = Distance(False, 0)
+        return found
+
+
+def check_channel(channel: str) -> None:
+    """Raise `LocalError` unless a text can be the name of a channel."""
+    if not ITEMS.is_readable(Attach(Role.PRODUCER, channel)):
+        raise LocalError(f"a channel has a name of 1 to 256 characters, not {channel!r}"[:200])

@@ -47,11 +47,14 @@ ROUTES_BYTES_MAX = 4 * 1024
 """Bytes of the routes of one leg, whose descriptor has the one that it passes on in it as well."""
 _ROUTE_BYTES = 2
 """Bytes that stand before a route."""
+CURSORS_MAX = 64
+"""Producers whose cursors a consumer tells its home, and runs of events of one item."""
 _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 _Channel = Annotated[str, msgspec.Meta(max_length=DESTINATION_MAX)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Route = Annotated[bytes, msgspec.Meta(max_length=ROUTE_BROKERS_MAX * PREFIX_BYTES)]
 
 
@@ -88,6 +91,8 @@ class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     """Brokers that are still to be passed, the last one included, by four bytes each; empty: this is the last one."""
     repaired: bool = False
     """True if a route was changed on its way already, because the next broker could not be reached."""
+    spread: bool = False
+    """True if it is an event on its way to its producer's home, which passes it on to all brokers with seats."""
 
 
 class Role(enum.IntEnum):
@@ -101,11 +106,19 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """A client of the author takes the addressee as its home broker, or leaves it; of several the newest counts."""
 
     role: Role
-    channel: Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
+    channel: _Name
     subscription: _Count = 0
     """Number of the consumer's subscription; 0 for producers."""
     active: bool = True
     """False: the client leaves."""
+    epoch: _Count = 0
+    """Number of the seat that results are accepted of."""
+    number: _Count = 0
+    """Number of the last result that the consumer accepted, or of the last event that the producer sent."""
+    since_us: _Count = 0
+    """Time from which on the consumer wants events."""
+    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] = ()
+    """Producers, and the last event of each that the consumer has; not necessarily all."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
@@ -118,7 +131,41 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """False: there is no room, and the client should ask another broker."""
 
 
-Item = Broker | Topology | Pass | Attach | Homed
+class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
+    """The author lacks events of the addressee, a producer, for seats that it has."""
+
+    channel: _Channel
+    after: _Count
+    upto: _Count
+    """It lacks those with greater numbers than `after`, up to this one."""
+    since_us: _Count = 0
+    """Not 0: it does not know where to begin, and wants those that were sent since this time."""
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """The first event of the author, a producer, since a time, is the one after this number."""
+
+    channel: _Channel
+    since_us: _Count
+    number: _Count
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
+    """The author, a producer, does not have these events any more."""
+
+    channel: _Channel
+    runs: Annotated[tuple[tuple[_Count, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    """Runs of events: the number before the first one, and that of the last."""
+
+
+class Sent(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
+    """The last events of producers that are attached to the author, or of the author itself, have these numbers."""
+
+    channel: _Channel
+    last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+
+
+Item = Broker | Topology | Pass | Attach | Homed | Replay | Start | Gone | Sent
 ITEMS = ItemKinds[Item](Item, address.overlay)
 
 # --- who may say what --------------------------------------------------------------------------------------
@@ -140,6 +187,10 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
     Homed: (Who.BROKER, False),
+    Replay: (Who.BROKER, False),
+    Start: (Who.ANYBODY, False),
+    Gone: (Who.ANYBODY, False),
+    Sent: (Who.ANYBODY, False),
 }
 """By kind: whose items count, and whether they are said to all nodes, or to one."""
 

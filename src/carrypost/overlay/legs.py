@@ -76,6 +76,8 @@ class _Passage(msgspec.Struct, eq=False):
     """Time before which nothing more is published of it."""
     unwritten: int = 0
     """Number of legs that were published, and are not durable yet."""
+    holders: int = 0
+    """Number of seats that have still to process it."""
 
 
 class Legs:
@@ -87,6 +89,10 @@ class Legs:
         self._topology, self._direct = topology, ground.settings.overlay.paths == "direct"
         self.arrivals = Arrivals(ground.outputs.journal)
         self._under_way = UnderWay(ground.node, ground.settings)
+        self.events: list[tuple[Copy, str]] = []
+        """Messages of channels that are at the last broker of their route, until seats take them."""
+        self.settled: list[Copy] = []
+        """Messages of this node whose legs are durable, until they are taken."""
         self._open: dict[MessageId, _Passage] = {}
         """Bounded by the cache, which has their copies."""
         self._fresh: list[_Passage] = []
@@ -129,11 +135,43 @@ class Legs:
             if info is None and node != self._node:
                 raise LocalError(f"{node!r} is not known here as a broker: see `host.overlay.view().brokers`")
             if info is None:
-                self.arrivals.tell(LegArrived(copy.descriptor, channel, 0), self._holdings.now_us)
+                self._arrive(copy, channel, 0)
             else:
-                path = None if self._direct else self._path(info.prefix)
-                routes.append(path or [info.prefix])
+                routes.append(self._route(info.prefix))
         self._pass(copy, routes, Pass(channel), _End.STAYS)
+
+    def spread(self, copy: Copy, home: NodeId, channel: str) -> None:
+        """Pass on an event of this node to its home, which passes it on to all brokers with seats of its channel.
+
+        Raises `LocalError` if the home is not known as a broker.
+        """
+        if home == self._node:
+            self._arrive(copy, channel, 0)
+            self._pass(copy, self._to_seats(channel), Pass(channel), _End.STAYS)
+            return
+        info = self._topology.brokers.get(home)
+        if info is None:
+            raise LocalError(f"{home!r} is not known here as a broker: see `host.overlay.view().brokers`")
+        self._pass(copy, [self._route(info.prefix)], Pass(channel, spread=True), _End.STAYS)
+
+    def _route(self, prefix: bytes) -> list[bytes]:
+        path = None if self._direct else self._path(prefix)
+        return path or [prefix]
+
+    def _to_seats(self, channel: str) -> list[list[bytes]]:
+        """Return routes to all other brokers that have seats of a channel."""
+        serving = self._topology.rosters.serving(channel)
+        return [
+            self._route(prefix)
+            for prefix, served in sorted(serving.items())
+            if served.seats and prefix != self._prefix and self._topology.brokers.at(prefix) is not None
+        ]
+
+    def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:
+        """Tell that a message is here, at the last broker of its route; seats get it if it is of a channel."""
+        self.arrivals.tell(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
+        if channel:
+            self.events.append((copy, channel))
 
     def reroute(self, broker: NodeId) -> None:
         """Look for another path for the legs of this node that are on their way to a broker which cannot be reached."""
@@ -160,11 +198,15 @@ class Legs:
             else:
                 found.setdefault((info.node, repaired), []).append(route_of(brokers[1:]))
         legs = [
-            _Leg(node, Pass(item.channel, page, repaired))
+            _Leg(node, Pass(item.channel, page, repaired, item.spread))
             for (node, repaired), ends in found.items()
             for page in pages(ends)
         ]
-        passage = self._open[copy.id] = _Passage(copy, legs, end, self._payer(copy))
+        passage = self._open.get(copy.id)
+        if passage is None:
+            passage = self._open[copy.id] = _Passage(copy, [], end, self._payer(copy))
+        passage.legs += legs
+        passage.after_us = 0
         self._fresh.append(passage)
 
     def _payer(self, copy: Copy) -> NodeId:
@@ -208,10 +250,25 @@ class Legs:
         except RemoteError as error:
             self._refuse(copy, error.reason)
             return
+        onward = [route for route in routes if route]
         if not all(routes):
-            self.arrivals.tell(LegArrived(descriptor.original, item.channel, 1), self._holdings.now_us)
+            self._arrive(copy, item.channel, 1)
+            if item.spread:
+                onward += self._to_seats(item.channel)
+                item = Pass(item.channel, repaired=item.repaired)
         self.passed += any(routes)
-        self._pass(copy, [route for route in routes if route], item, _End.ACKNOWLEDGED)
+        self._pass(copy, onward, item, _End.ACKNOWLEDGED)
+
+    def hold(self, copy: Copy) -> None:
+        """Keep a message that came until a seat has processed it."""
+        if (passage := self._open.get(copy.id)) is not None:
+            passage.holders += 1
+
+    def release(self, copy: Copy) -> None:
+        """Let a message go that a seat has processed, or does not need."""
+        if (passage := self._open.get(copy.id)) is not None and passage.holders:
+            passage.holders -= 1
+            self._fresh.append(passage)
 
     def _refuse(self, copy: Copy, reason: str) -> None:
         self._outputs.refuse(reason, copy.descriptor.node, copy.descriptor.shown)
@@ -302,9 +359,11 @@ class Legs:
     def _settle(self, passage: _Passage) -> None:
         """Let go what was passed on; a leg that came is acknowledged, so that carriers drop it."""
         copy = passage.copy
-        if passage.unwritten or self._open.get(copy.id) is not passage:
+        if passage.unwritten or passage.holders or self._open.get(copy.id) is not passage:
             return
         del self._open[copy.id]
+        if passage.end is _End.STAYS:
+            self.settled.append(copy)
         if passage.end is _End.STAYS or not copy.here:
             return
         if passage.end is _End.ACKNOWLEDGED:

@@ -12,36 +12,44 @@ import msgspec
 
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Reason
-from carrypost.gossip.layer import Layer
+from carrypost.gossip.layer import Draft, Layer
 from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, producer
+from carrypost.overlay import arrivals, clients, consumer, producer, seat
 from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
 from carrypost.overlay.clients import LEASE_US, ClientManager
-from carrypost.overlay.homes import Homes
-from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Pass, Role, may_say
+from carrypost.overlay.consumer import Consumers
+from carrypost.overlay.homes import Homes, check_channel
+from carrypost.overlay.items import ITEMS, Attach, Broker, Gone, Homed, Item, Pass, Replay, Role, Sent, Start, may_say
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
-from carrypost.overlay.producer import Numbers
+from carrypost.overlay.producer import Numbers, Producer, event_of
 from carrypost.overlay.rosters import Served
+from carrypost.overlay.rows import RevertingRows
+from carrypost.overlay.seat import Seats
 from carrypost.overlay.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from random import Random
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft, Rows, Steps
+    from carrypost.gossip.layer import Rows, Steps
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.island.island import Island
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
+    from carrypost.model.properties import AttributeValue
     from carrypost.overlay.adaptor import Adaptor
+
+_ITEM_US = 60_000_000
+"""Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
 
 
 class OverlayView(msgspec.Struct, frozen=True):
@@ -71,6 +79,8 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Channels of which these are."""
     rosters: int
     """Brokers whose rosters it knows, itself included."""
+    seats: tuple[tuple[NodeId, str, int, int], ...]
+    """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""
 
 
 class _Eligible:
@@ -98,9 +108,19 @@ class Overlay(Layer):
         self.channel.add(TopologyAdaptor(self.topology, self.channel))
         self.channel.add(LegAdaptor(self.legs))
         self._ledger = Ledger(ground.outputs.journal, self.kind)
-        self.clients = ClientManager(ground, self.topology, self._ledger)
-        self.homes = Homes(ground, island, self.topology, self.clients)
-        self.numbers = Numbers(ground.outputs.journal, self.kind)
+        self._rows = RevertingRows(ground.outputs.journal, self.kind)
+        self.seats = Seats(ground, self.legs, self._rows)
+        self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
+        self.consumers = Consumers(ground, self._rows)
+        numbers = Numbers(self._rows)
+        self.homes = Homes(
+            ground, island, self.topology, self.clients, consumers=self.consumers, numbers=numbers
+        )  # fmt: skip
+        self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
+        self._interests: dict[str, int] = {}
+        """Numbers of the interests in results, by their destinations."""
+        self.event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
+        """Lifetime of events that do not say otherwise."""
         self.topology_bytes = 0
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
@@ -126,8 +146,9 @@ class Overlay(Layer):
             repaired=self.legs.repaired,
             homes=self.homes.of_channels(),
             clients=sum(each.active for each in self.clients.table),
-            channels=len({each.channel for each in self.clients.table if each.active}),
+            channels=len({each.item.channel for each in self.clients.table if each.active}),
             rosters=len(topology.rosters.table),
+            seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in self.seats),
         )
 
     def serving(self, channel: str) -> dict[NodeId, Served]:
@@ -158,16 +179,58 @@ class Overlay(Layer):
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Carry for everybody what is for overlays, and want what is for this node; take in rows of an earlier life."""
-        families: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        attached: list[bytes] = []
+        told: list[tuple[bytes, bytes]] = []
         for (_, name, _), row in rows:
-            if isinstance(row, bytes):
-                families.setdefault(name[:1], []).append((name, row))
-        self.clients.restore([row for _, row in families.get(clients.FAMILY, ())])
-        self.numbers.restore(families.get(producer.FAMILY, ()))
-        self.legs.restore(families.get(arrivals.FAMILY, ()))
+            family = name[:1]
+            if not isinstance(row, bytes):
+                continue
+            if family == clients.FAMILY:
+                attached.append(row)
+            elif family == arrivals.FAMILY:
+                told.append((name, row))
+            elif family == seat.FAMILY:
+                self._rows.restore(name, row)
+            elif family == consumer.FAMILY:
+                self.consumers.restore(name, row)
+            else:
+                self.producer.restore(name, row)
+        self.legs.restore(told)
+        self.clients.restore(attached)
         self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
             self._deliveries.want(entry(address.exactly(destination)), told=False)
+        for each in self.consumers:
+            self._want(each.destination)
+            self.homes.attach(*each.key, broker=each.row.home)
+        self.producer.start(self._holdings.known_copies())
+
+    def _want(self, destination: str) -> None:
+        self._interests[destination] = self._deliveries.want(entry(address.exactly(destination)), told=False)
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def consume(self, channel: str, now: int) -> str:
+        """Subscribe to a channel; returns the destination of its results."""
+        check_channel(channel)
+        found = self.consumers.open(channel, now)
+        self._want(found.destination)
+        self.homes.attach(*found.key)
+        self._look_ahead()
+        return found.destination
+
+    def close(self, destination: str, now: int) -> None:
+        """End a subscription, or this node's part as a producer of a channel."""
+        channel = address.channel_of(destination)
+        if channel is not None:
+            self.homes.detach(Role.PRODUCER, channel, 0, now)
+        else:
+            found = self.consumers.close(destination)
+            self._deliveries.unsubscribe([self._interests.pop(destination)])
+            self.homes.detach(*found.key, now)
+        self._look_ahead()
+
+    # --- a layer -------------------------------------------------------------------------------------------
 
     def started(self, incarnation: int, now: int) -> None:
         """Begin to announce this node, and to look for brokers."""
@@ -177,7 +240,7 @@ class Overlay(Layer):
         self._look_ahead()
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Read what is for overlays; all copies go on."""
+        """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -187,7 +250,7 @@ class Overlay(Layer):
                 mine = to_all or address.addressee(destination) == self._node
                 if mine and copy.descriptor.node != self._node and not self._holdings.is_confirmed(copy):
                     self._read_items(copy, to_all=to_all)
-        return copies
+        return self.consumers.take(copies)
 
     def _read_items(self, copy: Copy, *, to_all: bool) -> None:
         descriptor, author = copy.descriptor, copy.descriptor.node
@@ -213,17 +276,28 @@ class Overlay(Layer):
 
     def _act(self, item: Item, copy: Copy) -> None:
         now, descriptor, author = self._holdings.now_us, copy.descriptor, copy.descriptor.node
-        if isinstance(item, Broker):
-            self.topology.announced(item, descriptor, copy.hops, now)
-            if (info := self.topology.brokers.get(author)) is not None:
-                self.homes.announced(info, now)
-        elif isinstance(item, TopologyItem):
-            if self.topology.told(item, author, now):
-                self.channel.tell(Propagated(author, now))
-        elif isinstance(item, Attach):
-            self._attach(item, descriptor, now)
-        elif isinstance(item, Homed) and not self.homes.homed(item, author, now):
-            self._outputs.refuse("overlay", author, descriptor.shown)
+        match item:
+            case Broker():
+                self.topology.announced(item, descriptor, copy.hops, now)
+                if (info := self.topology.brokers.get(author)) is not None:
+                    self.homes.announced(info, now)
+            case TopologyItem():
+                if self.topology.told(item, author, now):
+                    self.channel.tell(Propagated(author, now))
+            case Attach():
+                self._attach(item, descriptor, now)
+            case Homed():
+                self._homed(item, descriptor, now)
+            case Replay():
+                self.producer.replay(item, author, now)
+            case Start() | Gone() | Sent():
+                self.seats.heard(item, author, trusted=author in self.topology.brokers)
+            case Pass():
+                pass  # Legs take it, with the message.
+
+    def _homed(self, item: Homed, descriptor: Descriptor, now: int) -> None:
+        if not self.homes.homed(item, descriptor.node, now):
+            self._outputs.refuse("overlay", descriptor.node, descriptor.shown)
 
     def _attach(self, item: Attach, descriptor: Descriptor, now: int) -> None:
         """Enter a client, and answer it once that is durable."""
@@ -242,6 +316,10 @@ class Overlay(Layer):
             self.clients.expire(now)
         if self.homes.due_us <= now:
             self.homes.expire(now)
+        if self.seats.due_us <= now:
+            self.seats.expire(now)
+        for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
+            self.homes.attach_again(each.key, now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
@@ -249,8 +327,9 @@ class Overlay(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
-        self.numbers.published(copies)
+        self.producer.published(copies)
         self.legs.published(copies)
+        self.seats.published(copies)
         for copy in copies:
             headers = copy.descriptor.headers
             if headers is not None and headers.connected and copy.descriptor.destination.startswith("overlay/"):
@@ -258,13 +337,22 @@ class Overlay(Layer):
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel."""
-        return self.numbers.last(destination)
+        channel = address.channel_of(destination)
+        return None if channel is None else self.producer.numbers.last(channel)
+
+    def confirmed(self, messages: Sequence[MessageId]) -> None:
+        """Let go results that the program has."""
+        copies = [self._holdings.cache.get(message) for message in messages]
+        self.consumers.confirmed([copy for copy in copies if copy is not None])
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Note copies that are gone."""
         if reason is not None:
             self.legs.left(copies, reason)
-            self.due_us = min(self.due_us, self.legs.due_us)
+            self.producer.left(copies, reason)
+            self.seats.left(copies)
+            self.consumers.left(copies)
+            self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
@@ -273,8 +361,37 @@ class Overlay(Layer):
             if copy.here:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
         said, self._said = self._said, []
-        drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *self.legs.drafts(now)]
+        self.producer.work()
+        self._take_events()
+        while spoken := [*self.clients.tails.said(), *self.seats.said(), *self.producer.said()]:
+            said += self._spoken(spoken, now)
+        results = self.seats.work(now)
+        drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *results, *self.legs.drafts(now)]
+        settled, self.legs.settled = self.legs.settled, []
+        for copy in settled:
+            self.producer.passed(copy)
         self._look_ahead()
+        return drafts
+
+    def _take_events(self) -> None:
+        """Give seats the events that arrived."""
+        events, self.legs.events = self.legs.events, []
+        for copy, channel in events:
+            event = copy.descriptor.original
+            self.clients.tails.passed(event.node, channel, event_of(event))
+            self.seats.arrived(copy, channel)
+
+    def _spoken(self, said: Iterable[tuple[NodeId, Item]], now: int) -> list[Draft]:
+        """Return messages for what is said to other nodes; what this one says to itself is acted upon at once."""
+        drafts = []
+        for to, item in said:
+            if to != self._node:
+                drafts.append(ITEMS.draft(to, [item], _ITEM_US))
+            elif isinstance(item, Replay):
+                self.producer.replay(item, to, now)
+            elif isinstance(item, Start | Gone | Sent):
+                self.seats.heard(item, to, trusted=True)
+        self._take_events()
         return drafts
 
     def rows(self, serial: int) -> Rows:
@@ -285,19 +402,29 @@ class Overlay(Layer):
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
         self._ledger.durable(serial)
-        self.numbers.durable(serial)
+        names, messages = self._rows.durable(serial)
+        self.producer.durable(messages)
+        self.seats.durable(names)
         self.legs.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """Note that a batch could not be written; returns the events that fail with it."""
         self._ledger.lost(serial, self._holdings.now_us)
         self.legs.lost(serial, held)
+        names, messages = self._rows.lost(serial)
+        for name in names:
+            if name.startswith(producer.NUMBERS):
+                self.producer.numbers.reverted(name)
+        self.seats.reverted(names)
+        copies = [self._holdings.cache.get(each.id) for each in messages if each.node != self._node]
+        self.consumers.reverted(names, [copy for copy in copies if copy is not None])
         self._look_ahead()
-        return self.numbers.lost(serial)
+        return messages
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self._ledger.due_us
+            self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
+            self.consumers.due_us, self._ledger.due_us,
         )  # fmt: skip
 
 
@@ -305,7 +432,7 @@ class OverlayCommands:
     """Commands that programs give to the overlay: `host.overlay`."""
 
     def __init__(self, overlay: Overlay, steps: Steps) -> None:
-        self._overlay, self._step = overlay, steps.step
+        self._overlay, self._steps, self._step = overlay, steps, steps.step
 
     def view(self) -> OverlayView:
         """Return the overlay as this node knows it."""
@@ -319,19 +446,38 @@ class OverlayCommands:
         """Return the brokers that have producers or seats of a channel, as far as this node knows."""
         return self._overlay.serving(channel)
 
-    def attach(self, role: Role, channel: str, now: int) -> None:
-        """Attach this node as a producer or consumer of a channel to the nearest broker, its home from then on.
+    def emit(
+        self,
+        channel: str,
+        payload: bytes | Blank,
+        now: int,
+        *,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_us: int | None = None,
+    ) -> MessageId:
+        """Send an event to a channel; returns its id. The node becomes a producer of the channel.
 
-        Raises `LocalError` for a channel without a name, and `ResourceAllocationException` beyond `limits.clients_max`.
+        Raises `LocalError` for what cannot be sent.
+        """
+        check_channel(channel)
+        draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us or self._overlay.event_us)
+        return self._steps.publish(draft, now)
+
+    def consume(self, channel: str, now: int) -> str:
+        """Subscribe to a channel, from now on; returns the destination of the results, to which programs subscribe.
+
+        Raises `LocalError` for a channel without a name, and beyond `limits.clients_max`.
         """
         with self._step(now):
-            self._overlay.homes.attach(Role(role), channel)
-            self._overlay.homes.expire(now)
+            return self._overlay.consume(channel, now)
 
-    def detach(self, role: Role, channel: str, now: int) -> None:
-        """Let this node leave its home as a producer or consumer of a channel; idempotent."""
+    def close(self, destination: str, now: int) -> None:
+        """End a subscription, named by the destination of its results, or a producer, by `channel/NAME`.
+
+        Raises `LocalError` if there is no such subscription.
+        """
         with self._step(now):
-            self._overlay.homes.detach(Role(role), channel, 0, now)
+            self._overlay.close(destination, now)
 
     def add(self, adaptor: Adaptor) -> None:
         """Let an adaptor process notices of this node's overlay; raises `LocalError` for one that is none."""

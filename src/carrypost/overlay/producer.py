@@ -1,72 +1,248 @@
-"""Producers: the numbers of this node's events (`Headers.event`), dense for each channel across crashes and full disks.
+"""Producers: this node's events, their numbers, and the log of them from which brokers get again what they lack.
 
-An event gets its number when it is sent. The batch that stores the event has the number, too, so after a crash both are
-known or neither is. If the batch is lost, the event fails, and so do those of the same node that were sent since; their
-numbers are given again.
+An event is a message to `channel/NAME`. It gets its number (`Headers.event`) when it is sent: dense for each channel,
+across crashes and full disks, because the batch that stores the event has the number, too. If the batch is lost, the
+event fails, and so do those that were sent since; their numbers are given again. Once it is durable, it goes as a leg
+to the producer's home, which passes it on. The node's own copies are the log: pinned until they expire, as far as they
+fit into `share_log` of the cache.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.address import is_channel
+from carrypost.errors import LocalError
+from carrypost.events import Reason
+from carrypost.gossip.holdings.owners import LOG
+from carrypost.model.address import channel_of
+from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Replay, Role, Sent, Start
+from carrypost.overlay.rows import RevertingRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.journal import Journal, Key
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.ledger import Ledger
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.overlay.homes import Homes
+    from carrypost.overlay.legs import Legs
 
-FAMILY = b"P"
-"""First byte of the names of rows."""
+NUMBERS, PASSED = b"P", b"Q"
+"""First bytes of the names of rows: numbers of last events, and of those that are on their way, by channel."""
 _NUMBER_BYTES = 8
+_PAUSE_US = 500_000
+"""A broker is answered again after so long."""
+
+
+def event_of(descriptor: Descriptor) -> int:
+    """Return the number of an event; 0 if it is none."""
+    return 0 if descriptor.headers is None else descriptor.headers.event
 
 
 class Numbers:
     """The number of the last event of this node to each channel."""
 
-    def __init__(self, journal: Journal, kind: str) -> None:
-        self._journal, self._kind = journal, kind
+    def __init__(self, rows: RevertingRows) -> None:
+        self._rows = rows
         self._last: dict[str, int] = {}
-        """By destination."""
-        self._open: dict[int, list[Descriptor]] = {}
-        """Events that are not durable, by the number of their batch."""
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in the numbers of an earlier life."""
-        for name, row in rows:
-            self._last[name[len(FAMILY) :].decode()] = int.from_bytes(row, "big")
+    def restore(self, name: bytes, row: bytes) -> None:
+        """Take in a number of an earlier life."""
+        self._rows.restore(name, row)
+        self._last[name[len(NUMBERS) :].decode()] = int.from_bytes(row, "big")
 
-    def last(self, destination: str) -> int:
+    def last(self, channel: str) -> int:
         """Return the number of the last event to a channel; 0 if there is none."""
-        return self._last.get(destination, 0)
+        return self._last.get(channel, 0)
+
+    def written(self, channel: str) -> int:
+        """Return the number of the last event to a channel that is on disk; 0 if there is none."""
+        return int.from_bytes(self._rows.written(NUMBERS + channel.encode()) or b"", "big")
+
+    def published(self, channel: str, descriptor: Descriptor) -> None:
+        """Note the number of an event that was admitted."""
+        self._last[channel] = event_of(descriptor)
+        self._rows.put(NUMBERS + channel.encode(), _packed(self._last[channel]), descriptor)
+
+    def reverted(self, name: bytes) -> None:
+        """Give numbers again that were lost."""
+        channel = name[len(NUMBERS) :].decode()
+        self._last[channel] = self.written(channel)
+
+
+class Producer:
+    """The events of one node."""
+
+    def __init__(self, ground: Ground, legs: Legs, homes: Homes, numbers: Numbers, ledger: Ledger) -> None:
+        self._node, self._cache, self._outputs = ground.node, ground.holdings.cache, ground.outputs
+        self._legs, self._homes, self._ledger = legs, homes, ledger
+        limits, settings = ground.limits, ground.settings
+        self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
+        self._most = round(settings.cache_messages_max * limits.share_log)
+        self._bytes_max = round(settings.cache_bytes_max * limits.share_log)
+        self.numbers = numbers
+        self._log: dict[str, dict[int, Copy]] = {}
+        """Events that are here and durable, by channel and number."""
+        self._pinned: dict[MessageId, Copy] = {}
+        self._pinned_bytes = 0
+        self._waiting: dict[str, list[int]] = {}
+        """Events that have to leave for the producer's home, ascending."""
+        self._passed: dict[str, int] = {}
+        """By channel: up to this number all events are on their way, or gone."""
+        self._settled: dict[str, set[int]] = {}
+        """Events after these that are, too."""
+        self._answered: dict[NodeId, int] = {}
+        """Brokers that were answered, and when they may ask again; at most as many as are known."""
+        self._said: list[tuple[NodeId, Item]] = []
+
+    # --- an earlier life -----------------------------------------------------------------------------------
+
+    def restore(self, name: bytes, row: bytes) -> None:
+        """Take in a row of an earlier life."""
+        if name.startswith(NUMBERS):
+            self.numbers.restore(name, row)
+        else:
+            self._passed[name[len(PASSED) :].decode()] = int.from_bytes(row, "big")
+
+    def start(self, copies: Iterable[Copy]) -> None:
+        """Take in the events of an earlier life, and let those leave that did not."""
+        own = [copy for copy in copies if copy.own and copy.here and event_of(copy.descriptor)]
+        for copy in sorted(own, key=lambda each: event_of(each.descriptor)):
+            self._enter(copy)
+        for channel in self._log:
+            self._homes.attach(Role.PRODUCER, channel)
+
+    # --- events --------------------------------------------------------------------------------------------
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Note the numbers of events that were admitted."""
+        """Note the numbers of events that were admitted, and look for a home for their channels."""
         for copy in copies:
-            descriptor = copy.descriptor
-            if is_channel(descriptor.destination) and descriptor.headers is not None and descriptor.headers.event:
-                self._open.setdefault(self._journal.serial, []).append(descriptor)
-                self._put(descriptor.destination, descriptor.headers.event)
+            if event_of(copy.descriptor) and (channel := channel_of(copy.descriptor.destination)) is not None:
+                self.numbers.published(channel, copy.descriptor)
+                self._homes.attach(Role.PRODUCER, channel)
 
-    def durable(self, serial: int) -> None:
-        """Note that a batch is on disk."""
-        self._open.pop(serial, None)
+    def durable(self, messages: Iterable[Descriptor]) -> None:
+        """Let events leave that are on disk."""
+        for descriptor in messages:
+            copy = self._cache.get(descriptor.id)
+            if event_of(descriptor) and copy is not None and copy.here:
+                self._enter(copy)
 
-    def lost(self, serial: int) -> list[Descriptor]:
-        """Take back the numbers of a batch that could not be written, and of later ones. Returns their events."""
-        gone = [each for number in sorted(self._open) if number >= serial for each in self._open.pop(number)]
-        for each in reversed(gone):
-            assert each.headers is not None  # Only numbered ones are noted.
-            self._last[each.destination] = each.headers.event - 1
-            if self._key(each.destination) in self._journal.puts:
-                self._put(each.destination, each.headers.event - 1)
-        return gone
+    def _enter(self, copy: Copy) -> None:
+        channel, number = channel_of(copy.descriptor.destination), event_of(copy.descriptor)
+        if channel is None:
+            return
+        self._log.setdefault(channel, {})[number] = copy
+        if number > self._passed.get(channel, 0):
+            self._waiting.setdefault(channel, []).append(number)
+        self._cache.pin((copy,), LOG)
+        self._pinned[copy.id] = copy
+        self._pinned_bytes += copy.descriptor.length
+        while len(self._pinned) > self._most or self._pinned_bytes > self._bytes_max:
+            self._unpin(next(iter(self._pinned.values())))
 
-    def _put(self, destination: str, number: int) -> None:
-        self._last[destination] = number
-        self._journal.put(self._key(destination), number.to_bytes(_NUMBER_BYTES, "big"))
+    def _unpin(self, copy: Copy) -> None:
+        if self._pinned.pop(copy.id, None) is not None:
+            self._pinned_bytes -= copy.descriptor.length
+            self._cache.unpin((copy,), LOG)
 
-    def _key(self, destination: str) -> Key:
-        return self._kind, FAMILY + destination.encode(), 0
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Forget events that are gone; send those again whose legs had to make room before they arrived."""
+        for copy in copies if self._log else ():
+            event = copy.descriptor.original
+            channel, number = channel_of(event.destination), event_of(event)
+            if channel is None or not number or not copy.own or event.node != self._node:
+                continue
+            log = self._log.get(channel, {})
+            if log.get(number) is copy:
+                self._unpin(copy)
+                del log[number]
+                self._settle(channel, number)
+            elif reason is Reason.EVICTED and number in log:
+                self._waiting.setdefault(channel, []).append(number)
+
+    def work(self) -> None:
+        """Send events to the homes of their channels, as far as these are known."""
+        for channel, numbers in list(self._waiting.items()):
+            home = self._homes.home(Role.PRODUCER, channel)
+            if home is None:
+                continue
+            del self._waiting[channel]
+            for number in numbers:
+                if (copy := self._log[channel].get(number)) is not None:
+                    try:
+                        self._legs.spread(copy, home, channel)
+                    except LocalError:  # The home is not known as a broker any more: another one is looked for.
+                        self._waiting.setdefault(channel, []).append(number)
+
+    def passed(self, copy: Copy) -> None:
+        """Note that an event is on its way to its home, and that this is durable."""
+        if (channel := channel_of(copy.descriptor.destination)) is not None and copy.own:
+            self._settle(channel, event_of(copy.descriptor))
+
+    def _settle(self, channel: str, number: int) -> None:
+        upto = before = self._passed.get(channel, 0)
+        settled = self._settled.setdefault(channel, set())
+        if number > upto:
+            settled.add(number)
+        while upto + 1 in settled:
+            upto += 1
+            settled.discard(upto)
+        if upto > before:
+            self._passed[channel] = upto
+            self._ledger.put(PASSED + channel.encode(), _packed(upto))
+
+    # --- replays -------------------------------------------------------------------------------------------
+
+    def said(self) -> list[tuple[NodeId, Item]]:
+        """Take what is to be said to brokers."""
+        said, self._said = self._said, []
+        return said
+
+    def replay(self, item: Replay, broker: NodeId, now: int) -> None:
+        """Send events again that a broker lacks, as many as it may get at a time; tell it which are gone."""
+        if self._answered.get(broker, 0) > now:
+            self._outputs.refuse("replays", broker)
+            return
+        if len(self._answered) >= self._askers_max:
+            self._answered = {node: until_us for node, until_us in self._answered.items() if until_us > now}
+        self._answered[broker] = now + _PAUSE_US
+        log, last = self._log.get(item.channel, {}), self.numbers.written(item.channel)
+        after, upto = item.after, min(item.upto, last)
+        if item.upto > last:
+            self._say(broker, Sent(item.channel, ((self._node, last),)))
+        if item.since_us:
+            later = [number for number, copy in log.items() if copy.descriptor.created_us >= item.since_us]
+            after = min(later, default=last + 1) - 1
+            upto = last
+            self._say(broker, Start(item.channel, item.since_us, after))
+        wanted = range(after + 1, upto + 1)
+        here = [number for number in wanted if number in log][: self._replay_max]
+        gone = _runs([number for number in range(after + 1, max(here, default=upto) + 1) if number not in log])
+        if gone:
+            self._say(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
+        for number in here:
+            try:
+                self._legs.send(log[number], [broker], item.channel)
+            except LocalError:
+                return  # It is not known as a broker any more.
+
+    def _say(self, broker: NodeId, item: Start | Gone | Sent) -> None:
+        self._said.append((broker, item))
+
+
+def _packed(number: int) -> bytes:
+    return number.to_bytes(_NUMBER_BYTES, "big")
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending numbers as runs: the number before the first one, and the last one."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number - 1, number))
+    return found

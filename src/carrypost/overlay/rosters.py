@@ -109,6 +109,8 @@ class Rosters:
         self._version = 0
         self._changed: dict[bytes, set[NodeId]] = {}
         """Rosters that neighbours are to be told, and the brokers that told each, and need not be."""
+        self._news: set[bytes] = set()
+        """Brokers whose rosters changed, until they are taken."""
         self._wanted: dict[NodeId, int] = {}
         """Brokers that announced a later roster than is here, and when they are asked for it."""
         self._strange: set[bytes] = set()
@@ -152,6 +154,12 @@ class Rosters:
         self._version = items.next_version(self._version)
         self.table.put(Roster(self._own, self._version, channels), self._brokers)
         self._changed[self._own] = set()
+        self._news.add(self._own)
+
+    def take_news(self) -> set[bytes]:
+        """Take the brokers whose rosters changed since the last call."""
+        news, self._news = self._news, set()
+        return news
 
     # --- telling -------------------------------------------------------------------------------------------
 
@@ -189,6 +197,7 @@ class Rosters:
             return False
         if self.table.put(roster, self._brokers):
             self._changed[roster.prefix] = {author}
+            self._news.add(roster.prefix)
             return True
         if known is None:
             self._outputs.refuse("rosters", author)

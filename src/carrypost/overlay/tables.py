@@ -9,18 +9,20 @@ bounded by `limits.clients_max`.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import Entry, Role, Versioned, is_later
+from carrypost.overlay.items import Attach, Entry, Role, Versioned, is_later
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
 Row = TypeVar("Row", bound=Versioned)
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class BrokerInfo(NamedTuple):
@@ -214,19 +216,27 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     """A row of the CIT: a client that took this broker as its home, or left it."""
 
     node: NodeId
-    role: Role
-    channel: str
-    subscription: int
+    item: Attach
+    """What it said last."""
     order: tuple[int, int]
-    """Place of what it said last among all that its node says: life and sequence."""
+    """Place of that among all that its node says: life and sequence."""
     until_us: int
     """End of its lease. One that left is remembered so long, too: what it said before does not count any more."""
-    active: bool = True
+
+    @property
+    def active(self) -> bool:
+        """Return False if it left."""
+        return self.item.active
 
     @property
     def key(self) -> tuple[NodeId, Role, str, int]:
         """Return what tells it from others."""
-        return self.node, self.role, self.channel, self.subscription
+        return self.node, self.item.role, self.item.channel, self.item.subscription
+
+    @property
+    def digest(self) -> bytes:
+        """Return bytes that stand for it in names of rows."""
+        return hashlib.blake2b(_encode(self.key), digest_size=16).digest()
 
 
 class Clients:

@@ -30,6 +30,7 @@ from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.model.address import exactly
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
@@ -310,6 +311,34 @@ class Network:
         driver = self._checked(node)
         driver.command().confirm(message_ids(messages), driver.now)
         driver.drain()
+
+    def emit(
+        self,
+        node: str,
+        channel: str,
+        payload: bytes | Blank = b"",
+        *,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_s: float | None = None,
+    ) -> MessageId:
+        """Send an event to a channel as the application of `node`; the id of the event. Needs `overlay.enabled`."""
+        driver = self._checked(node)
+        lifetime_us = None if lifetime_s is None else microseconds(lifetime_s, "lifetime_s")
+        overlay = driver.command().overlay
+        message = overlay.emit(channel, payload, driver.now, attributes=attributes, lifetime_us=lifetime_us)
+        driver.tell_published()
+        driver.drain()
+        return message
+
+    def consume(self, node: str, channel: str) -> str:
+        """Subscribe to a channel as the application of `node`, over restarts, too. Needs `overlay.enabled`.
+
+        Returns the destination of the results, which are among the `deliveries`.
+        """
+        driver, inbox = self._checked(node), self._nodes[node][1]
+        destination = driver.command().overlay.consume(channel, driver.now)
+        inbox.subscribe(driver, exactly(destination))
+        return destination
 
     def open_messaging(self) -> None:
         """Wake messaging (`net.host(node).messaging`) on every node, now and whenever one starts; twice is once.

@@ -21,3 +21,5 @@ ISLAND: Final = 64
 """Owner of messages that go straight to their recipients, and of those that nobody else may have."""
 PASSING: Final = 128
 """A message of this node is being made that has the same payload."""
+LOG: Final = 256
+"""It is an event of this node, which brokers may ask for again."""

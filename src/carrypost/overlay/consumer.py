@@ -1,0 +1,307 @@
+"""Consumers: this node's subscriptions to channels, and which results they accept.
+
+The results of a subscription have dense numbers. A consumer accepts the one that is next, if the broker that made it is
+its home and has its present epoch; later ones are held until their turn. So repeated and late results, and two seats at
+once, do no harm. What it accepted is in the store with the delivery: the number of the last result, and a cursor for
+each producer, by which it knows events that it has, and counts those that are missing (`EventsLost`).
+
+Epochs rise when a consumer changes its home, and when a result is missing for `orphan_s` although later ones came. Then
+the seat begins anew after the last result that was accepted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import LocalError, RemoteError
+from carrypost.events import LayerEvent, Reason
+from carrypost.model import address
+from carrypost.model.ids import NodeId
+from carrypost.model.recipient_lists import nodes
+from carrypost.model.times import NEVER
+from carrypost.overlay.items import CURSORS_MAX, Attach, Role
+from carrypost.security.origins import check_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.headers import Covers
+    from carrypost.overlay.rows import RevertingRows
+
+FAMILY = b"C"
+"""First byte of the names of rows."""
+_COUNTER = FAMILY
+"""Name of the row that has the number of the last subscription."""
+_NUMBER_BYTES = 8
+_AGAIN_US = 1_000_000
+"""What could not be written is accepted again after so long."""
+
+
+class EventsLost(LayerEvent, frozen=True):
+    """Events that a consumer did not get are missing before the result that follows."""
+
+    destination: str
+    """Destination of the subscription's results."""
+    producer: NodeId
+    events: int
+
+
+class _Row(msgspec.Struct, array_like=True):
+    """A subscription as it is stored."""
+
+    channel: str
+    since_us: int
+    """Time of the subscription."""
+    epoch: int
+    number: int = 0
+    """Number of the last result that was accepted."""
+    cursors: dict[str, int] = {}
+    """Number of the last event of each producer that was."""
+    home: NodeId | None = None
+    """Broker whose results are accepted."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+
+class Subscription:
+    """One subscription to a channel."""
+
+    def __init__(self, number: int, node: NodeId, row: _Row) -> None:
+        self.number, self.row = number, row
+        self.destination = address.results(node, str(number))
+        self.held: dict[int, Copy] = {}
+        """Results that wait for their turn, by number; bounded by the cache, which has their copies."""
+        self.missing_us = NEVER
+        """Time since which the next one is missing, although others came."""
+        self.after_us = 0
+        """Time before which nothing is accepted."""
+        self.unwritten = False
+        """True if its row was in no batch that could be written."""
+
+    @property
+    def key(self) -> tuple[Role, str, int]:
+        """Return the client that it is for `overlay.homes`."""
+        return Role.CONSUMER, self.row.channel, self.number
+
+    @property
+    def name(self) -> bytes:
+        """Return the name of its row."""
+        return FAMILY + self.number.to_bytes(_NUMBER_BYTES, "big")
+
+
+class Consumers:
+    """The subscriptions of one node to channels."""
+
+    def __init__(self, ground: Ground, rows: RevertingRows) -> None:
+        self._node, self._rows, self._most = ground.node, rows, ground.limits.clients_max
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
+        self._open: dict[str, Subscription] = {}
+        """By destination."""
+        self._last = 0
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._open.values())
+
+    # --- subscriptions -------------------------------------------------------------------------------------
+
+    def restore(self, name: bytes, value: bytes) -> None:
+        """Take in a row of an earlier life."""
+        self._rows.restore(name, value)
+        number = int.from_bytes(name[len(FAMILY) :], "big")
+        if name == _COUNTER:
+            self._last = int.from_bytes(value, "big")
+        else:
+            found = Subscription(number, self._node, _decode(value))
+            self._open[found.destination] = found
+
+    def open(self, channel: str, now: int) -> Subscription:
+        """Subscribe to a channel, from now on; raises `LocalError` if there are too many subscriptions."""
+        if len(self._open) >= self._most:
+            raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
+        self._last += 1
+        self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
+        found = Subscription(self._last, self._node, _Row(channel, max(now, 1), 1))
+        self._open[found.destination] = found
+        self._rows.put(found.name, _encode(found.row))
+        return found
+
+    def close(self, destination: str) -> Subscription:
+        """End a subscription; raises `LocalError` if there is none."""
+        found = self._open.pop(destination, None)
+        if found is None:
+            raise LocalError(
+                f"no subscription of this node has its results at {destination!r}: it was closed, or never was"
+            )
+        for copy in found.held.values():
+            self._finish(copy)
+        self._rows.delete(found.name)
+        return found
+
+    def attach(self, channel: str, number: int) -> Attach:
+        """Return what the home of a subscription is told."""
+        row = self._open[address.results(self._node, str(number))].row
+        cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
+        return Attach(
+            Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors
+        )  # fmt: skip
+
+    def asks(self, number: int, broker: NodeId) -> None:
+        """Accept results of this broker only, from now on; of a new epoch, if it was another one."""
+        found = self._open.get(address.results(self._node, str(number)))
+        if found is not None and found.row.home != broker:
+            before, found.row.home = found.row.home, broker
+            self._begin_epoch(found, change=before is not None)
+
+    def _begin_epoch(self, found: Subscription, *, change: bool = True) -> None:
+        found.row.epoch += change
+        found.missing_us = NEVER
+        self._rows.put(found.name, _encode(found.row))
+        held, found.held = found.held, {}
+        for copy in held.values():
+            self._finish(copy)
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def take(self, copies: Sequence[Copy]) -> list[Copy]:
+        """Return messages that pass: all but results, and results whose turn it is."""
+        passed = []
+        for copy in copies:
+            found = self._open.get(copy.descriptor.destination)
+            if found is None or self._holdings.is_delivered(copy) or self._holdings.is_confirmed(copy):
+                passed.append(copy)
+            elif self._is_valid(found, copy):
+                covers = _covers(copy)
+                assert covers is not None  # It would not be valid.
+                if covers.number <= found.row.number or covers.number in found.held:
+                    self._finish(copy)
+                else:
+                    found.held[covers.number] = copy
+        for found in self._open.values():
+            if found.held:
+                passed += self._release(found)
+        return passed
+
+    def _is_valid(self, found: Subscription, copy: Copy) -> bool:
+        """Return True if a result is of the home and of the present epoch; drop any other."""
+        descriptor, covers = copy.descriptor, _covers(copy)
+        refuse, author, shown = self._outputs.refuse, descriptor.node, descriptor.shown
+        if covers is None or (author != found.row.home and covers.epoch >= found.row.epoch):
+            refuse("result", author, shown)
+        elif covers.epoch != found.row.epoch:
+            refuse("overlay-old", author, shown)
+        else:
+            try:
+                if descriptor.headers is not None and descriptor.headers.origin:
+                    check_origin(descriptor)
+            except RemoteError as error:
+                refuse(error.reason, author, shown)
+            else:
+                return True
+        self._finish(copy)
+        return False
+
+    def _finish(self, copy: Copy) -> None:
+        """Let a result go that is of no use, here and at its carriers."""
+        if copy.here:
+            self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+            self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def _release(self, found: Subscription) -> list[Copy]:
+        """Accept the results whose turn it is."""
+        now = self._holdings.now_us
+        passed = []
+        while found.after_us <= now and (copy := found.held.pop(found.row.number + 1, None)) is not None:
+            covers = _covers(copy)
+            assert covers is not None  # It would not be held.
+            found.row.number += 1
+            new = self._count(found, covers)
+            self._rows.put(found.name, _encode(found.row), copy.descriptor if new else None)
+            if new:
+                passed.append(copy)
+                self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+            else:
+                self._finish(copy)
+        if passed or not found.held:
+            found.missing_us = now if found.held else NEVER
+        elif found.missing_us == NEVER:
+            found.missing_us = now
+        return passed
+
+    def _count(self, found: Subscription, covers: Covers) -> bool:
+        """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
+        named, cursors = nodes(covers.producers), found.row.cursors
+        new = not covers.runs
+        for at, after, upto in covers.runs:
+            cursor = cursors.get(named[at], after)
+            if upto > cursor:
+                new = True
+                cursors[named[at]] = upto
+                if after > cursor:
+                    self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
+        return new
+
+    def confirmed(self, copies: Iterable[Copy]) -> None:
+        """Let results go that the program has."""
+        for copy in copies:
+            if copy.descriptor.destination in self._open and copy.here and not copy.own:
+                self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget results that are gone."""
+        for copy in copies if self._open else ():
+            found = self._open.get(copy.descriptor.destination)
+            covers = _covers(copy)
+            if found is not None and covers is not None and found.held.get(covers.number) is copy:
+                del found.held[covers.number]
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        found = [min(each.missing_us + self._orphan_us, self._ready_us(each)) for each in self._open.values()]
+        return min(found, default=NEVER)
+
+    def _ready_us(self, found: Subscription) -> int:
+        return found.after_us if found.unwritten or found.row.number + 1 in found.held else NEVER
+
+    def expire(self, now: int) -> list[Subscription]:
+        """Begin a new epoch where a result is missing for long. Returns subscriptions whose homes have to be told."""
+        for each in self._open.values():
+            if each.unwritten and each.after_us <= now:
+                each.unwritten = False
+                self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
+                self._rows.put(each.name, _encode(each.row))
+        late = [each for each in self._open.values() if each.missing_us + self._orphan_us <= now]
+        for each in late:
+            self._begin_epoch(each)
+        return late
+
+    def reverted(self, names: Iterable[bytes], lost: Iterable[Copy]) -> None:
+        """Go back to what is on disk; what was accepted since is held again."""
+        names = set(names)
+        for found in list(self._open.values()):
+            if found.name not in names:
+                continue
+            stored, row = self._rows.written(found.name), found.row
+            found.row = _Row(row.channel, row.since_us, 1, home=row.home) if stored is None else _decode(stored)
+            found.unwritten = stored is None
+            found.after_us = self._holdings.now_us + _AGAIN_US
+        for copy in lost:
+            found_of = self._open.get(copy.descriptor.destination)
+            covers = _covers(copy)
+            if found_of is not None and covers is not None and copy.here:
+                found_of.held[covers.number] = copy
+
+
+def _covers(copy: Copy) -> Covers | None:
+    """Return what a result covers; None if it is none."""
+    headers = copy.descriptor.headers
+    return None if headers is None else headers.covers

@@ -1,0 +1,369 @@
+"""Seats: where a broker works for the consumers that took it as their home (OVERLAY §2.2).
+
+A seat has a cursor for each producer, the number of the last event that it processed, and processes the events of each
+producer in the order of their numbers, one by one. Results have numbers of their own, dense for each subscription, and
+say which events they cover (`Headers.covers`). A result, the cursor and the number are in one batch. So after a crash
+a seat goes on where its results end. If a batch is lost, the seat goes back to what is on disk, and processes the same
+events again, which it keeps until then.
+
+An event that comes before its turn waits in a lane. What lies before it is asked for (`Replay`), from its producer, and
+is skipped if the producer does not have it any more, or after `gap_s`. A seat that hears of a producer for the first
+time asks it which events it sent since the consumer subscribed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.gossip.layer import Draft
+from carrypost.model import address, ids
+from carrypost.model.headers import Covers, Headers
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
+from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.producer import event_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.overlay.legs import Legs
+    from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.tables import Client
+
+FAMILY = b"S"
+"""First byte of the names of rows."""
+_ASK_US, _ASK_US_MAX = 1_000_000, 30_000_000
+"""Shortest and longest time after which a producer is asked for what is missing."""
+_AGAIN_US = 5_000_000
+"""Where there was no room for a result, it is tried again after so long."""
+
+
+class _Row(msgspec.Struct, array_like=True):
+    """A seat as it is stored."""
+
+    epoch: int
+    number: int
+    """Number of its last result."""
+    cursors: dict[str, int]
+    """Number of the last event that it processed, by producer."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+
+class _Lane(msgspec.Struct, eq=False):
+    """Events of one producer that wait, and what is done about those that are missing."""
+
+    events: dict[int, Copy] = {}
+    """By number; those that were processed stay until that is durable."""
+    last: int = 0
+    """Number of the producer's last event, as far as this broker heard of it."""
+    since_us: int = NEVER
+    """Time since which something is missing."""
+    ask_us: int = NEVER
+    """Time at which the producer is asked."""
+    delay_us: int = _ASK_US
+
+
+class _Result(NamedTuple):
+    """A result that is to be published."""
+
+    producer: NodeId
+    event: int
+    number: int
+
+
+class Seat:
+    """The seat of one subscription."""
+
+    def __init__(self, client: Client, row: _Row) -> None:
+        self.client, self.row = client, row
+        self.lanes: dict[NodeId, _Lane] = {}
+        self.leaving: _Result | None = None
+        """The result that was given to the host to publish."""
+        self.after_us = 0
+        """Time before which nothing is processed."""
+
+    @property
+    def destination(self) -> str:
+        """Return the destination of its results."""
+        return address.results(self.client.node, str(self.client.item.subscription))
+
+    def head(self, producer: NodeId) -> Copy | None:
+        """Return the next event of a producer, if it is here."""
+        cursor = self.row.cursors.get(producer)
+        return None if cursor is None else self.lanes[producer].events.get(cursor + 1)
+
+    def gap(self, producer: NodeId) -> tuple[int, int] | None:
+        """Return the numbers before and at the end of what is missing of a producer, if later events are known."""
+        cursor, lane = self.row.cursors.get(producer), self.lanes[producer]
+        upto = min((number for number in lane.events if number > (cursor or 0)), default=lane.last + 1) - 1
+        if cursor is None:
+            return (0, upto) if lane.events or lane.last else None
+        return (cursor, upto) if upto > cursor else None
+
+    def waits(self, producer: NodeId) -> bool:
+        """Return True if later events of a producer wait for those that are missing.
+
+        They do not as long as it is not known where the events of the producer begin: nobody could count what is lost.
+        """
+        cursor = self.row.cursors.get(producer)
+        return cursor is not None and any(number > cursor for number in self.lanes[producer].events)
+
+
+class Seats:
+    """The seats of one broker."""
+
+    def __init__(self, ground: Ground, legs: Legs, rows: RevertingRows) -> None:
+        self._legs, self._rows = legs, rows
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._lane_max, self._gap_us = ground.limits.lane_events_max, round(ground.settings.overlay.gap_s * 1e6)
+        self._seats: dict[bytes, Seat] = {}
+        """By name of the row."""
+        self._of_channels: dict[str, dict[bytes, Seat]] = {}
+        self._leaving: dict[tuple[str, int], Seat] = {}
+        """Seats whose results were given to the host to publish, by destination and number."""
+        self._said: list[tuple[NodeId, Item]] = []
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(self._seats.values())
+
+    # --- clients -------------------------------------------------------------------------------------------
+
+    def open(self, client: Client) -> None:
+        """Give a consumer its seat, or let it go on where the consumer says."""
+        name, item = _name(client), client.item
+        seat = self._seats.get(name)
+        if seat is None:
+            stored = self._rows.written(name)
+            row = _Row(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+            seat = self._seats[name] = Seat(client, row)
+            self._of_channels.setdefault(item.channel, {})[name] = seat
+        seat.client = client
+        if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
+            # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
+            seat.row = _Row(item.epoch, item.number, dict(item.cursors))
+            seat.leaving = None
+            self._rows.put(name, _encode(seat.row))
+            for producer in seat.lanes:
+                self._look_for_gap(seat, producer)
+
+    def close(self, client: Client) -> None:
+        """End the seat of a consumer that left."""
+        name = _name(client)
+        if (seat := self._seats.pop(name, None)) is not None:
+            del self._of_channels[client.item.channel][name]
+            for lane in seat.lanes.values():
+                for copy in lane.events.values():
+                    self._legs.release(copy)
+            self._rows.delete(name)
+
+    # --- events --------------------------------------------------------------------------------------------
+
+    def arrived(self, copy: Copy, channel: str) -> None:
+        """Let an event wait for its turn in the lanes of all seats of its channel."""
+        event = copy.descriptor.original
+        number, producer = event_of(event), event.node
+        if not self._of_channels.get(channel):
+            return
+        if not number or address.channel_of(event.destination) != channel:
+            self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
+            return
+        for seat in self._of_channels[channel].values():
+            cursor = seat.row.cursors.get(producer)
+            if cursor is None and number == 1:
+                cursor = seat.row.cursors[producer] = 0
+            lane = seat.lanes.setdefault(producer, _Lane())
+            lane.last = max(lane.last, number)
+            if (cursor is None or number > cursor) and number not in lane.events and len(lane.events) < self._lane_max:
+                lane.events[number] = copy
+                self._legs.hold(copy)
+                self._look_for_gap(seat, producer)
+
+    def _look_for_gap(self, seat: Seat, producer: NodeId) -> None:
+        lane = seat.lanes[producer]
+        if seat.gap(producer) is None:
+            lane.since_us = lane.ask_us = NEVER
+            lane.delay_us = _ASK_US
+        elif lane.since_us == NEVER:
+            now = self._holdings.now_us
+            lane.since_us = now
+            lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
+
+    def heard(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+        """Take the answer of a producer that was asked for what is missing, or the word of producers' homes.
+
+        `trusted`: the author is a broker. What it says of other producers counts until these say something else.
+        """
+        if isinstance(item, Start):
+            self._start(item, author)
+        elif isinstance(item, Gone):
+            self._skip(item, author)
+        else:
+            for producer, number in item.last:
+                if trusted or producer == author:
+                    self._sent(item.channel, NodeId(producer), number, final=producer == author)
+
+    def _sent(self, channel: str, producer: NodeId, number: int, *, final: bool) -> None:
+        """Take the number of a producer's last event; `final`: the producer itself says so."""
+        for seat in self._of_channels.get(channel, {}).values():
+            lane = seat.lanes.setdefault(producer, _Lane())
+            lane.last = number if final else max(lane.last, number)
+            self._look_for_gap(seat, producer)
+
+    def _start(self, item: Start, producer: NodeId) -> None:
+        """Take the place from which on a producer's events are for a seat, as the producer says."""
+        for seat in self._of_channels.get(item.channel, {}).values():
+            if producer not in seat.row.cursors and item.since_us == seat.client.item.since_us:
+                seat.row.cursors[producer] = item.number
+                self._advanced(seat, producer)
+
+    def _skip(self, item: Gone, producer: NodeId) -> None:
+        """Skip events that their producer does not have any more."""
+        for seat in self._of_channels.get(item.channel, {}).values():
+            for after, upto in item.runs:
+                gap, cursor = None, seat.row.cursors.get(producer)
+                if producer in seat.lanes:
+                    gap = seat.gap(producer)
+                if cursor is not None and gap is not None and after <= cursor < upto:
+                    seat.row.cursors[producer] = min(upto, gap[1])
+                    self._advanced(seat, producer)
+
+    def _advanced(self, seat: Seat, producer: NodeId) -> None:
+        """Let go events that a cursor passed without processing them."""
+        lane = seat.lanes.setdefault(producer, _Lane())
+        for number in [number for number in lane.events if number <= seat.row.cursors[producer]]:
+            self._legs.release(lane.events.pop(number))
+        lane.since_us = NEVER
+        self._look_for_gap(seat, producer)
+
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget events that are gone: they are asked for again."""
+        gone = {copy.id for copy in copies}
+        for seat in self._seats.values():
+            for producer, lane in seat.lanes.items():
+                for number in [number for number, copy in lane.events.items() if copy.id in gone]:
+                    del lane.events[number]
+                    self._look_for_gap(seat, producer)
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` or `work` has something to do."""
+        found = [lane.ask_us for seat in self._seats.values() for lane in seat.lanes.values()]
+        found += [seat.after_us for seat in self._seats.values() if any(map(seat.head, seat.lanes))]
+        return min(found, default=NEVER)
+
+    def expire(self, now: int) -> None:
+        """Ask producers for what is missing; skip what is missing for long."""
+        for seat in self._seats.values():
+            for producer, lane in seat.lanes.items():
+                if lane.ask_us <= now:
+                    self._ask(seat, producer, lane, now)
+
+    def _ask(self, seat: Seat, producer: NodeId, lane: _Lane, now: int) -> None:
+        gap = seat.gap(producer)
+        if gap is None:
+            self._look_for_gap(seat, producer)
+            return
+        if now - lane.since_us >= self._gap_us and seat.waits(producer):
+            seat.row.cursors[producer] = gap[1]
+            self._advanced(seat, producer)
+            return
+        known, item = producer in seat.row.cursors, seat.client.item
+        asked = Replay(item.channel, *gap, 0 if known else item.since_us)
+        self._said.append((producer, asked))
+        lane.ask_us = now + lane.delay_us
+        lane.delay_us = min(2 * lane.delay_us, _ASK_US_MAX)
+
+    def said(self) -> list[tuple[NodeId, Item]]:
+        """Take what is to be said to producers."""
+        said, self._said = self._said, []
+        return said
+
+    # --- processing ----------------------------------------------------------------------------------------
+
+    def work(self, now: int) -> list[Draft]:
+        """Process one event of each seat that has one. Returns results that are to be published."""
+        self._leaving = {}
+        made = []
+        for seat in self._seats.values():
+            heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
+            if heads and seat.after_us <= now:
+                seat.after_us = now + _AGAIN_US  # Unless it is published now.
+                made.append(self._process(seat, min(heads, key=_date), now))
+        return made
+
+    def _process(self, seat: Seat, copy: Copy, now: int) -> Draft:
+        event = copy.descriptor.original
+        producer, number = event.node, event_of(event)
+        result = seat.leaving = _Result(producer, number, seat.row.number + 1)
+        named = ids.node_bytes(event.node) if event.signed else event.node
+        covers = Covers(seat.row.epoch, result.number, (named,), ((0, number - 1, number),))
+        self._leaving[seat.destination, result.number] = seat
+        lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
+        return Draft(
+            seat.destination, b"", lifetime_us=lifetime_us, persistent=event.persistent, priority=event.priority,
+            headers=Headers(covers=covers, origin=event.wire), withheld=True, payload_of=copy.id,
+        )  # fmt: skip
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Advance the cursors of seats whose results were admitted."""
+        for copy in copies if self._leaving else ():
+            headers = copy.descriptor.headers
+            if headers is None or headers.covers is None:
+                continue
+            seat = self._leaving.pop((copy.descriptor.destination, headers.covers.number), None)
+            if seat is not None and (result := seat.leaving) is not None:
+                seat.leaving, seat.after_us = None, 0
+                seat.row.number = result.number
+                seat.row.cursors[result.producer] = result.event
+                self._rows.put(_name(seat.client), _encode(seat.row), copy.descriptor)
+                self._look_for_gap(seat, result.producer)
+
+    # --- batches -------------------------------------------------------------------------------------------
+
+    def durable(self, names: Iterable[bytes]) -> None:
+        """Let go the events whose results are on disk."""
+        for name in names:
+            seat, stored = self._seats.get(name), self._rows.written(name)
+            if seat is None or stored is None:
+                continue
+            for producer, cursor in _decode(stored).cursors.items():
+                lane = seat.lanes.get(NodeId(producer))
+                for number in [] if lane is None else [number for number in lane.events if number <= cursor]:
+                    assert lane is not None
+                    self._legs.release(lane.events.pop(number))
+
+    def reverted(self, names: Iterable[bytes]) -> None:
+        """Go back to what is on disk."""
+        for name in names:
+            if (seat := self._seats.get(name)) is not None:
+                stored, item = self._rows.written(name), seat.client.item
+                seat.row = _Row(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+                seat.leaving, seat.after_us = None, self._holdings.now_us + _AGAIN_US
+                for producer in seat.lanes:
+                    if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
+                        seat.row.cursors[producer] = 0
+                    self._look_for_gap(seat, producer)
+
+
+def _date(copy: Copy) -> tuple[int, str]:
+    """Order events of several producers by their dates."""
+    event: Descriptor = copy.descriptor.original
+    return event.created_us, event.node
+
+
+def _name(client: Client) -> bytes:
+    """Return the name of a seat's row."""
+    return FAMILY + client.digest

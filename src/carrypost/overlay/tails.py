@@ -1,0 +1,81 @@
+"""Tails: the numbers of the last events of producers that are attached here, for brokers with seats of their channels.
+
+A seat notices that an event is missing when a later one comes. Of the last event of a producer it would not: the home
+may have passed it on before it knew of the seat, as after a restart. So the home of producers tells the numbers of
+their last events (`Sent`) to a broker whose roster says that it has seats of a channel, when it hears of that roster,
+and to all of them whenever a producer attaches or attaches again. Seats ask producers for what they lack.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import node_prefix
+from carrypost.overlay.items import CURSORS_MAX, Item, Role, Sent
+from carrypost.overlay.rosters import channel_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.model.ids import NodeId
+    from carrypost.overlay.tables import Clients
+    from carrypost.overlay.topology import Topology
+
+
+class Tails:
+    """Last events of the producers of one broker."""
+
+    def __init__(self, node: NodeId, topology: Topology, clients: Clients) -> None:
+        self._node, self._topology, self._clients = node, topology, clients
+        self._last: dict[tuple[NodeId, str], int] = {}
+        """By producer and channel; of those that are attached."""
+        self._unseen: set[str] = set()
+        """Channels of which a producer attached, or attached again, and has sent events."""
+
+    def passed(self, producer: NodeId, channel: str, number: int) -> None:
+        """Note that an event was passed on."""
+        key = producer, channel
+        if key in self._last:
+            self._last[key] = max(self._last[key], number)
+
+    def attached(self, producer: NodeId, channel: str, number: int) -> None:
+        """Note the last event of a producer that attached, or attached again."""
+        key = producer, channel
+        if number:
+            self._unseen.add(channel)
+        self._last[key] = max(self._last.get(key, 0), number)
+
+    def said(self) -> list[tuple[NodeId, Item]]:
+        """Return what is to be told to brokers with seats, since rosters or producers changed."""
+        news, unseen, self._unseen = self._topology.rosters.take_news(), self._unseen, set()
+        if not news and not unseen:
+            return []
+        last = self._of_channels()
+        found: list[tuple[NodeId, Item]] = []
+        for roster in self._topology.rosters.table:
+            for channel, numbers in last.items():
+                served = roster.channels.get(channel_hash(channel))
+                if served is not None and served.seats and (roster.prefix in news or channel in unseen):
+                    found += self._told(roster.prefix, channel, numbers)
+        return found
+
+    def _of_channels(self) -> dict[str, list[tuple[NodeId, int]]]:
+        """Return the last events of producers that are attached, by channel, and forget those of others."""
+        attached = {
+            (each.node, each.item.channel)
+            for each in self._clients
+            if each.active and each.item.role is Role.PRODUCER
+        }  # fmt: skip
+        self._last = {key: number for key, number in self._last.items() if key in attached}
+        found: dict[str, list[tuple[NodeId, int]]] = {}
+        for (producer, channel), number in sorted(self._last.items()):
+            if number:
+                found.setdefault(channel, []).append((producer, number))
+        return found
+
+    def _told(self, prefix: bytes, channel: str, numbers: list[tuple[NodeId, int]]) -> Iterable[tuple[NodeId, Item]]:
+        info = self._topology.brokers.at(prefix)
+        node = self._node if prefix == node_prefix(self._node) else None if info is None else info.node
+        for at in range(0, len(numbers) if node is not None else 0, CURSORS_MAX):
+            assert node is not None
+            yield node, Sent(channel, tuple(numbers[at : at + CURSORS_MAX]))
