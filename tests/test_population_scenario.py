@@ -9,6 +9,7 @@ import pytest
 from tests.populations import calibration
 
 from carrypost.emu import Scenario, run
+from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Calibration, Delays, quantiles, read
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.traces.encounters import Encounters
@@ -189,3 +190,15 @@ def test_what_a_contact_draws_depends_on_seed_pair_and_start_only(tmp_path: Path
     assert 0.08 < never.mean() < 0.12
     assert 0.9 < ((opened - start)[~never] / 1_000_000).mean() < 1.1
     assert isinstance(read(tmp_path / "delays.json"), Calibration)
+
+
+def test_a_run_tells_how_far_it_is_also_within_a_window(tmp_path: Path) -> None:
+    for window_s in ("none", 100):
+        told: list[Progress] = []
+        scenario = town(tmp_path, mobility__count=60, workload__0__period_s=5, population__window_s=window_s)
+        records = run(scenario, watch=told.append)
+        assert len(told) > 3
+        assert [each.t_us for each in told] == sorted(each.t_us for each in told)
+        assert (told[-1].t_us, told[-1].end_us) == (300_000_000, 300_000_000)
+        kinds = records.table["kind"].to_pylist()
+        assert (told[-1].contacts, told[-1].receptions) == (kinds.count("contact"), kinds.count("receive"))

@@ -49,8 +49,13 @@ class Model(NamedTuple):
         check_sizes(plan.messages, self.delays.size_max)
         return plan
 
-    def play(self, plan: Plan, part: Part) -> tuple[Rows, Tally]:
-        """Let the messages of a part spread; its rows, none of them if rows are not kept, and its counts."""
+    def play(
+        self, plan: Plan, part: Part, watch: Callable[[int, Tally], None] = lambda _, __: None
+    ) -> tuple[Rows, Tally]:
+        """Let the messages of a part spread; its rows, none of them if rows are not kept, and its counts.
+
+        `watch` is told the time that has been reached, and the counts so far.
+        """
         contacts = contacts_of(plan, part)
         receptions = Receptions(plan, part)
         found = [told(plan, part, contacts)] if self.keep_rows else []
@@ -60,6 +65,8 @@ class Model(NamedTuple):
             came = receptions.take(gains)
             if self.keep_rows:
                 found += [came, came.delivered()]
+            if gains:
+                watch(gains[-1][0], receptions.tally)
         return joined(found) if self.keep_rows else Rows.none(), receptions.tally
 
 
@@ -102,15 +109,22 @@ class PopulationRun:
         """Let all parts pass. Without `out` and `keep` rows are counted and forgotten."""
         plan, end_us = self._plan, self._plan.end_us
 
+        before = Tally()
+
         def played(part: Part) -> tuple[Rows, Tally]:
-            found = self._model.play(plan, part)
-            if watch is not None:
-                counts.add(found[1])
-                contacts, receptions = counts.counts["contact"], counts.counts["receive"]
-                watch(Progress(part.until_us, end_us, contacts, receptions, 2 * receptions))
+            def told(t_us: int, tally: Tally) -> None:
+                contacts, receptions = (before.counts[name] + tally.counts[name] for name in ("contact", "receive"))
+                # A part goes on after its window, until its last message has died.
+                share = (t_us - part.since_us) / (part.horizon_us - part.since_us)
+                now_us = part.since_us + round(share * (part.until_us - part.since_us))
+                if watch is not None:
+                    watch(Progress(now_us, end_us, contacts, receptions, 2 * receptions))
+
+            found = self._model.play(plan, part, told)
+            told(part.horizon_us, found[1])
+            before.add(found[1])
             return found
 
-        counts = Tally()
         cut = parts(plan, self._model.window_us)
         with Sink(out, keep=keep) as sink:
             write(sink, plan, self.name, self._scenario, zip(cut, map(played, cut), strict=True))
