@@ -42,7 +42,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     discovery_s: tuple[float | None, ...]
     """Quantiles of the delay until neighbours find each other, at equal steps from the least on; None: never."""
     hop_s: float
-    """Median delay of a hop between neighbours that had found each other before."""
+    """Median delay from an author to a neighbour that it had found before."""
     scenario: str
     seed: str
     duration_s: float
