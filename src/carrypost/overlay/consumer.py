@@ -18,7 +18,7 @@ import msgspec
 from carrypost.errors import LocalError, RemoteError
 from carrypost.events import LayerEvent, Reason
 from carrypost.model import address
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Role
@@ -169,8 +169,10 @@ class Consumers:
 
     # --- results -------------------------------------------------------------------------------------------
 
-    def take(self, copies: Sequence[Copy]) -> list[Copy]:
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Return messages that pass: all but results, and results whose turn it is."""
+        if not self._open:
+            return copies
         passed = []
         for copy in copies:
             found = self._open.get(copy.descriptor.destination)
@@ -247,10 +249,11 @@ class Consumers:
                     self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
         return new
 
-    def confirmed(self, copies: Iterable[Copy]) -> None:
+    def confirmed(self, messages: Iterable[MessageId]) -> None:
         """Let results go that the program has."""
-        for copy in copies:
-            if copy.descriptor.destination in self._open and copy.here and not copy.own:
+        for message in messages if self._open else ():
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.descriptor.destination in self._open and copy.here and not copy.own:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def left(self, copies: Sequence[Copy]) -> None:

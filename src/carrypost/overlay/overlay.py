@@ -342,8 +342,7 @@ class Overlay(Layer):
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Let go results that the program has."""
-        copies = [self._holdings.cache.get(message) for message in messages]
-        self.consumers.confirmed([copy for copy in copies if copy is not None])
+        self.consumers.confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Note copies that are gone."""

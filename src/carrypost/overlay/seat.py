@@ -248,7 +248,7 @@ class Seats:
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are asked for again."""
-        gone = {copy.id for copy in copies}
+        gone = {copy.id for copy in copies} if self._seats else set()
         for seat in self._seats.values():
             for producer, lane in seat.lanes.items():
                 for number in [number for number, copy in lane.events.items() if copy.id in gone]:
