@@ -116,6 +116,7 @@ def test_events_go_over_two_homes_to_the_consumer(security: str) -> None:
         assert world.faults() == []
         assert world.seen(next(iter(world.since))) == {"p": list(range(1, 11))}
         assert (net.overlay("p").homes, net.overlay("y").homes) == ({"flood": "A"}, {"flood": "C"})
+        assert net.overlay("C").seats == [("y", "flood", 1, 10)]
         assert net.deliveries("y")[0].descriptor.original.attributes == {"n": 1}
         here = [copy.descriptor for name in "ABCy" for copy in net.host(name)._holdings.known_copies() if copy.here]  # noqa: SLF001
         assert all(each.original is each for each in here), "legs and results are gone"
@@ -154,7 +155,7 @@ def test_a_closed_subscription_gets_nothing_more_and_its_seat_ends() -> None:
         world.emit("p")
         net.advance(3)
         assert world.seen(destination) == {"p": [1]}
-        assert net.host("B").overlay.view().seats == ()
+        assert net.overlay("B").seats == []
         with pytest.raises(LocalError, match="closed"):
             net.host("y").overlay.close(destination, round(net.now * 1e6))
 
@@ -334,7 +335,7 @@ def test_a_node_has_so_many_seats_at_a_broker() -> None:
             world.consume("y")
             net.advance(1)
         net.advance(10)
-        seats = [len(net.host(name).overlay.view().seats) for name in "AB"]
+        seats = [len(net.overlay(name).seats) for name in "AB"]
         assert seats == [2, 8]
         assert refused(world, "B", "clients") == 1
         world.emit("A")

@@ -44,6 +44,8 @@ class OverlayOf:
         """Home brokers of the node's clients, by channel."""
         self.clients = view.clients
         """Number of clients that the node is the home broker of."""
+        self.seats = [(name(node), *rest) for node, *rest in view.seats]
+        """Seats of consumers that it has: consumer, channel, epoch, and the number of the last result."""
         self._paths = {name(node): [name(each) for each in path] for node, path in view.paths.items()}
 
     def path(self, broker: str) -> list[str] | None:
