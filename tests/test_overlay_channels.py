@@ -188,10 +188,10 @@ NODES = "ABCDpqyz"
 class Storm:
     """Links that come and go, crashes, full disks, while producers emit."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: type[World] = World) -> None:
         chance = random.Random(seed)
         loss = chance.choice([0.0, 0.1, 0.3])
-        self.world = World(
+        self.world = kind(
             NODES, seed=seed, loss=loss, duplicate=chance.choice([0.0, 0.1]), reorder=chance.choice([0.0, 0.2]),
             disk_delay_s=chance.choice([0.0, 0.05, 0.4]),
         )  # fmt: skip

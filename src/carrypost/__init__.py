@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
     from carrypost.mom.placement import here, most_receiving
+    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.registry import Result, modulator
     from carrypost.version import __version__
 
 __all__ = [
@@ -128,6 +130,7 @@ __all__ = [
     "MessageNotReadableException",
     "MessageNotWriteableException",
     "MessageNotWriteableRuntimeException",
+    "Modulator",
     "NameAlreadyBoundException",
     "NameNotFoundException",
     "NamingException",
@@ -144,6 +147,7 @@ __all__ = [
     "Request",
     "ResourceAllocationException",
     "ResourceAllocationRuntimeException",
+    "Result",
     "Selector",
     "SendState",
     "Sent",
@@ -161,6 +165,7 @@ __all__ = [
     "UnitWarning",
     "__version__",
     "here",
+    "modulator",
     "most_receiving",
     "register",
 ]
@@ -183,6 +188,8 @@ _HOMES = {
     "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
     "model.selector": ("Selector",),
     "mom.placement": ("here", "most_receiving"),
+    "overlay.modulator": ("Modulator",),
+    "overlay.registry": ("Result", "modulator"),
     "version": ("__version__",),
 }  # fmt: skip
 """Public names that are no errors, by module. An `import` statement would make every layer depend on these modules."""

@@ -123,6 +123,8 @@ class Limits:
     """Seats of consumers of one node at a broker."""
     lane_events_max: int = whole(256, 1, 65_536)
     """Events of one producer that a seat keeps until it has those before them."""
+    modulator_state_bytes_max: int = whole(256 * KIB, 0, UNBOUNDED)
+    """State of one modulator. An event after which it is larger is dropped."""
     replay_events_max: int = whole(64, 1, 65_536)
     """Events that a producer sends again to one broker at a time."""
     share_log: float = number(0.25, 0.001, 1.0)
@@ -235,6 +237,8 @@ class Overlay:
     waits so long for a result, although later ones came, asks its home to begin anew after the last one it has."""
     gap_s: float = number(60.0, 0.1, DAY_S)
     """A seat skips events that are missing for so long, and tells the consumer how many."""
+    checkpoint_s: float = number(5.0, 0.1, DAY_S)
+    """A seat whose modulator makes nothing of events for so long tells the consumer how far it is."""
     event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
     """Lifetime of an event that does not say otherwise. Its producer keeps it so long, for brokers that lack it."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)

@@ -57,6 +57,8 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     and the number of the last."""
     discarded: _Count = 0
     """Number of results of these events that the modulator refused to keep."""
+    mute: bool = False
+    """True: there is nothing for the program in it, it only covers events that gave no result."""
 
 
 class BodyType(enum.IntEnum):

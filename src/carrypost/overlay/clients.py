@@ -73,8 +73,9 @@ class ClientManager:
         if before is None and not item.active:
             return False
         surplus = before is None and item.role is Role.CONSUMER and self._seats_of(client) >= self._seats_max
-        if item.active and (surplus or not self._topology.rosters.has_room(item.channel)):
-            self._outputs.refuse("clients", client)
+        runs = self._seats.runs(item.modulator)
+        if item.active and (surplus or not runs or not self._topology.rosters.has_room(item.channel)):
+            self._outputs.refuse("clients" if runs else "modulator", client)
             return False
         entered, displaced = self.table.put(row, {*self._in_reach, self._node})
         if not entered:
@@ -99,8 +100,10 @@ class ClientManager:
             self._tell(now)
 
     def _entered(self, client: Client) -> None:
-        if client.item.role is Role.CONSUMER:
+        if client.item.role is Role.CONSUMER and self._seats.runs(client.item.modulator):
             self._seats.open(client)
+        elif client.item.role is Role.CONSUMER:  # After a restart without the module that registers it.
+            self._outputs.refuse("modulator", client.node)
         else:
             self.tails.attached(client.node, client.item.channel, client.item.number)
 

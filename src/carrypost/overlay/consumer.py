@@ -22,6 +22,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Role
+from carrypost.overlay.modulator import Modulator
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class _Row(msgspec.Struct, array_like=True):
     """Number of the last event of each producer that was."""
     home: NodeId | None = None
     """Broker whose results are accepted."""
+    modulator: Modulator | None = None
+    """Modulator that makes results of events at the home."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -121,27 +124,38 @@ class Consumers:
             found = Subscription(number, self._node, _decode(value))
             self._open[found.destination] = found
 
-    def open(self, channel: str, now: int) -> Subscription:
+    def open(self, channel: str, now: int, modulator: Modulator | None = None) -> Subscription:
         """Subscribe to a channel, from now on; raises `LocalError` if there are too many subscriptions."""
         if len(self._open) >= self._most:
             raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1
         self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
-        found = Subscription(self._last, self._node, _Row(channel, max(now, 1), 1))
+        found = Subscription(self._last, self._node, _Row(channel, max(now, 1), 1, modulator=modulator))
         self._open[found.destination] = found
         self._rows.put(found.name, _encode(found.row))
         return found
 
     def close(self, destination: str) -> Subscription:
         """End a subscription; raises `LocalError` if there is none."""
-        found = self._open.pop(destination, None)
-        if found is None:
-            raise LocalError(
-                f"no subscription of this node has its results at {destination!r}: it was closed, or never was"
-            )
+        found = self._found(destination)
+        del self._open[destination]
         for copy in found.held.values():
             self._finish(copy)
         self._rows.delete(found.name)
+        return found
+
+    def change(self, destination: str, modulator: Modulator | None) -> Subscription:
+        """Give a subscription another modulator; raises `LocalError` if there is none."""
+        found = self._found(destination)
+        found.row.modulator = modulator
+        self._rows.put(found.name, _encode(found.row))
+        return found
+
+    def _found(self, destination: str) -> Subscription:
+        if (found := self._open.get(destination)) is None:
+            raise LocalError(
+                f"no subscription of this node has its results at {destination!r}: it was closed, or never was"
+            )
         return found
 
     def attach(self, channel: str, number: int) -> Attach:
@@ -149,7 +163,8 @@ class Consumers:
         row = self._open[address.results(self._node, str(number))].row
         cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
         return Attach(
-            Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors
+            Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
+            modulator=row.modulator,
         )  # fmt: skip
 
     def asks(self, number: int, broker: NodeId) -> None:
@@ -219,22 +234,38 @@ class Consumers:
         """Accept the results whose turn it is."""
         now = self._holdings.now_us
         passed = []
-        while found.after_us <= now and (copy := found.held.pop(found.row.number + 1, None)) is not None:
-            covers = _covers(copy)
-            assert covers is not None  # It would not be held.
-            found.row.number += 1
-            new = self._count(found, covers)
-            self._rows.put(found.name, _encode(found.row), copy.descriptor if new else None)
-            if new:
-                passed.append(copy)
-                self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-            else:
-                self._finish(copy)
+        while found.after_us <= now and (event := self._next(found)):
+            new = self._count(found, event[-1][1])
+            for copy, covers in event:
+                del found.held[covers.number]
+                found.row.number += 1
+                passes = new and not covers.mute
+                self._rows.put(found.name, _encode(found.row), copy.descriptor if passes else None)
+                if passes:
+                    passed.append(copy)
+                    self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+                else:
+                    self._finish(copy)
         if passed or not found.held:
             found.missing_us = now if found.held else NEVER
         elif found.missing_us == NEVER:
             found.missing_us = now
         return passed
+
+    def _next(self, found: Subscription) -> list[tuple[Copy, Covers]]:
+        """Return the results of the next event, if all of them are here: the last one covers it.
+
+        They are accepted together, so that all or none of them come again from another home.
+        """
+        event: list[tuple[Copy, Covers]] = []
+        while (copy := found.held.get(found.row.number + len(event) + 1)) is not None:
+            headers = copy.descriptor.headers
+            assert headers is not None
+            assert headers.covers is not None
+            event.append((copy, headers.covers))
+            if headers.covers.runs:
+                return event
+        return []
 
     def _count(self, found: Subscription, covers: Covers) -> bool:
         """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
@@ -273,7 +304,7 @@ class Consumers:
         return min(found, default=NEVER)
 
     def _ready_us(self, found: Subscription) -> int:
-        return found.after_us if found.unwritten or found.row.number + 1 in found.held else NEVER
+        return found.after_us if found.unwritten or self._next(found) else NEVER
 
     def expire(self, now: int) -> list[Subscription]:
         """Begin a new epoch where a result is missing for long. Returns subscriptions whose homes have to be told."""

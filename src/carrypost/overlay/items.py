@@ -23,6 +23,7 @@ from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import PREFIX_BYTES
 from carrypost.model.times import TIME_US_MAX
+from carrypost.overlay.modulator import Modulator
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -118,6 +119,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     since_us: _Count = 0
     """Time from which on the consumer wants events."""
     cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] = ()
+    modulator: Modulator | None = None
+    """The modulator of the consumer; none: events go to it as they are."""
     """Producers, and the last event of each that the consumer has; not necessarily all."""
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.layer import Draft, Layer
@@ -30,6 +28,7 @@ from carrypost.overlay.rosters import Served
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.seat import Seats
 from carrypost.overlay.topology import Topology
+from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,40 +46,10 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.model.properties import AttributeValue
     from carrypost.overlay.adaptor import Adaptor
+    from carrypost.overlay.modulator import Modulator
 
 _ITEM_US = 60_000_000
 """Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
-
-
-class OverlayView(msgspec.Struct, frozen=True):
-    """The overlay as one node knows it, at one moment."""
-
-    broker: bool
-    """True if this node is a broker."""
-    brokers: tuple[NodeId, ...]
-    """Other brokers that it knows."""
-    neighbours: dict[NodeId, int]
-    """Its neighbours in the overlay, and over how many hops they are reached."""
-    paths: dict[NodeId, tuple[NodeId, ...]]
-    """By broker that a path leads to: brokers from this one to that one, both included."""
-    topology_bytes: int
-    """Bytes of the messages by which it told other brokers of the overlay: descriptors and signatures."""
-    legs: int
-    """Legs that it passed on."""
-    arrived: int
-    """Messages that came to it along the overlay, as the last broker of a route, in this life."""
-    repaired: int
-    """Routes of legs that it changed, because the next broker could not be reached."""
-    homes: dict[str, NodeId]
-    """Home brokers of its clients, by channel."""
-    clients: int
-    """Clients that it is the home broker of."""
-    channels: int
-    """Channels of which these are."""
-    rosters: int
-    """Brokers whose rosters it knows, itself included."""
-    seats: tuple[tuple[NodeId, str, int, int], ...]
-    """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""
 
 
 class _Eligible:
@@ -210,14 +179,20 @@ class Overlay(Layer):
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def consume(self, channel: str, now: int) -> str:
+    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
         """Subscribe to a channel; returns the destination of its results."""
         check_channel(channel)
-        found = self.consumers.open(channel, now)
+        found = self.consumers.open(channel, now, modulator)
         self._want(found.destination)
         self.homes.attach(*found.key)
         self._look_ahead()
         return found.destination
+
+    def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
+        """Give a subscription another modulator."""
+        found = self.consumers.change(destination, modulator)
+        self.homes.attach_again(found.key, now)
+        self._look_ahead()
 
     def close(self, destination: str, now: int) -> None:
         """End a subscription, or this node's part as a producer of a channel."""
@@ -334,6 +309,10 @@ class Overlay(Layer):
             headers = copy.descriptor.headers
             if headers is not None and headers.connected and copy.descriptor.destination.startswith("overlay/"):
                 self.topology_bytes += copy.descriptor.wire_bytes
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take the payload of an event that a seat asked for."""
+        self.seats.payload_read(copy, payload)
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel."""
@@ -462,13 +441,23 @@ class OverlayCommands:
         draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us or self._overlay.event_us)
         return self._steps.publish(draft, now)
 
-    def consume(self, channel: str, now: int) -> str:
+    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
         """Subscribe to a channel, from now on; returns the destination of the results, to which programs subscribe.
 
-        Raises `LocalError` for a channel without a name, and beyond `limits.clients_max`.
+        The home broker runs the modulator, if there is one, on every event. Raises `LocalError` for a channel without a
+        name, and beyond `limits.clients_max`.
         """
         with self._step(now):
-            return self._overlay.consume(channel, now)
+            return self._overlay.consume(channel, now, modulator)
+
+    def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
+        """Give a subscription, named by the destination of its results, another modulator, or none.
+
+        The home exchanges it between two events; its state begins anew. Raises `LocalError` if there is no such
+        subscription.
+        """
+        with self._step(now):
+            self._overlay.change(destination, modulator, now)
 
     def close(self, destination: str, now: int) -> None:
         """End a subscription, named by the destination of its results, or a producer, by `channel/NAME`.

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from carrypost.errors import LocalError
+from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.gossip.layer import Draft
-from carrypost.model import address, ids
-from carrypost.model.headers import Covers, Headers
+from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.processing import Processing, SeatRow, Step
 from carrypost.overlay.producer import event_of
 
 if TYPE_CHECKING:
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.modulator import Modulator
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
 
@@ -43,18 +48,8 @@ _AGAIN_US = 5_000_000
 """Where there was no room for a result, it is tried again after so long."""
 
 
-class _Row(msgspec.Struct, array_like=True):
-    """A seat as it is stored."""
-
-    epoch: int
-    number: int
-    """Number of its last result."""
-    cursors: dict[str, int]
-    """Number of the last event that it processed, by producer."""
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Row).decode
+_decode = msgspec.msgpack.Decoder(SeatRow).decode
 
 
 class _Lane(msgspec.Struct, eq=False):
@@ -71,22 +66,38 @@ class _Lane(msgspec.Struct, eq=False):
     delay_us: int = _ASK_US
 
 
-class _Result(NamedTuple):
-    """A result that is to be published."""
+class ModulatorFault(LayerEvent, frozen=True):
+    """A modulator failed with an event, which is dropped. The modulator goes on as if it had not been."""
 
+    consumer: NodeId
+    channel: str
     producer: NodeId
-    event: int
     number: int
+    """Number of the event."""
+    fault: str
+
+
+class _Leaving(NamedTuple):
+    """Results of one event, on their way to the consumer."""
+
+    row: SeatRow
+    """The seat once they are published."""
+    numbers: set[int]
+    """Those that are not yet."""
 
 
 class Seat:
     """The seat of one subscription."""
 
-    def __init__(self, client: Client, row: _Row) -> None:
-        self.client, self.row = client, row
+    def __init__(self, client: Client, row: SeatRow, processing: Processing) -> None:
+        self.client, self.row, self.processing = client, row, processing
         self.lanes: dict[NodeId, _Lane] = {}
-        self.leaving: _Result | None = None
-        """The result that was given to the host to publish."""
+        self.leaving: _Leaving | None = None
+        """Results that were given to the host to publish."""
+        self.reading: Copy | None = None
+        """The event that is processed next, whose payload is being read."""
+        self.mute_us = NEVER
+        """Time at which the consumer is told of events that gave no result."""
         self.after_us = 0
         """Time before which nothing is processed."""
 
@@ -129,6 +140,11 @@ class Seats:
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were given to the host to publish, by destination and number."""
+        self._limits, self._signed = ground.limits, ground.identity.signed
+        self._mute_us = round(ground.settings.overlay.checkpoint_s * 1e6)
+        self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
+        self._payloads: dict[MessageId, bytes | Blank] = {}
+        """Payloads that were read in this step."""
         self._said: list[tuple[NodeId, Item]] = []
 
     def __len__(self) -> int:
@@ -139,23 +155,34 @@ class Seats:
 
     # --- clients -------------------------------------------------------------------------------------------
 
+    def runs(self, modulator: Modulator | None) -> bool:
+        """Return True if a modulator can run here."""
+        try:
+            Processing(modulator, self._limits, b"")
+        except LocalError:
+            return False
+        return True
+
     def open(self, client: Client) -> None:
-        """Give a consumer its seat, or let it go on where the consumer says."""
+        """Give a consumer its seat, or let it go on where the consumer says; raises `LocalError`."""
         name, item = _name(client), client.item
         seat = self._seats.get(name)
         if seat is None:
             stored = self._rows.written(name)
-            row = _Row(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
-            seat = self._seats[name] = Seat(client, row)
+            row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+            seat = self._seats[name] = Seat(client, row, Processing(item.modulator, self._limits, row.state))
             self._of_channels.setdefault(item.channel, {})[name] = seat
         seat.client = client
+        changed = item.modulator != seat.processing.modulator
         if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
             # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
-            seat.row = _Row(item.epoch, item.number, dict(item.cursors))
-            seat.leaving = None
+            seat.row = SeatRow(item.epoch, item.number, dict(item.cursors))
+            changed = True
+        if changed:
+            seat.row.state = b""
+            seat.processing = Processing(item.modulator, self._limits, b"")
+            seat.leaving = seat.reading = None
             self._rows.put(name, _encode(seat.row))
-            for producer in seat.lanes:
-                self._look_for_gap(seat, producer)
 
     def close(self, client: Client) -> None:
         """End the seat of a consumer that left."""
@@ -252,6 +279,8 @@ class Seats:
         for seat in self._seats.values():
             for producer, lane in seat.lanes.items():
                 for number in [number for number, copy in lane.events.items() if copy.id in gone]:
+                    if lane.events[number] is seat.reading:
+                        seat.reading = None
                     del lane.events[number]
                     self._look_for_gap(seat, producer)
 
@@ -261,7 +290,9 @@ class Seats:
     def due_us(self) -> int:
         """Time at which `expire` or `work` has something to do."""
         found = [lane.ask_us for seat in self._seats.values() for lane in seat.lanes.values()]
-        found += [seat.after_us for seat in self._seats.values() if any(map(seat.head, seat.lanes))]
+        for seat in self._seats.values():
+            next_us = 0 if any(map(seat.head, seat.lanes)) else seat.mute_us
+            found.append(max(seat.after_us, next_us))
         return min(found, default=NEVER)
 
     def expire(self, now: int) -> None:
@@ -298,24 +329,58 @@ class Seats:
         self._leaving = {}
         made = []
         for seat in self._seats.values():
+            if seat.after_us > now:
+                continue
             heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
-            if heads and seat.after_us <= now:
-                seat.after_us = now + _AGAIN_US  # Unless it is published now.
-                made.append(self._process(seat, min(heads, key=_date), now))
+            if heads:
+                made += self._process(seat, seat.reading or min(heads, key=_date), now)
+            elif seat.mute_us <= now:
+                step = seat.processing.mute(seat.row, seat.destination, self._event_us, signed=self._signed)
+                made += self._leave(seat, step, now)
+        self._payloads = {}
         return made
 
-    def _process(self, seat: Seat, copy: Copy, now: int) -> Draft:
-        event = copy.descriptor.original
-        producer, number = event.node, event_of(event)
-        result = seat.leaving = _Result(producer, number, seat.row.number + 1)
-        named = ids.node_bytes(event.node) if event.signed else event.node
-        covers = Covers(seat.row.epoch, result.number, (named,), ((0, number - 1, number),))
-        self._leaving[seat.destination, result.number] = seat
-        lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
-        return Draft(
-            seat.destination, b"", lifetime_us=lifetime_us, persistent=event.persistent, priority=event.priority,
-            headers=Headers(covers=covers, origin=event.wire), withheld=True, payload_of=copy.id,
-        )  # fmt: skip
+    def _process(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
+        payload = self._payloads.get(copy.id) if seat.processing.reads_payload else b""
+        if payload is None:
+            seat.reading, seat.after_us = copy, now + _AGAIN_US
+            self._outputs.tell(PayloadWanted(copy.descriptor))
+            return []
+        if seat.leaving is not None:  # There was no room for what came of it before.
+            seat.processing.revert(seat.row)
+        step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
+        seat.reading = None
+        if step.fault:
+            event, client = copy.descriptor.original, seat.client
+            channel = client.item.channel
+            self._outputs.tell(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
+        return self._leave(seat, step, now)
+
+    def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
+        """Let results leave, and note what the seat is then. Without results it is that at once."""
+        if not step.drafts:
+            seat.mute_us = min(seat.mute_us, now + self._mute_us)
+            self._took(seat, step.row, None)
+            return []
+        seat.after_us = now + _AGAIN_US  # Unless they are published now.
+        numbers = range(seat.row.number + 1, step.row.number + 1)
+        seat.leaving = _Leaving(step.row, set(numbers))
+        self._leaving.update({(seat.destination, number): seat for number in numbers})
+        return step.drafts
+
+    def _took(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
+        before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
+        self._rows.put(_name(seat.client), _encode(row), message)
+        for producer in seat.lanes:
+            if row.cursors.get(producer) != before.cursors.get(producer):
+                self._look_for_gap(seat, producer)
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take the payload of an event that seats asked for."""
+        for seat in self._seats.values():
+            if seat.reading is copy:
+                seat.after_us = 0
+                self._payloads[copy.id] = payload
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Advance the cursors of seats whose results were admitted."""
@@ -324,12 +389,11 @@ class Seats:
             if headers is None or headers.covers is None:
                 continue
             seat = self._leaving.pop((copy.descriptor.destination, headers.covers.number), None)
-            if seat is not None and (result := seat.leaving) is not None:
-                seat.leaving, seat.after_us = None, 0
-                seat.row.number = result.number
-                seat.row.cursors[result.producer] = result.event
-                self._rows.put(_name(seat.client), _encode(seat.row), copy.descriptor)
-                self._look_for_gap(seat, result.producer)
+            if seat is not None and (leaving := seat.leaving) is not None:
+                leaving.numbers.discard(headers.covers.number)
+                if not leaving.numbers:
+                    seat.mute_us = NEVER
+                    self._took(seat, leaving.row, copy.descriptor)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -350,8 +414,9 @@ class Seats:
         for name in names:
             if (seat := self._seats.get(name)) is not None:
                 stored, item = self._rows.written(name), seat.client.item
-                seat.row = _Row(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
-                seat.leaving, seat.after_us = None, self._holdings.now_us + _AGAIN_US
+                seat.row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+                seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
+                seat.processing.revert(seat.row)
                 for producer in seat.lanes:
                     if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
                         seat.row.cursors[producer] = 0

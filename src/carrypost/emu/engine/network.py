@@ -36,6 +36,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
+from carrypost.overlay.modulator import Modulator
 from carrypost.record import Kind, Record
 from carrypost.version import __version__
 
@@ -330,13 +331,13 @@ class Network:
         driver.drain()
         return message
 
-    def consume(self, node: str, channel: str) -> str:
+    def consume(self, node: str, channel: str, modulator: Modulator | None = None) -> str:
         """Subscribe to a channel as the application of `node`, over restarts, too. Needs `overlay.enabled`.
 
         Returns the destination of the results, which are among the `deliveries`.
         """
         driver, inbox = self._checked(node), self._nodes[node][1]
-        destination = driver.command().overlay.consume(channel, driver.now)
+        destination = driver.command().overlay.consume(channel, driver.now, modulator)
         inbox.subscribe(driver, exactly(destination))
         return destination
 

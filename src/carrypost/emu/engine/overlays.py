@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from carrypost.model.ids import NodeId
-    from carrypost.overlay.overlay import OverlayView
+    from carrypost.overlay.view import OverlayView
 
 TOPOLOGY = "topology"
 NETWORK, OVERLAY = "network", "overlay"

@@ -1,0 +1,146 @@
+"""Processing: results of one event after the other, by the modulator of a consumer (OVERLAY §2.1).
+
+A seat without a modulator passes on every event. One with a modulator passes on what that makes of it: the event
+itself, results instead of it, or nothing. A result covers all events since the result before it, as runs; of several
+results of one event the last one has the runs. Events that gave no result are covered by a result without content
+(`Covers.mute`), before there are too many runs, and if no other result comes for a while.
+
+Everything is a function of the row of the seat and the event. `step` returns the row that follows, with cursors, runs
+and the modulator's state, beside the results. The seat takes it over when all of these are published. If they cannot
+be, the same event is processed again, from the state in the row.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.gossip.layer import Draft
+from carrypost.model import ids
+from carrypost.model.headers import RUNS_MAX, Covers, Headers
+from carrypost.model.visible import Selectable
+from carrypost.overlay.modulator import Instance, Modulator
+from carrypost.overlay.producer import event_of
+from carrypost.overlay.registry import Event, Result
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.wire.pieces import Blank
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+
+
+class SeatRow(msgspec.Struct, array_like=True):
+    """A seat as it is stored."""
+
+    epoch: int
+    number: int
+    """Number of its last result."""
+    cursors: dict[str, int]
+    """Number of the last event that it processed, by producer."""
+    state: bytes = b""
+    """State of the modulator after these."""
+    runs: list[tuple[str, int, int]] = []
+    """Events since the last result, in the order of processing: producer, number before the first, and of the last."""
+
+
+class Step(NamedTuple):
+    """What becomes of one event."""
+
+    row: SeatRow
+    """The seat after it."""
+    drafts: list[Draft]
+    """Results that are to be published."""
+    fault: str = ""
+    """What went wrong in the modulator, for people; empty: nothing."""
+
+
+class Processing:
+    """The modulator of one seat at work, or none."""
+
+    def __init__(self, modulator: Modulator | None, limits: Limits, state: bytes) -> None:
+        """Begin with a state; raises `LocalError` for a modulator that does not run here."""
+        self.modulator = modulator
+        self.instance = None if modulator is None else Instance(modulator, limits, limits.modulator_state_bytes_max)
+        if self.instance is not None:
+            self.instance.rebuild(state)
+
+    @property
+    def reads_payload(self) -> bool:
+        """True if the modulator needs the payloads of events."""
+        return self.instance is not None and self.instance.registered.payload
+
+    def revert(self, row: SeatRow) -> None:
+        """Go back to the state in a row."""
+        if self.instance is not None:
+            self.instance.rebuild(row.state)
+
+    def step(self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int) -> Step:
+        """Process an event; `to`: the destination of results."""
+        event = copy.descriptor.original
+        number = event_of(event)
+        results, state, fault = self._run(event, payload, row.state)
+        runs = _extended(row.runs, event.node, number)
+        after = SeatRow(row.epoch, row.number, {**row.cursors, event.node: number}, state, runs)
+        lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
+        drafts = []
+        for left, each in reversed(list(enumerate(reversed(results)))):
+            after.number += 1
+            covers = Covers(row.epoch, after.number) if left else _covers(after, signed=event.signed)
+            drafts.append(_draft(to, each, covers, copy, lifetime_us))
+        if drafts:
+            after.runs = []
+        elif len(runs) >= RUNS_MAX:
+            after, drafts, _ = self.mute(after, to, lifetime_us, signed=event.signed)
+        return Step(after, drafts, fault)
+
+    def _run(
+        self, event: Descriptor, payload: bytes | Blank, state: bytes
+    ) -> tuple[tuple[Result | None, ...], bytes, str]:
+        """Return the results of an event, None for the event itself, the state after it, and a fault."""
+        if self.instance is None:
+            return (None,), b"", ""
+        seen = Event(payload, MappingProxyType(event.attributes), Selectable(event))
+        found = self.instance.process(seen)
+        after = None if found is None else self.instance.save()
+        if found is None or after is None:
+            self.instance.rebuild(state)
+            return (), state, self.instance.fault
+        return tuple(each if isinstance(each, Result) else None for each in found), after, ""
+
+    def mute(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
+        """Return a result that has no content, and covers all events since the last one."""
+        after = msgspec.structs.replace(row, number=row.number + 1)
+        headers = Headers(covers=_covers(after, signed=signed, mute=True))
+        after.runs = []
+        return Step(after, [Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True)])
+
+
+def _extended(runs: list[tuple[str, int, int]], producer: NodeId, number: int) -> list[tuple[str, int, int]]:
+    if runs and runs[-1][0] == producer and runs[-1][2] == number - 1:
+        return [*runs[:-1], (producer, runs[-1][1], number)]
+    return [*runs, (producer, number - 1, number)]
+
+
+def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
+    names = list(dict.fromkeys(producer for producer, _, _ in row.runs))
+    runs = tuple((names.index(producer), after, upto) for producer, after, upto in row.runs)
+    nodes = tuple(ids.node_bytes(ids.NodeId(each)) if signed else each for each in names)
+    return Covers(row.epoch, row.number, nodes, runs, mute=mute)
+
+
+def _draft(to: str, result: Result | None, covers: Covers, copy: Copy, lifetime_us: int | None) -> Draft:
+    event = copy.descriptor.original
+    if result is None:
+        return Draft(
+            to, b"", lifetime_us=lifetime_us, persistent=event.persistent, priority=event.priority,
+            headers=Headers(covers=covers, origin=event.wire), withheld=True, payload_of=copy.id,
+        )  # fmt: skip
+    attributes = event.attributes if result.attributes is None else result.attributes
+    return Draft(
+        to, result.payload, attributes, lifetime_us=lifetime_us, persistent=event.persistent, priority=event.priority,
+        headers=Headers(covers=covers), withheld=True,
+    )  # fmt: skip

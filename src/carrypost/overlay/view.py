@@ -1,0 +1,38 @@
+"""The overlay as programs and `carrypost status` see it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from carrypost.model.ids import NodeId
+
+
+class OverlayView(msgspec.Struct, frozen=True):
+    """The overlay as one node knows it, at one moment."""
+
+    broker: bool
+    """True if this node is a broker."""
+    brokers: tuple[NodeId, ...]
+    """Other brokers that it knows."""
+    neighbours: dict[NodeId, int]
+    """Its neighbours in the overlay, and over how many hops they are reached."""
+    paths: dict[NodeId, tuple[NodeId, ...]]
+    """By broker that a path leads to: brokers from this one to that one, both included."""
+    topology_bytes: int
+    """Bytes of the messages by which it told other brokers of the overlay: descriptors and signatures."""
+    legs: int
+    """Legs that it passed on."""
+    arrived: int
+    """Messages that came to it along the overlay, as the last broker of a route, in this life."""
+    repaired: int
+    """Routes of legs that it changed, because the next broker could not be reached."""
+    homes: dict[str, NodeId]
+    """Home brokers of its clients, by channel."""
+    clients: int
+    """Clients that it is the home broker of."""
+    channels: int
+    """Channels of which these are."""
+    rosters: int
+    """Brokers whose rosters it knows, itself included."""
+    seats: tuple[tuple[NodeId, str, int, int], ...]
+    """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""

@@ -1,0 +1,203 @@
+"""Modulators in seats: results once and in order, state across restarts, faults, changes, refusals."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+from tests.examples import soaked
+from tests.modulators import grid
+from tests.test_overlay_channels import Storm, World
+
+from carrypost.errors import LocalError
+from carrypost.events import Event, Refused
+from carrypost.model.ids import MessageId
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.registry import Event as Input
+from carrypost.overlay.registry import Result, modulator
+from carrypost.overlay.seat import ModulatorFault
+
+
+@modulator("by-number")
+class ByNumber:
+    """Make nothing of every third event, three results of the next, and one of the third, which is the event itself."""
+
+    def process(self, event: Input) -> list[Input | Result]:
+        number = event.attributes["n"]
+        assert isinstance(number, int)
+        assert isinstance(event.payload, bytes)
+        parts = [Result(event.payload + part, {"n": number}) for part in (b"/1", b"/2")]
+        results: list[list[Input | Result]] = [[], [*parts, event], [event]]
+        return results[number % 3]
+
+
+class Modulated(World):
+    """A world in which events are numbered, and consumers have modulators."""
+
+    def __init__(self, names: str, **options: object) -> None:
+        super().__init__(names, **options)  # type: ignore[arg-type]
+        self.emitted = 0
+        self.numbers: dict[MessageId, int] = {}
+        self.faulty: list[ModulatorFault] = []
+        self.refused: list[str] = []
+
+    def _watch(self, at: float, node: str, event: Event) -> None:
+        super()._watch(at, node, event)
+        if isinstance(event, ModulatorFault):
+            self.faulty.append(event)
+        elif isinstance(event, Refused):
+            self.refused.append(event.reason)
+
+    def emit(self, node: str, payload: bytes | None = None) -> None:
+        if node not in self.down:
+            self.emitted += 1
+            payload = payload or str(self.emitted).encode()
+            try:
+                message = self.net.emit(node, "flood", payload, attributes={"n": self.emitted})
+            except LocalError:  # After a disk was full the cache is smaller for a while.
+                self.net.fill_disk(node, full=False)
+            else:
+                self.numbers[message] = self.emitted
+
+    def wrong(self, node: str, destination: str) -> list[str]:
+        """Return what is missing, repeated, torn or out of order among the results of `by-number`."""
+        producers = {number: self.stored[each][0] for each, number in self.numbers.items() if each in self.stored}
+        results = [each.decode() for each in self.results(node, destination)]
+        events = [int(number) for number, _ in groupby(results, key=lambda each: each.split("/")[0])]
+        found = [f"repeated: {events}"] if len(set(events)) < len(events) else []
+        for each in events:
+            parts = [result for result in results if result.split("/")[0] == str(each)]
+            if parts != [[], [f"{each}/1", f"{each}/2", str(each)], [str(each)]][each % 3]:
+                found.append(f"torn: {parts}")
+        for producer in set(producers.values()):
+            numbers = [each for each in events if producers.get(each) == producer]
+            missing = {each for each, of in producers.items() if of == producer and each % 3} - set(numbers)
+            lost = sum(count for to, by, count in self.lost if (to, by) == (destination, producer))
+            if numbers != sorted(numbers) or len(missing) > lost:
+                found.append(f"from {producer}: {numbers}, {missing} missing, {lost} told of")
+        return found
+
+    def results(self, node: str, destination: str) -> list[bytes]:
+        """Return the results that a subscription was given, once each."""
+        found = {each.message: each for each in reversed(self.net.deliveries(node))}
+        results = [each for each in reversed(found.values()) if each.descriptor.destination == destination]
+        return [each.payload for each in results]
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_home_brokers_run_modulators(security: str) -> None:
+    world = Modulated("ABCpqy", security=security)
+    with world.net as net:
+        world.link("AB BC pA qA Cy")
+        net.advance(20)
+        named = Modulator.named
+        box = net.consume("y", "flood", named("box", area=[1, 1, 3, 3]))
+        few = net.consume("y", "flood", named("selector", text="n > 7"))
+        some = net.consume("y", "flood", named("by-number"))
+        every = net.consume("y", "flood")
+        net.advance(5)
+        for number in range(1, 13):
+            world.emit("pq"[number % 2], grid(4, 4) if number != 5 else b"odd")
+            net.advance(0.5)
+        net.advance(10)
+        assert [len(each) for each in world.results("y", box)] == [32] * 11
+        assert [(each.channel, each.number) for each in world.faulty] == [("flood", 3)]
+        assert "no array of" in world.faulty[0].fault
+        assert len(world.results("y", few)) == 5
+        assert len(world.results("y", some)) == 16
+        assert len(world.results("y", every)) == 12
+        assert world.lost == []
+
+
+def test_a_modulator_keeps_its_state_when_its_home_restarts() -> None:
+    world = Modulated("Apy")
+    with world.net as net:
+        world.link("Ap Ay")
+        net.advance(20)
+        third = net.consume("y", "flood", Modulator.named("every-nth", n=3))
+        net.advance(5)
+        for number in range(1, 10):
+            world.emit("p")
+            net.advance(2)
+            if number in {2, 4, 6}:
+                net.kill("A")
+                net.advance(1)
+                net.restart("A")
+                net.advance(10)
+        net.advance(30)
+        assert world.results("y", third) == [b"3", b"3", b"6", b"6", b"9", b"9"]
+        assert world.lost == []
+
+
+def test_modulators_change_while_events_flow() -> None:
+    world = Modulated("Apy")
+    with world.net as net:
+        world.link("Ap Ay")
+        net.advance(20)
+        destination = net.consume("y", "flood", Modulator.named("every-nth", n=2))
+        net.advance(5)
+        for now in (Modulator.named("every-nth", n=3), None, Modulator.named("selector", text="FALSE")):
+            for _ in range(3):
+                world.emit("p")
+                net.advance(1)
+            net.host("y").overlay.change(destination, now, round(net.now * 1e6))
+            net.advance(5)
+        world.emit("p")
+        net.advance(5)
+        assert world.results("y", destination) == [b"2", b"2", b"6", b"3", b"7", b"8", b"9"]
+        assert world.lost == []
+
+
+def test_a_broker_without_the_modulator_refuses_the_client() -> None:
+    world = Modulated("Apy")
+    with world.net as net:
+        world.link("Ap Ay")
+        net.advance(20)
+        net.consume("y", "flood", Modulator.named("unheard-of", version=1))
+        net.advance(5)
+        assert net.overlay("y").homes == {}
+        assert "modulator" in world.refused
+
+
+def test_a_consumer_knows_how_far_a_modulator_is_that_lets_nothing_pass() -> None:
+    world = Modulated("ABpy")
+    with world.net as net:
+        world.link("Ap Ay AB")
+        net.advance(20)
+        destination = net.consume("y", "flood", Modulator.named("selector", text="n = 9"))
+        net.advance(5)
+        for _ in range(8):
+            world.emit("p")
+            net.advance(1)
+        net.advance(20)
+        net.kill("A")  # Another home goes on after those events, and not before.
+        net.link("B", "p")
+        net.link("B", "y")
+        net.advance(60)
+        world.emit("p")
+        net.advance(20)
+        assert world.results("y", destination) == [b"9"]
+        assert world.lost == []
+
+
+@pytest.mark.parametrize("seed", [*range(1, 3), *soaked(range(3, 100))])
+def test_results_come_once_and_in_order_whatever_fails(seed: int) -> None:
+    storm = Storm(seed, Modulated)
+    world = storm.world
+    assert isinstance(world, Modulated)
+    with world.net as net:
+        world.link("AB BC CD pA qB yC zD")
+        net.advance(20)
+        places = [(node, net.consume(node, "flood", Modulator.named("by-number"))) for node in "yz"]
+        net.advance(5)
+        for _ in range(60):
+            storm.move()
+        storm.heal()
+        net.advance(30)
+        for node in "pqpq":
+            world.emit(node)
+        for _ in range(40):
+            net.advance(10)
+            if not any(world.wrong(*place) for place in places):
+                break
+        assert [world.wrong(*place) for place in places] == [[], []]
