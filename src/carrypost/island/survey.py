@@ -103,12 +103,17 @@ class Survey:
         if link is None:
             self._announced += 1
             news = self.flood.news
-            due = self._announced >= _STATE_EVERY or news is News.LINKS
+            due = self._announced >= _STATE_EVERY or news is News.LINKS or self._is_unheeded()
             if not (due or (news is News.DIGEST and now >= self._told_us + _DIGEST_US)):
                 return ()
             self._announced, self._told_us, self._digest_us = 0, now, NEVER
             return (self.flood.told_state(),)
         return (self.flood.state(),)
+
+    def _is_unheeded(self) -> bool:
+        """Return True if neither end says that a relay was chosen: it may have lost the link states that told it so."""
+        own = self.table.get(self._node)
+        return own is not None and not self._relays <= self.table.claimants | own.claimed
 
     def expire(self, now: int) -> bool:
         """Do what is due. Returns True if it was looked at what changed."""
