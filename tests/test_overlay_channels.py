@@ -14,7 +14,7 @@ from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import MessageId, node_bytes
 from carrypost.overlay.consumer import EventsLost
 from carrypost.overlay.items import ITEMS, Gone, Item, Replay, Sent, Start
-from carrypost.overlay.producer import event_of
+from carrypost.overlay.numbers import event_of
 from carrypost.testing import Network, network
 
 OVERLAY = {"enabled": True, "neighbours_max": 2, "update_s": 4.0, "discovery_s": 2.0, "orphan_s": 8.0, "gap_s": 40.0}

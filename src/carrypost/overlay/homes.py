@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.island.island import Island
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.consumer import Consumers
-    from carrypost.overlay.producer import Numbers
+    from carrypost.overlay.numbers import Numbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 

@@ -15,7 +15,7 @@ from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, consumer, producer, seat
+from carrypost.overlay import arrivals, clients, consumer, seat
 from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
 from carrypost.overlay.clients import LEASE_US, ClientManager
 from carrypost.overlay.consumer import Consumers
@@ -23,7 +23,8 @@ from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.items import ITEMS, Attach, Broker, Gone, Homed, Item, Pass, Replay, Role, Sent, Start, may_say
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
-from carrypost.overlay.producer import Numbers, Producer, event_of
+from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
+from carrypost.overlay.producer import Producer
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.seat import Seats
@@ -391,7 +392,7 @@ class Overlay(Layer):
         self.legs.lost(serial, held)
         names, messages = self._rows.lost(serial)
         for name in names:
-            if name.startswith(producer.NUMBERS):
+            if name.startswith(NUMBERS):
                 self.producer.numbers.reverted(name)
         self.seats.reverted(names)
         copies = [self._holdings.cache.get(each.id) for each in messages if each.node != self._node]

@@ -22,7 +22,7 @@ from carrypost.model import ids
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.visible import Selectable
 from carrypost.overlay.modulator import Instance, Modulator
-from carrypost.overlay.producer import event_of
+from carrypost.overlay.numbers import event_of
 from carrypost.overlay.registry import Event, Result
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
 from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Replay, Role, Sent, Start
-from carrypost.overlay.rows import RevertingRows
+from carrypost.overlay.numbers import NUMBERS, event_of, packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,48 +28,12 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.overlay.homes import Homes
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.numbers import Numbers
 
-NUMBERS, PASSED = b"P", b"Q"
-"""First bytes of the names of rows: numbers of last events, and of those that are on their way, by channel."""
-_NUMBER_BYTES = 8
+PASSED = b"Q"
+"""First byte of the names of rows: numbers of the last events that are on their way, by channel."""
 _PAUSE_US = 500_000
 """A broker is answered again after so long."""
-
-
-def event_of(descriptor: Descriptor) -> int:
-    """Return the number of an event; 0 if it is none."""
-    return 0 if descriptor.headers is None else descriptor.headers.event
-
-
-class Numbers:
-    """The number of the last event of this node to each channel."""
-
-    def __init__(self, rows: RevertingRows) -> None:
-        self._rows = rows
-        self._last: dict[str, int] = {}
-
-    def restore(self, name: bytes, row: bytes) -> None:
-        """Take in a number of an earlier life."""
-        self._rows.restore(name, row)
-        self._last[name[len(NUMBERS) :].decode()] = int.from_bytes(row, "big")
-
-    def last(self, channel: str) -> int:
-        """Return the number of the last event to a channel; 0 if there is none."""
-        return self._last.get(channel, 0)
-
-    def written(self, channel: str) -> int:
-        """Return the number of the last event to a channel that is on disk; 0 if there is none."""
-        return int.from_bytes(self._rows.written(NUMBERS + channel.encode()) or b"", "big")
-
-    def published(self, channel: str, descriptor: Descriptor) -> None:
-        """Note the number of an event that was admitted."""
-        self._last[channel] = event_of(descriptor)
-        self._rows.put(NUMBERS + channel.encode(), _packed(self._last[channel]), descriptor)
-
-    def reverted(self, name: bytes) -> None:
-        """Give numbers again that were lost."""
-        channel = name[len(NUMBERS) :].decode()
-        self._last[channel] = self.written(channel)
 
 
 class Producer:
@@ -192,7 +156,7 @@ class Producer:
             settled.discard(upto)
         if upto > before:
             self._passed[channel] = upto
-            self._ledger.put(PASSED + channel.encode(), _packed(upto))
+            self._ledger.put(PASSED + channel.encode(), packed(upto))
 
     # --- replays -------------------------------------------------------------------------------------------
 
@@ -231,10 +195,6 @@ class Producer:
 
     def _say(self, broker: NodeId, item: Start | Gone | Sent) -> None:
         self._said.append((broker, item))
-
-
-def _packed(number: int) -> bytes:
-    return number.to_bytes(_NUMBER_BYTES, "big")
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

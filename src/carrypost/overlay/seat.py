@@ -24,8 +24,8 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.numbers import event_of
 from carrypost.overlay.processing import Processing, SeatRow, Step
-from carrypost.overlay.producer import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
