@@ -12,6 +12,7 @@ from tests import hostile
 
 from carrypost import events
 from carrypost.errors import LocalError, StateError
+from carrypost.gossip.wire.frames import Offer, OfferEntry
 from carrypost.journal import Journal
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.overlay.arrivals import Arrivals, LegArrived
@@ -152,6 +153,41 @@ def test_that_a_leg_came_is_told_its_author_alone_if_nobody_else_has_it() -> Non
         assert not any(play.legs(name) for name in "ABCx")
         known = [play.net.host(name)._acked.known for name in "ABCx"]  # noqa: SLF001 - what a host does not tell
         assert not any(len(each) for each in known)
+
+
+def test_an_author_hears_in_a_later_contact_that_a_leg_came() -> None:
+    """Its acknowledgement was lost with the link, and it is in no list that hosts compare."""
+    with scene("AB", "AB") as play:
+        message = play.send("A", ["B"])
+        while not play.arrived:
+            play.net.advance(0.001)
+        play.net.unlink("A", "B")
+        play.net.advance(30)
+        assert len(play.legs("A")) == 1
+        play.net.link("A", "B")
+        play.net.advance(10)
+        assert play.legs("A") == []
+        assert play.arrived == [("B", message)]
+
+
+def test_offers_of_legs_that_came_bring_each_record_once_and_few_in_all() -> None:
+    """One record names many messages, and one offer all of them."""
+    with scene("AB", "AB") as play:
+        for _ in range(40):
+            play.send("A", ["B"])
+        play.net.advance(3)
+        told = play.net.host("B")._acked._private  # noqa: SLF001 - what A alone is told
+        most = 700 * len(set(told.values()))
+        assert len(told) >= 40
+        before = play.net.sent("B").frame_bytes["AckRecord"]
+        offer = Offer(9_999, tuple(OfferEntry(each, 9_000 + at, 10, 0) for at, each in enumerate(told)))
+        play.net.inject("B", [offer], "A")
+        play.net.advance(0.1)
+        assert 0 < play.net.sent("B").frame_bytes["AckRecord"] - before <= most
+        for _ in range(100):
+            play.net.inject("B", [offer], "A")
+        play.net.advance(0.1)
+        assert play.net.sent("B").frame_bytes["AckRecord"] - before <= 100 * 700
 
 
 def test_a_leg_on_its_way_to_a_broker_that_dies_takes_another_path() -> None:

@@ -214,17 +214,18 @@ class Acked(Layer):
         return True
 
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
-        """Send acknowledgements of this host once more, to the addresses that have not heard of them."""
-        own = {self._own_of[message] for message in messages if message in self._own_of}
-        for record in filter(None, map(self.known.get, sorted(own))):
-            for peer in sorted({messages[message] for message in record.messages if message in messages}):
-                link = self._links.get(peer)
-                if link is not None and link.usable and link.budgets.lists.take(1, now):
-                    link.send((record,))
-        for message, peer in messages.items() if self._private else ():
-            private = self._private.get(message)
+        """Send acknowledgements of this host once more, to the addresses that have not heard of them: each once."""
+        found: dict[tuple[str, AckRecord], None] = {}
+        for message, peer in messages.items():
+            fingerprint, private = self._own_of.get(message), self._private.get(message)
+            if fingerprint is not None and (record := self.known.get(fingerprint)) is not None:
+                found[peer, record] = None
             if private is not None and private.until_us > now:
-                self._send_to(peer, private)
+                found[peer, private] = None
+        for peer, record in found:
+            link = self._links.get(peer)
+            if link is not None and link.usable and link.budgets.reminders.take(1, now):
+                link.send((record,))
 
     def _sign(self, now: int, most: int | None = None) -> None:
         """Make records of what this host has to acknowledge, or of so many, as far as that is durable and still holds.

@@ -32,6 +32,8 @@ _RELAY_BYTES_MIN = 1_000
 """A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _STATES_PER_S = 20.0
 """Link states that are looked at: one or two beside an announcement, and a few more where lists are compared."""
+_REMINDERS_PER_S, _REMINDERS_BURST_S = 20.0, 5.0
+"""Records of acknowledgements that are sent once more, each for up to 32 messages; one offer may ask for many."""
 _BREAKS_PER_S = 10.0
 """Answers that a link on a path is gone: the first one of a burst says it for all."""
 
@@ -85,7 +87,7 @@ class Budgets:
 
     __slots__ = (
         "_bytes", "_frames", "_relayed", "answers", "breaks", "common", "forgeries", "lists", "profiles", "records",
-        "runs", "states", "tally",
+        "reminders", "runs", "states", "tally",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -96,6 +98,8 @@ class Budgets:
         self._relayed = Budget(limits.link_relay_bytes_per_s)
         self.breaks = Budget(_BREAKS_PER_S)
         """For answers that something could not be passed on."""
+        self.reminders = Budget(_REMINDERS_PER_S, burst_s=_REMINDERS_BURST_S)
+        """For own acknowledgements that it is told again."""
         self.states = Budget(_STATES_PER_S)
         """For link states."""
         self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)

@@ -61,6 +61,8 @@ class Inbound:
         self._outputs, self._links, self._own, self._limits = ground.outputs, ground.links, ground.own, ground.limits
         self._wants, self._memories = wants, ground.holdings.cache.memories
         self._receptions = receptions
+        self._reminded = ground.settings.island
+        """True if authors are told again that what they send was acknowledged."""
         self.inspection = Inspection(ground)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
 
@@ -86,8 +88,11 @@ class Inbound:
         return False
 
     def remind(self, link: Link, copy: Copy) -> None:
-        """Acknowledge once more what comes again along a path, if this host is done with it: that was lost as well."""
-        if link.route and copy.finished:
+        """Acknowledge once more what comes again along a path, or from its author, if this host is done with it.
+
+        The acknowledgement was lost as well, perhaps in another contact.
+        """
+        if copy.finished and (link.route or (self._reminded and link.node == copy.descriptor.node)):
             self._holdings.remind(copy.id, link.peer)
 
     def decline(self, link: Link, handle: int) -> None:

@@ -124,10 +124,11 @@ class Parcels:
             self._outputs.refuse("unsolicited", link.peer)
             return None
         copy = self._holdings.cache.get(message)
-        if copy is not None and (copy.whole or (copy.finished and link.route)):
-            unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
+        if copy is not None:
             self._inbound.remind(link, copy)
-            return None
+            if copy.whole or (copy.finished and link.route):
+                unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
+                return None
         return self._requests.take_unasked(link, frame, now, roomy=roomy)
 
     def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
