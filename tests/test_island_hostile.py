@@ -87,6 +87,19 @@ def test_a_flood_of_keys_fills_the_table_and_displaces_nobody_in_reach() -> None
         assert refused(net, "a", "island") > 0
 
 
+def test_a_forged_record_displaces_nobody() -> None:
+    with line(security="signed", limits={"island_nodes_max": 3}) as net:
+        table = island(net, "a").table
+        before = [entry.node for entry in table]
+        assert len(before) == 3
+        net.unlink("b", "c")
+        net.advance(20)
+        assert len(net.reach("a")) == 1, "one of them cannot be reached any more"
+        net.inject("a", [LinkRecord(bytes(31) + b"x", 1, 0, b"", b"", bytes(64))], "b")
+        assert refused(net, "a", "signature") == 1
+        assert [entry.node for entry in table] == before
+
+
 def test_digests_that_never_agree_cost_few_lists() -> None:
     with line() as net:
         before = net.sent("a").frame_bytes["LinkState"]

@@ -185,8 +185,9 @@ class Flood:
             return None
         node = signed.author_of(record, signed=self._signed)
         known = self._table.get(node)
+        going = None
         if known is None:
-            self._find_room(node, link)
+            going = self._find_room(node, link)
         elif not known.is_before(record):
             if record != known.record and node != self._node:
                 raise RemoteError("record-old")
@@ -198,6 +199,8 @@ class Flood:
         if self._signed:
             signed.check(record, link, now)
             link.budgets.credit(SIGNATURE)
+        if going is not None:
+            self._table.remove(going)
         entry = Entry.of(node, record, now, link.peer, None if known is None else known.pace)
         entry.pace.spend(1, now)  # Once it is certain that its author said it: nobody may silence another one.
         peer.tries = 0
@@ -211,17 +214,20 @@ class Flood:
         self._plan(entry, peer, now)
         return entry
 
-    def _find_room(self, node: NodeId, link: Link) -> None:
-        """Make room for a new author: by what cannot be reached, and for a neighbour by whoever is farthest away."""
+    def _find_room(self, node: NodeId, link: Link) -> NodeId | None:
+        """Return who gives way to a new author, if anybody has to; raises `RemoteError` if nobody does.
+
+        It is one that cannot be reached or, for a neighbour, whoever is farthest away.
+        """
         if self._table.holder(node_prefix(node)) not in (None, node):
             raise RemoteError("prefix")
         if len(self._table) < self._nodes_max:
-            return
+            return None
         distances = self._table.distances(self._node)
         going = max(self._table, key=lambda each: (distances.get(each.node, self._nodes_max), each.since_us))
         if going.node in distances and (node != link.node or distances[going.node] <= 1):
             raise LimitError("island")
-        self._table.remove(going.node)
+        return going.node
 
     def _plan(self, entry: Entry, peer: Peer, now: int) -> None:
         """Pass a record on soon, if that is up to this host."""
