@@ -96,6 +96,8 @@ class Overlay(Layer):
         """Answers to clients that are to be published."""
         self._read: list[Copy] = []
         """Messages to this node that were acted upon: nobody needs them any more."""
+        self._stirred = True
+        """Something happened to the overlay since the last call of `finish`."""
 
     def commands(self, steps: Steps) -> OverlayCommands:
         """Return what programs may ask of it."""
@@ -143,6 +145,7 @@ class Overlay(Layer):
         copy = self._holdings.cache.get(message)
         if copy is None or not copy.here or not copy.whole:
             raise StateError(f"the message {shown(message)} is not here, or not whole: publish it, or wait for it")
+        self._stirred = True
         self.legs.send(copy, brokers, channel)
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -217,6 +220,7 @@ class Overlay(Layer):
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
+        self._stirred = True
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -285,6 +289,7 @@ class Overlay(Layer):
 
     def expire(self, now: int) -> None:
         """Do what is due."""
+        self._stirred = True
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.tell(BrokerLost(broker))
@@ -303,6 +308,7 @@ class Overlay(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
+        self._stirred = True
         self.producer.published(copies)
         self.legs.published(copies)
         self.seats.published(copies)
@@ -313,6 +319,7 @@ class Overlay(Layer):
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event that a seat asked for."""
+        self._stirred = True
         self.seats.payload_read(copy, payload)
 
     def last_event(self, destination: str) -> int | None:
@@ -322,6 +329,7 @@ class Overlay(Layer):
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Let go results that the program has."""
+        self._stirred = True
         self.consumers.confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
@@ -334,7 +342,12 @@ class Overlay(Layer):
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
+        """Return what is to be published, and drop what was read. Every step that changes anything ends with it.
+
+        Most steps are with neighbours and do not concern the overlay: after them there is nothing to do.
+        """
+        if not self._stirred and self.due_us > now:
+            return ()
         read, self._read = self._read, []
         for copy in read:
             if copy.here:
@@ -350,6 +363,7 @@ class Overlay(Layer):
         for copy in settled:
             self.producer.passed(copy)
         self._look_ahead()
+        self._stirred = False
         return drafts
 
     def _take_events(self) -> None:
@@ -380,6 +394,7 @@ class Overlay(Layer):
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
+        self._stirred = True
         self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
@@ -401,6 +416,8 @@ class Overlay(Layer):
         return messages
 
     def _look_ahead(self) -> None:
+        """Note when something is due, after a change that the end of the step has to see."""
+        self._stirred = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self._ledger.due_us,
