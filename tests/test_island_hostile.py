@@ -100,6 +100,16 @@ def test_a_forged_record_displaces_nobody() -> None:
         assert [entry.node for entry in table] == before
 
 
+def test_who_sent_a_record_is_forgotten_with_the_contact() -> None:
+    with line() as net:
+        table = island(net, "a").table
+        assert any(entry.senders - {""} for entry in table)
+        net.unlink("a", "b")
+        net.advance(20)
+        assert len(table) > 1
+        assert not any(entry.senders - {""} for entry in table)
+
+
 def test_digests_that_never_agree_cost_few_lists() -> None:
     with line() as net:
         before = net.sent("a").frame_bytes["LinkState"]

@@ -137,6 +137,8 @@ class Flood:
     def part(self, link: Link) -> None:
         """End a contact."""
         self.peers.pop(link.peer, None)
+        for entry in self._table:  # A host may come from ever new addresses, and send the same records again.
+            entry.senders.discard(link.peer)
         self._look_ahead()
 
     def neighbours_of(self, peer: Peer) -> frozenset[bytes]:
