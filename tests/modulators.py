@@ -62,7 +62,7 @@ class Hoard:
 
 
 class Row(NamedTuple):
-    """What a modulator does with some events."""
+    """Events, and the answers of a modulator to them."""
 
     name: str
     modulator: Modulator

@@ -44,7 +44,7 @@ def events(table: pa.Table) -> list[dict[str, object]]:
 
 
 def violations(table: pa.Table) -> list[Violation]:
-    """What breaks a rule of records; a population has no rows that tell how copies end."""
+    """Return the rows that break a rule of records; a population has none that tell how copies end."""
     return [each for each in check(table) if each.rule != "every end has a reason"]
 
 

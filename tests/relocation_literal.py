@@ -105,7 +105,7 @@ class Consumer:
 
 
 class Harm(NamedTuple):
-    """What a consumer suffered."""
+    """Faults that a consumer saw."""
 
     relocations: int
     lost: int

@@ -580,7 +580,7 @@ class Consumer:
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """Outcome of a run."""
 
     relocations: int
     adoptions: int

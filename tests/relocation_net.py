@@ -15,7 +15,7 @@ CARRIED_US = 300_000
 
 
 class Weather(NamedTuple):
-    """What the network does to messages, and to nodes."""
+    """Faults of the network, and of nodes."""
 
     loss: float = 0.0
     doubled: float = 0.0

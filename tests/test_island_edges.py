@@ -25,7 +25,7 @@ steps = st.lists(
 
 
 class Told:
-    """What was said, and the edges that the rule gives for it."""
+    """Claims so far, and the edges that the rule gives for them."""
 
     def __init__(self) -> None:
         self.known = {OWN}

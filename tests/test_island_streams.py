@@ -65,7 +65,7 @@ def test_full_records_of_acknowledgements_do_not_wait_for_each_other() -> None:
 
 
 def test_a_link_that_is_back_is_used_at_once() -> None:
-    """What could not go over it meanwhile made its ends avoid it, for a minute if it stays away."""
+    """Ends avoid a link over which nothing could go, for a minute if it stays away."""
     with Islands("abcd", announce_s_max=1.0) as islands:
         net, routes = islands.net, islands.island("a").routes
         islands.line()

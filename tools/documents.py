@@ -252,7 +252,7 @@ def _steps(
 
 
 def relocation_actions() -> str:
-    """What both sides of a relocation do."""
+    """Tables of both sides of a relocation."""
     meanings = _docstrings(_class(relocation, relocation.Action))
     return _table(("action", "meaning"), [(each.value, meanings[each.name]) for each in relocation.Action])
 

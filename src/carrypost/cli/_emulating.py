@@ -1,4 +1,4 @@
-"""How far a run of the emulator is: virtual time, its speed, contacts and receptions."""
+"""Progress of a run of the emulator: virtual time, its speed, contacts and receptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def emulating(name: str, latest: Latest) -> Iterator[None]:
 
 
 class Latest:
-    """What a run reported last, and the bar that shows it on a terminal."""
+    """The last report of a run, and the bar that shows it on a terminal."""
 
     def __init__(self) -> None:
         self.t_us = self.contacts = self.receptions = 0

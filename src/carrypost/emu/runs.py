@@ -70,12 +70,12 @@ class Prepared:
 
     @property
     def nodes(self) -> int:
-        """How many take part; one that comes back without its store counts again."""
+        """Number of nodes that take part; one that comes back without its store counts again."""
         return self.emulation.nodes
 
     @property
     def crowded(self) -> int:
-        """How many nodes had more others around than places for neighbours, so far."""
+        """Number of nodes that had more others around than places for neighbours, so far."""
         return self.emulation.crowded
 
     def contacts(self) -> Iterator[Contact]:

@@ -47,7 +47,7 @@ _AGAIN_US = 5_000_000
 
 
 class _End(enum.Enum):
-    """What becomes of a message when all legs that pass it on are durable."""
+    """End of a message of which all legs that pass it on are durable."""
 
     STAYS = enum.auto()
     """It is a message of this node."""

@@ -48,7 +48,7 @@ class SeatRow(msgspec.Struct, array_like=True):
 
 
 class Step(NamedTuple):
-    """What becomes of one event."""
+    """Outcome of one event."""
 
     row: SeatRow
     """The seat after it."""

@@ -52,7 +52,7 @@ FIRST_REPEAT_US = 1_000_000
 
 
 class Action(enum.Enum):
-    """What a side does: items that it sends, and what its seat does."""
+    """Action of one side: an item that it sends, or something that its seat does."""
 
     HANDOFF = "Handoff"
     """To the destination."""

@@ -39,7 +39,7 @@ class Step(IntEnum):
 
 
 class Steps(NamedTuple):
-    """What happens to a network from outside, by columns, in order."""
+    """Changes of a network from outside, by columns, in order."""
 
     t_us: Ints
     step: NDArray[np.int8]

@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def taking_part(self) -> int:
-        """How many nodes are ever there."""
+        """Number of nodes that are ever there."""
         return len(np.unique(self.stays.node))
 
     def save(self, folder: Path) -> None:
@@ -169,7 +169,7 @@ def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[st
 
 
 def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
-    """What is left of contacts while both nodes are there, in order."""
+    """Return the parts of contacts in which both nodes are there, in order."""
     by_node: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for node, since, until in zip(stays.node.tolist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True):
         by_node[node].append((since, min(until, end_us)))
@@ -186,7 +186,7 @@ def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
 
 
 def _within(contacts: Encounters, side: str, since_us: Ints, until_us: Ints) -> Encounters:
-    """What is left of contacts while the nodes on one side are there, of each of which one stay is given."""
+    """Return the parts of contacts in which the nodes on one side are there, of each of which one stay is given."""
     node = getattr(contacts, side)
     start, end = np.maximum(contacts.start_us, since_us[node]), np.minimum(contacts.end_us, until_us[node])
     return Encounters(contacts.nodes, contacts.a, contacts.b, start, end).chosen(start < end)

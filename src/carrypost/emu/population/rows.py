@@ -246,7 +246,7 @@ class Batches:
         return dict(sorted((found | {place: self._published(message) for place, message in said}).items()))
 
     def _published(self, message: int) -> dict[str, str]:
-        """What `Record.published` says of a message."""
+        """Attributes of a message, as `Record.published` has them."""
         messages = self._plan.messages
         mode = "persistent" if messages.persistent[message] else "non-persistent"
         attrs = {

@@ -29,7 +29,7 @@ Watch = Callable[[Progress], None]
 
 
 class Model(NamedTuple):
-    """What is to be played, and how."""
+    """A run that is to be played."""
 
     delays: Delays
     seed: int | str
@@ -98,7 +98,7 @@ class PopulationRun:
 
     @property
     def nodes(self) -> int:
-        """How many take part."""
+        """Number of nodes that take part."""
         return self._plan.taking_part
 
     def contacts(self) -> Iterator[Contact]:

@@ -88,7 +88,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
 
 
 class _Met(NamedTuple):
-    """Who is there, and who meets whom."""
+    """Stays of nodes, and their contacts."""
 
     presences: list[Presence] | None
     """None if nothing tells them."""

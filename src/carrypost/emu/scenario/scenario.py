@@ -118,7 +118,7 @@ class Scenario:
 
     @property
     def of_population(self) -> bool:
-        """Whether sets of messages pass over contacts, and no hosts run."""
+        """True if sets of messages pass over contacts, and no hosts run."""
         return self.run.mode == tables.POPULATION
 
     @classmethod

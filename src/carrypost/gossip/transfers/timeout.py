@@ -1,4 +1,4 @@
-"""How long a sender waits for an acknowledgement: the retransmission timeout of one link (RFC 6298, RFC 9002 §5, §6.2).
+"""Retransmission timeout of one link: the time to wait for an acknowledgement (RFC 6298, RFC 9002 §5, §6.2).
 
 Every transmission has a serial of its own, so every acknowledgement tells which of several transmissions of the same
 content it answers, and each may be measured (Karn's rule has nothing to exclude). Backing off holds until the next

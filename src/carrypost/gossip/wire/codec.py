@@ -122,7 +122,7 @@ def head_of_relay(datagram: bytes) -> bytes:
 
 
 def ends_with_body(datagram: bytes, at: int) -> bool:
-    """Whether all of a datagram from this place on is one msgpack binary that is not empty."""
+    """Return True if all of a datagram from this place on is one msgpack binary that is not empty."""
     body = at + 1 + _BINARY_WIDTHS.get(datagram[at], 0)
     return 0 < int.from_bytes(datagram[at + 1 : body], "big") == len(datagram) - body
 

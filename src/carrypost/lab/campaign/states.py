@@ -111,7 +111,7 @@ class Place:
         return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
 
     def parts(self, run: CampaignRun, token: str) -> Path:
-        """Where the windows of a run are until it is whole: a hidden folder of this campaign."""
+        """Return the hidden folder of this campaign that has the windows of a run until it is whole."""
         return self.states / f".{run.stem}.{token}{_PARTIAL}"
 
     @property

@@ -27,7 +27,7 @@ NEEDS = {
 
 
 class Origin(NamedTuple):
-    """What made a run."""
+    """Origin of a run."""
 
     mode: str
     """Empty: not known, or real nodes."""
@@ -38,7 +38,7 @@ class Origin(NamedTuple):
 
     @property
     def of_population(self) -> bool:
-        """Whether no hosts ran."""
+        """True if no hosts ran."""
         return self.mode == POPULATION
 
 
