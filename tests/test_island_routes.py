@@ -7,9 +7,11 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.contacts import island
 
 from carrypost.island.routes import AVOIDED_US, Routes, names
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.testing import network
 
 Edge = tuple[int, int]
 
@@ -92,6 +94,18 @@ def test_paths_follow_changes_of_the_graph() -> None:
     assert routes.path(name(2), 0) == ("n5", "n2")
 
 
+def test_an_edge_that_comes_back_is_not_avoided_any_more() -> None:
+    told = Told([(0, 1), (1, 2)])
+    routes = Routes(name(0), told, hops_max=16)
+    routes.avoid(name(1), name(2), 0)
+    routes.changed()
+    assert routes.path(name(2), 1) is None
+    told.remove((1, 2))
+    routes.changed()
+    told.add((1, 2))
+    assert routes.path(name(2), 2) == ("n1", "n2")
+
+
 def test_no_path_is_longer_than_it_may_be() -> None:
     routes = Routes(name(0), Told([(number, number + 1) for number in range(5)]), hops_max=3)
     assert routes.path(name(3), 0) == ("n1", "n2", "n3")
@@ -126,3 +140,18 @@ def test_edges_beyond_the_bound_are_used_again() -> None:
     for number in range(2, 1_026):
         routes.avoid(name(0), name(number), 1)
     assert routes.path(name(1), 2) == ("n1",)
+
+
+def test_hosts_farther_away_use_a_link_that_was_gone_and_is_back() -> None:
+    with network(*"abc", seed=1, island=True) as net:
+        net.link("a", "b")
+        net.link("b", "c")
+        net.advance(20)
+        routes, ids = island(net, "c").routes, {node: net.host(node).node for node in "abc"}
+        routes.avoid(ids["a"], ids["b"], round(net.now * 1e6))
+        assert routes.path(ids["a"], round(net.now * 1e6)) is None
+        net.unlink("a", "b")
+        net.advance(20)
+        net.link("a", "b")
+        net.advance(10)
+        assert routes.path(ids["a"], round(net.now * 1e6)) == (ids["b"], ids["a"])

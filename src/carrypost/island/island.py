@@ -143,6 +143,7 @@ class Island(Layer):
 
     def _changed(self, now: int) -> None:
         """Compare the island with what it was."""
+        self.routes.changed()
         contrary = self.reach().keys() ^ self._in_reach
         self._unsure = {node: self._unsure.get(node, now) for node in sorted(contrary)}
         self._tell_reach(now)

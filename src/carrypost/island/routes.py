@@ -1,8 +1,8 @@
 """Paths to the hosts of the island: shortest ones, by breadth-first search over whatever is known of links.
 
 A path names hosts by four bytes each, as heard-lists do. A host whose four bytes are those of another one is therefore
-on no path, and has none. Edges over which something could not go on lately are avoided for a minute: the links that a
-host is told of may be gone, or false.
+on no path, and has none. Edges over which something could not go on lately are avoided for a minute, or until they
+are gone: the links that a host is told of may be gone, or false.
 """
 
 from __future__ import annotations
@@ -123,6 +123,13 @@ class Routes:
         """Use the edge between two hosts again."""
         if self._avoided.pop(frozenset((one, other)), None) is not None:
             self._until_us = 0
+
+    def changed(self) -> None:
+        """Avoid edges no longer that are gone from the graph: one that comes back is another link."""
+        for edge in list(self._avoided):
+            one, other = edge
+            if other not in self._graph.neighbours_of(one):
+                self.use(one, other)
 
     def tell(self, graph: Graph) -> None:
         """Look for paths in another graph from now on."""

@@ -35,12 +35,13 @@ _LEAD = (
     "as the network is at that moment."
 )
 _DIFFERS = (
-    "Ours are shorter than the paper's where brokers adapt: each broker alone writes its own entry, so that a change "
-    "at one end is not undone by what the other end still tells, and among paths over equally few brokers the one with "
-    "the fewest hops is taken. The paper says neither. It does not tell the number of neighbours, either; six gives "
-    "about its static paths. Static paths differ by up to a hop from seed to seed, since they are those of one moment, "
-    "the first second. What brokers send is counted with the headers of the messages, without signatures and hops in "
-    "between, and has the messages of the first period, in which all learn the whole overlay at once."
+    "Ours are shorter than the paper's where brokers adapt. Probable reasons are that each broker alone writes its own "
+    "entry, so that a change at one end is not undone by what the other end still tells, and that among paths over "
+    "equally few brokers the one with the fewest hops is taken. The paper says neither. It does not tell the number of "
+    "neighbours, either; in a model six came nearest to its static paths. Static paths are those of one moment, "
+    "the first second, so that they differ by more than a hop from seed to seed. What brokers send is counted with the "
+    "headers of the messages, without signatures and hops in between, and has the messages of the first period, in "
+    "which all learn the whole overlay at once."
 )
 _QUOTED = "Diamonds are values of the paper's text."
 _PAPER = {
