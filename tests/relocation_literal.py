@@ -54,7 +54,7 @@ class Broker:
     state: int | None = None
     """The modulator's; None: it is elsewhere."""
     to: str = ""
-    """Where it is going."""
+    """Broker that it moves to."""
     buffers: bool = False
     buffer: list[int] = field(default_factory=list)
     moves: int = 0

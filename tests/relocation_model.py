@@ -128,7 +128,7 @@ class Result(NamedTuple):
     epoch: int
     number: int
     events: Events
-    """Those since the result before, in the order in which they were processed."""
+    """Events since the result before, in the order in which they were processed."""
     state: bytes
     cursors: Mapping[str, int]
     """With a checkpoint, which has no events; in others they are left empty."""
@@ -219,7 +219,7 @@ class Seat:
     skips: frozenset[str] = frozenset()
     """Producers whose next event may leave a gap, as nobody asks for what is missing."""
     results: dict[int, Result] = field(default_factory=dict)
-    """Those that the consumer has not confirmed."""
+    """Results that the consumer has not confirmed."""
 
     def process(self, producer: str, number: int, *, mute: bool = False) -> None:
         if producer in self.skips:
@@ -268,7 +268,7 @@ class Broker:
     acted: int = 0
     """Times that a table had it do something."""
     crash_at: int = 0
-    """It crashes after so many of them; 0: it does not."""
+    """Number of actions after which a crash comes; 0: none does."""
 
     @property
     def confirmed_here(self) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 SECOND = 1_000_000
 DELAY_US = 10_000
 CARRIED_US = 300_000
-"""What is carried tries again after so long."""
+"""Time after which carried messages are tried again."""
 
 
 class Weather(NamedTuple):

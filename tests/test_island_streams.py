@@ -43,7 +43,7 @@ def test_a_parcel_needs_no_place_among_what_is_asked_for() -> None:
 
 
 def test_acknowledgements_of_own_messages_count_for_no_limit() -> None:
-    """They are acknowledged by ten records, of which a neighbour may bring one a second."""
+    """Ten records acknowledge them, and a neighbour may bring one a second."""
     with Islands("abcd", security="signed", limits={"link_records_per_s": 1}) as islands:
         stream(islands, 300)
         assert not islands.net.host("a").overview().refused

@@ -156,7 +156,7 @@ def test_that_a_leg_came_is_told_its_author_alone_if_nobody_else_has_it() -> Non
 
 
 def test_an_author_hears_in_a_later_contact_that_a_leg_came() -> None:
-    """Its acknowledgement was lost with the link, and it is in no list that hosts compare."""
+    """The acknowledgement was lost with the link, and is in no list that hosts compare."""
     with scene("AB", "AB") as play:
         message = play.send("A", ["B"])
         while not play.arrived:

@@ -54,7 +54,7 @@ class Island(Layer):
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
         self._reach: tuple[int, Mapping[NodeId, int]] = -1, {}
-        """What can be reached by the links that a driver told, and the version of these."""
+        """Version of the links that a driver told, and the hosts in reach by them."""
         self._in_reach = ground.links.in_reach
         """Hosts that are told to be in reach."""
         self._unsure: dict[NodeId, int] = {}

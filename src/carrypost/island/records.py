@@ -60,7 +60,7 @@ class Entry(msgspec.Struct, eq=False):
     prefix: bytes
     """Four bytes that stand for its author."""
     pace: Budget
-    """What its author may still say, beyond which it is not listened to for a while."""
+    """Pace of its author's records: beyond it, further ones are refused for a while."""
     rebooted: bool = False
     """True if its author was restarted after it told the record before."""
     concerns: bool = False

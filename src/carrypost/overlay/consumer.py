@@ -39,7 +39,7 @@ _COUNTER = FAMILY
 """Name of the row that has the number of the last subscription."""
 _NUMBER_BYTES = 8
 _AGAIN_US = 1_000_000
-"""What could not be written is accepted again after so long."""
+"""Time after which results that could not be written are accepted again."""
 
 
 class EventsLost(LayerEvent, frozen=True):

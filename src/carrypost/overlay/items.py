@@ -140,7 +140,7 @@ class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     channel: _Channel
     after: _Count
     upto: _Count
-    """It lacks those with greater numbers than `after`, up to this one."""
+    """Last event that is missing; the first has the number after `after`."""
     since_us: _Count = 0
     """Not 0: it does not know where to begin, and wants those that were sent since this time."""
 
@@ -221,7 +221,7 @@ class Versioned(Protocol):
 
     @property
     def fingerprint(self) -> int:
-        """Its part in a digest."""
+        """Part of this entry in a digest."""
 
 
 class Entry(NamedTuple):

@@ -50,11 +50,11 @@ class _End(enum.Enum):
     """End of a message of which all legs that pass it on are durable."""
 
     STAYS = enum.auto()
-    """It is a message of this node."""
+    """Keep a message of this node."""
     GOES = enum.auto()
-    """It is a leg of this node that others replace."""
+    """Drop a leg of this node that others replace."""
     ACKNOWLEDGED = enum.auto()
-    """It is a leg that came, which carriers may drop."""
+    """Acknowledge a leg that came, so that carriers drop it."""
 
 
 class _Leg(msgspec.Struct, eq=False):

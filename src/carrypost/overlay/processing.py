@@ -55,7 +55,7 @@ class Step(NamedTuple):
     drafts: list[Draft]
     """Results that are to be published."""
     fault: str = ""
-    """What went wrong in the modulator, for people; empty: nothing."""
+    """Fault of the modulator, for people; empty if there was none."""
 
 
 class Processing:

@@ -25,7 +25,7 @@ class Event(NamedTuple):
     """A channel event, as modulators see it."""
 
     payload: bytes | Blank
-    """Its payload; in emulations without payloads, a `Blank` of its size."""
+    """Bytes of the event; in emulations without payloads, a `Blank` of its size."""
     attributes: Mapping[str, AttributeValue] = {}
     fields: Mapping[str, AttributeValue | None] | None = None
     """Header fields and attributes, as selectors see them; None: the attributes alone."""

@@ -155,9 +155,9 @@ class DestinationInput(enum.Enum):
     """Inputs of the destination of a relocation."""
 
     HANDOFF = "Handoff"
-    """It passed all checks: origin, trust, limits, load, modulator."""
+    """A `Handoff` that passed all checks: origin, trust, limits, load, modulator."""
     UNFIT_HANDOFF = "unfit Handoff"
-    """It did not."""
+    """One that did not."""
     DETOURED = "Detoured"
     EVENT = "event"
     STATE = "State"
@@ -217,7 +217,7 @@ SHORT_SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] 
 }
 """The source of one that leaves out steps 3 to 6."""
 SOURCE_REPEATS = {_S.OFFERED: _A.HANDOFF, _S.DETOURING: _A.DETOUR, _S.MOVED: _A.STATE}
-"""What is repeated as long as a state lasts."""
+"""Action that is repeated as long as a state lasts."""
 
 _D, _N = DestinationState, DestinationInput
 DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[DestinationState]] = {
@@ -298,7 +298,7 @@ SOURCE_STAYS = {
     _S.OFFERED: Stay(handoffs=1), _S.DETOURING: Stay(handoffs=1), _S.DRAINING: Stay(gaps=1), _S.MOVED: Stay(handoffs=2)
 }  # fmt: skip
 DESTINATION_STAYS = {_D.EXPECTING: Stay(handoffs=2, gaps=1)}
-"""It waits as long as the source may take until it sends the state."""
+"""Longest stay in a state: as long as the source may take until it sends its own."""
 
 
 class Handoff(NamedTuple):
@@ -370,7 +370,7 @@ class Source(_Side[SourceState, SourceInput]):
         self.homes: frozenset[NodeId] = frozenset()
         """Homes of producers that were asked."""
         self.waiting: set[NodeId] = set()
-        """Those that have not answered."""
+        """Homes of producers that have not answered."""
         self.last: dict[NodeId, int] = {}
         """By producer: the number of the last event that its home sent to the source alone."""
 

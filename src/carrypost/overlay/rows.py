@@ -19,9 +19,9 @@ class RevertingRows:
     def __init__(self, journal: Journal, kind: str) -> None:
         self._journal, self._kind = journal, kind
         self._written: dict[bytes, bytes] = {}
-        """What is on disk."""
+        """Rows on disk."""
         self._open: dict[int, dict[bytes, bytes | None]] = {}
-        """What batches have that were not answered, the one that is being made included."""
+        """Rows of batches that were not answered, the one that is being made included."""
         self._messages: dict[int, list[Descriptor]] = {}
         """Messages that go with them, likewise."""
 

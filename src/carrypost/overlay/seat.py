@@ -45,7 +45,7 @@ FAMILY = b"S"
 _ASK_US, _ASK_US_MAX = 1_000_000, 30_000_000
 """Shortest and longest time after which a producer is asked for what is missing."""
 _AGAIN_US = 5_000_000
-"""Where there was no room for a result, it is tried again after so long."""
+"""Time after which a result that found no room is tried again."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,7 +83,7 @@ class _Leaving(NamedTuple):
     row: SeatRow
     """The seat once they are published."""
     numbers: set[int]
-    """Those that are not yet."""
+    """Numbers of results that are not published yet."""
 
 
 class Seat:

@@ -217,7 +217,7 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
 
     node: NodeId
     item: Attach
-    """What it said last."""
+    """Latest `Attach` of the client."""
     order: tuple[int, int]
     """Place of that among all that its node says: life and sequence."""
     until_us: int

@@ -15,7 +15,7 @@ class OverlayView(msgspec.Struct, frozen=True):
     brokers: tuple[NodeId, ...]
     """Other brokers that it knows."""
     neighbours: dict[NodeId, int]
-    """Its neighbours in the overlay, and over how many hops they are reached."""
+    """Neighbours in the overlay, and the hops to each."""
     paths: dict[NodeId, tuple[NodeId, ...]]
     """By broker that a path leads to: brokers from this one to that one, both included."""
     topology_bytes: int

@@ -135,12 +135,12 @@ class PopulationTable:
     """Population mode; in other modes this table says nothing."""
 
     delays: str = text("", "a file of delays")
-    """What `carrypost emu calibrate` wrote, or "zero": no delays, which gives the flood bound. Has to be given."""
+    """File that `carrypost emu calibrate` wrote, or "zero": no delays, which gives the flood bound. Has to be given."""
     window_s: float | None = number_or_none(1.0, 100 * YEAR_S)
     """Messages published in a window of this length are passed on together: window after window or, in a campaign, in
     tasks of their own; "none": all at once. It changes the cost, never the result."""
     rows: Literal["all", "none"] = choice("all", ("all", "none"))
-    """Whether the record has every reception and delivery, or only counts and histograms."""
+    """Rows of the record: every reception and delivery, or counts and histograms alone."""
 
 
 @table("workload")

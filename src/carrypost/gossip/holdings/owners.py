@@ -22,4 +22,4 @@ ISLAND: Final = 64
 PASSING: Final = 128
 """A message of this node is being made that has the same payload."""
 LOG: Final = 256
-"""It is an event of this node, which brokers may ask for again."""
+"""Keeps an event of this node, which brokers may ask for again."""

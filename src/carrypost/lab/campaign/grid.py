@@ -61,7 +61,7 @@ class CampaignRun:
     files: tuple[Named, ...]
     fingerprint: str
     cut: bool = False
-    """Whether it is done window by window, each of them a task."""
+    """True if it is done window by window, each of them a task."""
 
     @property
     def stem(self) -> str:

@@ -58,7 +58,7 @@ class Windows:
     cpu_s: float
     begun_s: float
     state: State | None = None
-    """How it failed, if it did."""
+    """State of a run that failed; None if it did not."""
 
 
 def conduct(engine: Engine, context: TaskContext, runs: Sequence[CampaignRun], watch: Watch) -> list[State]:

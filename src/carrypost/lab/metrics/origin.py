@@ -34,7 +34,7 @@ class Origin(NamedTuple):
     calibration: str
     """Of population mode: what its delays were measured on."""
     counted: bool
-    """Whether rows were not kept, so that only its counts are known."""
+    """True if rows were not kept, so that only its counts are known."""
 
     @property
     def of_population(self) -> bool:

@@ -46,7 +46,7 @@ class FinishedRun:
     text: str = field(repr=False)
     """The same, as it stands in the record."""
     origin: Origin = field(repr=False)
-    """Which mode made it."""
+    """Mode that made it, with its calibration."""
 
     @property
     def duration_s(self) -> float | None:
