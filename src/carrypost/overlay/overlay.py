@@ -96,8 +96,6 @@ class Overlay(Layer):
         """Answers to clients that are to be published."""
         self._read: list[Copy] = []
         """Messages to this node that were acted upon: nobody needs them any more."""
-        self._stirred = True
-        """Something happened to the overlay since the last call of `finish`."""
 
     def commands(self, steps: Steps) -> OverlayCommands:
         """Return what programs may ask of it."""
@@ -145,7 +143,6 @@ class Overlay(Layer):
         copy = self._holdings.cache.get(message)
         if copy is None or not copy.here or not copy.whole:
             raise StateError(f"the message {shown(message)} is not here, or not whole: publish it, or wait for it")
-        self._stirred = True
         self.legs.send(copy, brokers, channel)
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -220,7 +217,6 @@ class Overlay(Layer):
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
-        self._stirred = True
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -289,7 +285,6 @@ class Overlay(Layer):
 
     def expire(self, now: int) -> None:
         """Do what is due."""
-        self._stirred = True
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.tell(BrokerLost(broker))
@@ -308,7 +303,6 @@ class Overlay(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
-        self._stirred = True
         self.producer.published(copies)
         self.legs.published(copies)
         self.seats.published(copies)
@@ -319,7 +313,6 @@ class Overlay(Layer):
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event that a seat asked for."""
-        self._stirred = True
         self.seats.payload_read(copy, payload)
 
     def last_event(self, destination: str) -> int | None:
@@ -329,7 +322,6 @@ class Overlay(Layer):
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Let go results that the program has."""
-        self._stirred = True
         self.consumers.confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
@@ -342,12 +334,7 @@ class Overlay(Layer):
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published, and drop what was read. Every step that changes anything ends with it.
-
-        Most steps are with neighbours and do not concern the overlay: after them there is nothing to do.
-        """
-        if not self._stirred and self.due_us > now:
-            return ()
+        """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
         read, self._read = self._read, []
         for copy in read:
             if copy.here:
@@ -363,7 +350,6 @@ class Overlay(Layer):
         for copy in settled:
             self.producer.passed(copy)
         self._look_ahead()
-        self._stirred = False
         return drafts
 
     def _take_events(self) -> None:
@@ -394,7 +380,6 @@ class Overlay(Layer):
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
-        self._stirred = True
         self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
@@ -416,8 +401,6 @@ class Overlay(Layer):
         return messages
 
     def _look_ahead(self) -> None:
-        """Note when something is due, after a change that the end of the step has to see."""
-        self._stirred = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self._ledger.due_us,
