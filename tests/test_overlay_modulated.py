@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
+from tests.channels import LINKS, Storm, World
 from tests.examples import soaked
 from tests.modulators import grid
-from tests.test_overlay_channels import Storm, World
 
 from carrypost.errors import LocalError
 from carrypost.events import Event, Refused
@@ -88,8 +88,7 @@ class Modulated(World):
 def test_home_brokers_run_modulators(security: str) -> None:
     world = Modulated("ABCpqy", security=security)
     with world.net as net:
-        world.link("AB BC pA qA Cy")
-        net.advance(20)
+        world.begin("AB BC pA qA Cy")
         named = Modulator.named
         box = net.consume("y", "flood", named("box", area=[1, 1, 3, 3]))
         few = net.consume("y", "flood", named("selector", text="n > 7"))
@@ -112,8 +111,7 @@ def test_home_brokers_run_modulators(security: str) -> None:
 def test_a_modulator_keeps_its_state_when_its_home_restarts() -> None:
     world = Modulated("Apy")
     with world.net as net:
-        world.link("Ap Ay")
-        net.advance(20)
+        world.begin("Ap Ay")
         third = net.consume("y", "flood", Modulator.named("every-nth", n=3))
         net.advance(5)
         for number in range(1, 10):
@@ -132,8 +130,7 @@ def test_a_modulator_keeps_its_state_when_its_home_restarts() -> None:
 def test_modulators_change_while_events_flow() -> None:
     world = Modulated("Apy")
     with world.net as net:
-        world.link("Ap Ay")
-        net.advance(20)
+        world.begin("Ap Ay")
         destination = net.consume("y", "flood", Modulator.named("every-nth", n=2))
         net.advance(5)
         for now in (Modulator.named("every-nth", n=3), None, Modulator.named("selector", text="FALSE")):
@@ -151,8 +148,7 @@ def test_modulators_change_while_events_flow() -> None:
 def test_a_broker_without_the_modulator_refuses_the_client() -> None:
     world = Modulated("Apy")
     with world.net as net:
-        world.link("Ap Ay")
-        net.advance(20)
+        world.begin("Ap Ay")
         net.consume("y", "flood", Modulator.named("unheard-of", version=1))
         net.advance(5)
         assert net.overlay("y").homes == {}
@@ -162,8 +158,7 @@ def test_a_broker_without_the_modulator_refuses_the_client() -> None:
 def test_a_consumer_knows_how_far_a_modulator_is_that_lets_nothing_pass() -> None:
     world = Modulated("ABpy")
     with world.net as net:
-        world.link("Ap Ay AB")
-        net.advance(20)
+        world.begin("Ap Ay AB")
         destination = net.consume("y", "flood", Modulator.named("selector", text="n = 9"))
         net.advance(5)
         for _ in range(8):
@@ -186,8 +181,7 @@ def test_results_come_once_and_in_order_whatever_fails(seed: int) -> None:
     world = storm.world
     assert isinstance(world, Modulated)
     with world.net as net:
-        world.link("AB BC CD pA qB yC zD")
-        net.advance(20)
+        world.begin(LINKS)
         places = [(node, net.consume(node, "flood", Modulator.named("by-number"))) for node in "yz"]
         net.advance(5)
         for _ in range(60):
