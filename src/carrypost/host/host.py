@@ -25,7 +25,7 @@ from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
-from carrypost.overlay.overlay import OverlayCommands
+from carrypost.overlay.commands import OverlayCommands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +79,7 @@ class Host:
         self.messaging = MessagingCommands(self._steps, ground, self._deliveries)
         """Topics and queues for programs; asleep until it is opened."""
         self._commands = self._layers.commands(self._steps)
+        self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
         self._prefix = ground.prefix
         self._started = False
 
@@ -104,9 +105,9 @@ class Host:
     @property
     def overlay(self) -> OverlayCommands:
         """The commands of the overlay; raises `StateError` where it is off."""
-        if OverlayCommands not in self._commands:
+        if self._overlay is None:
             raise StateError("this host has no overlay: set overlay.enabled = true")
-        return self.commands(OverlayCommands)
+        return self._overlay
 
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
@@ -119,7 +120,7 @@ class Host:
 
     def overview(self) -> Overview:
         """Return how things stand: neighbours, cache, acknowledgements, the island, the overlay, counters."""
-        overlay = self.overlay.view() if OverlayCommands in self._commands else None
+        overlay = None if self._overlay is None else self._overlay.view()
         return overview(
             self._ground, self._neighbours, self._acked, self._island, self.incarnation, overlay=overlay
         )  # fmt: skip

@@ -67,8 +67,10 @@ class Parts:
         self.island = Island(ground, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:
             self.layers.insert(self.island)
+        self.overlay: Overlay | None = None
         if settings.overlay.enabled and self.island is not None:
-            self.layers.insert(Overlay(ground, self.deliveries, self.island, rng))
+            self.overlay = Overlay(ground, self.deliveries, self.island, rng)
+            self.layers.insert(self.overlay)
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

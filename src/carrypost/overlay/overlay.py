@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError, StateError
+from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.local.ledger import Ledger
@@ -32,12 +32,12 @@ from carrypost.overlay.topology import Topology
 from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from random import Random
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Rows, Steps
+    from carrypost.gossip.layer import Rows
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.island.island import Island
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
-    from carrypost.model.properties import AttributeValue
-    from carrypost.overlay.adaptor import Adaptor
     from carrypost.overlay.modulator import Modulator
 
 _ITEM_US = 60_000_000
@@ -96,10 +94,6 @@ class Overlay(Layer):
         """Answers to clients that are to be published."""
         self._read: list[Copy] = []
         """Messages to this node that were acted upon: nobody needs them any more."""
-
-    def commands(self, steps: Steps) -> OverlayCommands:
-        """Return what programs may ask of it."""
-        return OverlayCommands(self, steps)
 
     def view(self) -> OverlayView:
         """Return how things stand."""
@@ -405,79 +399,3 @@ class Overlay(Layer):
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self._ledger.due_us,
         )  # fmt: skip
-
-
-class OverlayCommands:
-    """Commands that programs give to the overlay: `host.overlay`."""
-
-    def __init__(self, overlay: Overlay, steps: Steps) -> None:
-        self._overlay, self._steps, self._step = overlay, steps, steps.step
-
-    def view(self) -> OverlayView:
-        """Return the overlay as this node knows it."""
-        return self._overlay.view()
-
-    def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
-        """Return the brokers from this one to another, both included; None if no path is known."""
-        return self._overlay.path(broker)
-
-    def serving(self, channel: str) -> dict[NodeId, Served]:
-        """Return the brokers that have producers or seats of a channel, as far as this node knows."""
-        return self._overlay.serving(channel)
-
-    def emit(
-        self,
-        channel: str,
-        payload: bytes | Blank,
-        now: int,
-        *,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        lifetime_us: int | None = None,
-    ) -> MessageId:
-        """Send an event to a channel; returns its id. The node becomes a producer of the channel.
-
-        Raises `LocalError` for what cannot be sent.
-        """
-        check_channel(channel)
-        draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us or self._overlay.event_us)
-        return self._steps.publish(draft, now)
-
-    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
-        """Subscribe to a channel, from now on; returns the destination of the results, to which programs subscribe.
-
-        The home broker runs the modulator, if there is one, on every event. Raises `LocalError` for a channel without a
-        name, and beyond `limits.clients_max`.
-        """
-        with self._step(now):
-            return self._overlay.consume(channel, now, modulator)
-
-    def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
-        """Give a subscription, named by the destination of its results, another modulator, or none.
-
-        The home exchanges it between two events; its state begins anew. Raises `LocalError` if there is no such
-        subscription.
-        """
-        with self._step(now):
-            self._overlay.change(destination, modulator, now)
-
-    def close(self, destination: str, now: int) -> None:
-        """End a subscription, named by the destination of its results, or a producer, by `channel/NAME`.
-
-        Raises `LocalError` if there is no such subscription.
-        """
-        with self._step(now):
-            self._overlay.close(destination, now)
-
-    def add(self, adaptor: Adaptor) -> None:
-        """Let an adaptor process notices of this node's overlay; raises `LocalError` for one that is none."""
-        if not callable(getattr(adaptor, "subscribe", None)) or not callable(getattr(adaptor, "process", None)):
-            raise LocalError(f"an adaptor has the methods subscribe() and process(notice), which {adaptor!r} has not")
-        self._overlay.channel.add(adaptor)
-
-    def send(self, message: MessageId, brokers: Collection[NodeId], now: int, *, channel: str = "") -> None:
-        """Pass on a whole message that is here to some brokers, along the overlay.
-
-        Raises `LocalError` if it is not here, too large beside its body, or one of them is not known as a broker.
-        """
-        with self._step(now):
-            self._overlay.send(message, brokers, channel)

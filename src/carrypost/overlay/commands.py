@@ -1,0 +1,99 @@
+"""Commands that programs give to the overlay of a host: `host.overlay`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import LocalError
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.overlay.homes import check_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from carrypost.gossip.layer import Steps
+    from carrypost.gossip.wire.pieces import Blank
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.properties import AttributeValue
+    from carrypost.overlay.adaptor import Adaptor
+    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.overlay import Overlay
+    from carrypost.overlay.rosters import Served
+    from carrypost.overlay.view import OverlayView
+
+
+class OverlayCommands:
+    """Commands that programs give to the overlay of one host; each is a step."""
+
+    def __init__(self, overlay: Overlay, steps: Steps) -> None:
+        self._overlay, self._steps, self._step = overlay, steps, steps.step
+
+    def view(self) -> OverlayView:
+        """Return the overlay as this node knows it."""
+        return self._overlay.view()
+
+    def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
+        """Return the brokers from this one to another, both included; None if no path is known."""
+        return self._overlay.path(broker)
+
+    def serving(self, channel: str) -> dict[NodeId, Served]:
+        """Return the brokers that have producers or seats of a channel, as far as this node knows."""
+        return self._overlay.serving(channel)
+
+    def emit(
+        self,
+        channel: str,
+        payload: bytes | Blank,
+        now: int,
+        *,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_us: int | None = None,
+    ) -> MessageId:
+        """Send an event to a channel; returns its id. The node becomes a producer of the channel.
+
+        Raises `LocalError` for what cannot be sent.
+        """
+        check_channel(channel)
+        draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us or self._overlay.event_us)
+        return self._steps.publish(draft, now)
+
+    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
+        """Subscribe to a channel, from now on; returns the destination of the results, to which programs subscribe.
+
+        The home broker runs the modulator, if there is one, on every event. Raises `LocalError` for a channel without a
+        name, and beyond `limits.clients_max`.
+        """
+        with self._step(now):
+            return self._overlay.consume(channel, now, modulator)
+
+    def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
+        """Give a subscription, named by the destination of its results, another modulator, or none.
+
+        The home exchanges it between two events; its state begins anew. Raises `LocalError` if there is no such
+        subscription.
+        """
+        with self._step(now):
+            self._overlay.change(destination, modulator, now)
+
+    def close(self, destination: str, now: int) -> None:
+        """End a subscription, named by the destination of its results, or a producer, by `channel/NAME`.
+
+        Raises `LocalError` if there is no such subscription.
+        """
+        with self._step(now):
+            self._overlay.close(destination, now)
+
+    def add(self, adaptor: Adaptor) -> None:
+        """Let an adaptor process notices of this node's overlay; raises `LocalError` for one that is none."""
+        if not callable(getattr(adaptor, "subscribe", None)) or not callable(getattr(adaptor, "process", None)):
+            raise LocalError(f"an adaptor has the methods subscribe() and process(notice), which {adaptor!r} has not")
+        self._overlay.channel.add(adaptor)
+
+    def send(self, message: MessageId, brokers: Collection[NodeId], now: int, *, channel: str = "") -> None:
+        """Pass on a whole message that is here to some brokers, along the overlay.
+
+        Raises `LocalError` if it is not here, too large beside its body, or one of them is not known as a broker.
+        """
+        with self._step(now):
+            self._overlay.send(message, brokers, channel)
