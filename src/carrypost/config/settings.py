@@ -127,6 +127,8 @@ class Limits:
     """State of one modulator. An event after which it is larger is dropped."""
     replay_events_max: int = whole(64, 1, 65_536)
     """Events that a producer sends again to one broker at a time."""
+    runs_max: int = whole(1_024, 1, 65_536)
+    """Runs of events in the state of a seat that travels: those since its last result, or since a checkpoint."""
     share_log: float = number(0.25, 0.001, 1.0)
     """Share of the cache that this node's own events may hold until they expire, for brokers that lack some."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)

@@ -1,0 +1,146 @@
+"""Snapshots: the state of a seat as it travels, as the payload of a message.
+
+A checkpoint of a seat has one for its consumer, `State` one for the broker that the seat moves to, and `Adopt` one for
+the broker that takes over a seat whose home is lost. The last one also names the events that the consumer accepted
+since its checkpoint, in their order, for the new home to process again without results.
+
+The one invariant: a payload that breaks a bound, or contradicts itself, is refused as a whole (`snapshot`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from carrypost.errors import DecodeError, LimitError
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.times import TIME_US_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from carrypost.config import Limits
+    from carrypost.overlay.modulator import Modulator
+
+REASON = "snapshot"
+"""Reason under which payloads are refused."""
+_DIGEST_BYTES = 8
+_HEAD_BYTES, _RUN_BYTES = 128, 32
+"""Upper bounds of what stands around a state, and of a run."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
+Run = tuple[str, int, int]
+"""Events of one producer that were processed one after the other: producer, number before the first, and of the last.
+"""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state of a seat between two events."""
+
+    epoch: int
+    number: int
+    """Number of its last result."""
+    cursors: Mapping[str, int]
+    """Number of the last event that it processed, by producer."""
+    state: bytes = b""
+    """State of the modulator after these events."""
+    modulator: bytes = b""
+    """Digest of the modulator that the state is of (`digest`)."""
+    runs: Sequence[Run] = ()
+    """Events since the last result, in the order of processing, which `cursors` and `state` include."""
+    repeats: Sequence[Run] = ()
+    """Events after these, in the order in which the consumer accepted their results."""
+
+
+class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    epoch: _Count
+    number: _Count
+    producers: tuple[_Name, ...]
+    """Ids of the nodes that all else names by their place here."""
+    cursors: tuple[tuple[_Count, _Count], ...]
+    runs: tuple[tuple[_Count, _Count, _Count], ...]
+    repeats: tuple[tuple[_Count, _Count, _Count], ...]
+    modulator: Annotated[bytes, msgspec.Meta(max_length=_DIGEST_BYTES)]
+    state: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Wire).decode
+
+
+def digest(modulator: Modulator | None) -> bytes:
+    """Return bytes that stand for a modulator, its version and its parameters; none for no modulator."""
+    if modulator is None:
+        return b""
+    return hashlib.blake2b(_encode(modulator), digest_size=_DIGEST_BYTES).digest()
+
+
+def packed(snapshot: Snapshot) -> bytes:
+    """Return a snapshot as it travels."""
+    names = [*snapshot.cursors, *(run[0] for run in (*snapshot.runs, *snapshot.repeats))]
+    places = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    runs, repeats = (
+        tuple([(places[producer], after, upto) for producer, after, upto in each])
+        for each in (snapshot.runs, snapshot.repeats)
+    )
+    cursors = tuple([(places[producer], number) for producer, number in snapshot.cursors.items()])
+    return _encode(
+        _Wire(
+            snapshot.epoch, snapshot.number, tuple(places), cursors, runs, repeats, snapshot.modulator, snapshot.state
+        )
+    )
+
+
+def bytes_max(limits: Limits) -> int:
+    """Return the length of the longest snapshot that is read."""
+    around = limits.clients_max * (DESTINATION_MAX + _RUN_BYTES) + limits.runs_max * _RUN_BYTES + _HEAD_BYTES
+    return limits.modulator_state_bytes_max + around
+
+
+def unpacked(payload: bytes | Blank, limits: Limits) -> Snapshot:
+    """Return a snapshot that came from another node; raises `RemoteError` for anything else."""
+    if isinstance(payload, Blank) or len(payload) > bytes_max(limits):
+        raise LimitError(REASON, "a snapshot is longer than any seat's state")
+    try:
+        wire = _decode(payload)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DecodeError(REASON, f"not a snapshot: {error}") from error
+    runs = len(wire.runs) + len(wire.repeats)
+    if len(wire.producers) > limits.clients_max or runs > limits.runs_max:
+        raise LimitError(REASON, "a snapshot has more producers or runs than a seat may have")
+    if len(wire.state) > limits.modulator_state_bytes_max:
+        raise LimitError(REASON, "a snapshot has a larger state than a modulator may have")
+    return _checked(wire)
+
+
+def _checked(wire: _Wire) -> Snapshot:
+    """Return the snapshot; raises `DecodeError` if its parts contradict each other."""
+    if len(set(wire.producers)) < len(wire.producers):
+        raise DecodeError(REASON, "a snapshot names a producer twice")
+    places = [at for at, *_ in (*wire.cursors, *wire.runs, *wire.repeats)]
+    if any(at >= len(wire.producers) for at in places):
+        raise DecodeError(REASON, "a snapshot refers to a producer that it does not name")
+    cursors = {wire.producers[at]: number for at, number in wire.cursors}
+    if len(cursors) < len(wire.cursors):
+        raise DecodeError(REASON, "a snapshot has two cursors of one producer")
+    runs, repeats = (
+        tuple([(wire.producers[at], after, upto) for at, after, upto in each]) for each in (wire.runs, wire.repeats)
+    )
+    last = _last(runs, {})
+    if any(number > cursors.get(producer, 0) for producer, number in last.items()):
+        raise DecodeError(REASON, "a snapshot has events that its cursors do not include")
+    _last(repeats, cursors)
+    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats)
+
+
+def _last(runs: Sequence[Run], cursors: Mapping[str, int]) -> dict[str, int]:
+    """Return where producers are after some runs; raises `DecodeError` if their numbers do not rise."""
+    found = dict(cursors)
+    for producer, after, upto in runs:
+        if not found.get(producer, 0) <= after < upto:
+            raise DecodeError(REASON, "the numbers of a snapshot's events do not rise")
+        found[producer] = upto
+    return found
