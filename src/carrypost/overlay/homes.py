@@ -18,6 +18,7 @@ import msgspec
 from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay import events
 from carrypost.overlay.clients import LEASE_US
 from carrypost.overlay.homing import Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Attach, Homed, Role
@@ -59,6 +60,10 @@ class _Client(msgspec.Struct, eq=False):
     delay_us: int = _FIRST_US
     lost_us: int = NEVER
     """Time since which that broker cannot be reached."""
+    told: NodeId | None = None
+    """The home that the program was told of last."""
+    reason: str = events.FIRST
+    """Reason for that broker."""
 
 
 class Homes:
@@ -78,6 +83,7 @@ class Homes:
         self._node, self._broker, self._static = ground.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
         self._most, self._in_reach, self._holdings = ground.limits.clients_max, ground.links.in_reach, ground.holdings
+        self._outputs = ground.outputs
         self._island, self._topology, self._manager = island, topology, manager
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
@@ -127,7 +133,7 @@ class Homes:
             raise ResourceAllocationException(
                 f"this node has {self._most:,} clients of channels (limits.clients_max): end some, or raise it"
             )
-        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker)
+        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, told=broker)
 
     def detach(self, role: Role, channel: str, subscription: int, now: int) -> None:
         """Let a client leave its home; idempotent."""
@@ -147,10 +153,16 @@ class Homes:
             return False
         if item.accepted:
             found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
+            self._tell(found, author)
         else:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
         return True
+
+    def _tell(self, client: _Client, broker: NodeId) -> None:
+        if client.told != broker:
+            client.told = broker
+            self._outputs.tell(events.Homed(*client.key, broker, client.reason))
 
     def announced(self, info: BrokerInfo, now: int) -> None:
         """Ask anew where a home has been started again, and where there was no broker."""
@@ -189,24 +201,25 @@ class Homes:
         client.monitor.due_us = now + self._discovery_us
         best = nearest(open_to)
         if home is None or home not in distances:
-            self._move(client, best, now)
+            self._move(client, best, now, events.ORPHAN)
         elif not distances[home].unreachable:
             client.lost_us = NEVER
             if nearer is not None and client.homed:
-                self._move(client, nearer, now)
+                self._move(client, nearer, now, events.NEARER)
         else:
             client.lost_us = min(client.lost_us, now)
             orphaned = now - client.lost_us >= self._orphan_us or not client.homed
             if orphaned and best is not None and not distances[best].unreachable and not self._static:
-                self._move(client, best, now)
+                self._move(client, best, now, events.ORPHAN)
 
-    def _move(self, client: _Client, broker: NodeId | None, now: int) -> None:
+    def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""
         before, client.broker = client.broker, broker
         if before is not None and before != broker:
             self._leave(client, before, now)
         client.homed, client.delay_us, client.lost_us = False, _FIRST_US, NEVER
         client.due_us = NEVER if broker is None else now
+        client.reason = events.FIRST if client.told is None else reason
 
     def _ask(self, client: _Client, now: int) -> None:
         if client.broker is None:

@@ -1,0 +1,38 @@
+"""Events of the overlay that tell which broker works for a client."""
+
+from __future__ import annotations
+
+from carrypost.events import LayerEvent
+from carrypost.model.ids import NodeId
+from carrypost.overlay.items import Role
+
+FIRST, NEARER, ORPHAN = "first", "nearer", "orphan"
+"""Reasons for a home: it is the first one; it is nearer than the one before, or on a shorter path; or that one is gone.
+"""
+
+
+class Homed(LayerEvent, frozen=True):
+    """A client of this node has a home, another one than before."""
+
+    role: Role
+    channel: str
+    subscription: int
+    """Number of the consumer's subscription; 0 for producers."""
+    broker: NodeId
+    reason: str
+
+
+class Relocated(LayerEvent, frozen=True):
+    """A seat of this broker has moved: the new one works, and this broker has forgotten its copy."""
+
+    consumer: NodeId
+    channel: str
+    subscription: int
+    broker: NodeId
+    """Broker that has the seat now."""
+    operation: str
+    """Reason for the move: `horizontal`, if the consumer moved."""
+    state_bytes: int
+    """Bytes of the snapshot that moved."""
+    pause_us: int
+    """Time from the last result of this broker until it heard that the new seat works."""
