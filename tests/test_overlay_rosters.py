@@ -215,7 +215,7 @@ def test_a_broker_that_missed_a_roster_asks_the_one_that_announced_it() -> None:
         host = play.net.host("C")
         play.attach("x", PRODUCER)
         play.net.advance(3)
-        rows = host._commands[type(host.overlay)]._overlay.topology.rosters  # type: ignore[attr-defined]  # noqa: SLF001
+        rows = host.overlay._overlay.topology.rosters  # noqa: SLF001
         rows.forget(node_prefix(play.net.host("A").node))
         assert play.serving("C") == {}
         play.net.advance(90)

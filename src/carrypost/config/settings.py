@@ -118,11 +118,16 @@ class Limits:
     overlay_channels_max: int = whole(256, 1, 425)
     """Channels of which one broker has clients."""
     clients_max: int = whole(512, 1, 65_536)
-    """Clients of channels that a broker is the home of, those that left of late included, and those of one node."""
+    """Clients of channels that a broker is the home of, those that left of late included, and those of one node; also
+    producers of which one seat has events or cursors."""
+    seats_max: int = whole(256, 1, 65_536)
+    """Seats of consumers at a broker."""
     seats_per_client_max: int = whole(8, 1, 65_536)
     """Seats of consumers of one node at a broker."""
     lane_events_max: int = whole(256, 1, 65_536)
     """Events of one producer that a seat keeps until it has those before them."""
+    lane_bytes_max: int = whole(4 * MIB, 1, UNBOUNDED)
+    """Payload of those events. All seats of a broker keep at most 16 times as much; one event is never too much."""
     modulator_state_bytes_max: int = whole(256 * KIB, 0, UNBOUNDED)
     """State of one modulator. An event after which it is larger is dropped."""
     replay_events_max: int = whole(64, 1, 65_536)

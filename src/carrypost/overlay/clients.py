@@ -40,7 +40,7 @@ class ClientManager:
         self._broker, self._outputs = ground.settings.overlay.broker, ground.outputs
         self._in_reach, self._seats_max = ground.links.in_reach, ground.limits.seats_per_client_max
         self._node, self._topology, self._ledger, self._seats = ground.node, topology, ledger, seats
-        self.table = Clients(ground.limits.clients_max)
+        self.table = Clients(ground.limits.clients_max, ground.limits.seats_max)
         self.tails = Tails(ground.node, topology, self.table)
 
     @property
@@ -60,27 +60,21 @@ class ClientManager:
         """Tell other brokers of the clients of an earlier life."""
         self._tell(now)
 
-    def attach(self, item: Attach, client: NodeId, order: tuple[int, int], until_us: int, now: int) -> bool | None:
-        """Enter a client, or let it leave. Returns True if it is a client, False if not; None: it said so before."""
-        if not self._broker:
-            self._outputs.refuse("clients", client)
-            return False
+    def attach(self, item: Attach, client: NodeId, order: tuple[int, int], until_us: int, now: int) -> str | None:
+        """Enter a client, or let it leave. Returns why it is refused, an empty text if not; None: it said so before."""
         row = Client(client, item, order, min(until_us, now + LEASE_US))
         before = self.table.get(row)
-        if before is not None and order <= before.order:
+        if self._broker and before is not None and order <= before.order:
             self._outputs.refuse("overlay-old", client)
             return None
         if before is None and not item.active:
-            return False
-        surplus = before is None and item.role is Role.CONSUMER and self._seats_of(client) >= self._seats_max
-        runs = self._seats.runs(item.modulator)
-        if item.active and (surplus or not runs or not self._topology.rosters.has_room(item.channel)):
-            self._outputs.refuse("clients" if runs else "modulator", client)
-            return False
-        entered, displaced = self.table.put(row, {*self._in_reach, self._node})
+            return ""
+        refusal = self._refusal(row, before)
+        entered, displaced = (False, None) if refusal else self.table.put(row, {*self._in_reach, self._node})
         if not entered:
-            self._outputs.refuse("clients", client)
-            return False
+            refusal = refusal or ("seats" if row.seated else "clients")
+            self._outputs.refuse("modulator" if refusal == "modulator" else "clients", client)
+            return refusal
         if displaced is not None:
             self._forget(displaced)
         if item.active:
@@ -89,7 +83,21 @@ class ClientManager:
             self._seats.close(row)
         self._ledger.put(FAMILY + row.digest, _encode(row))
         self._tell(now)
-        return item.active
+        return ""
+
+    def _refusal(self, client: Client, before: Client | None) -> str:
+        """Return why a client cannot be one of this broker, whatever room there is; an empty text if it can."""
+        item = client.item
+        if not self._broker:
+            return "broker"
+        if not item.active:
+            return ""
+        if not self._seats.runs(item.modulator):
+            return "modulator"
+        if not self._topology.rosters.has_room(item.channel):
+            return "channels"
+        fresh = client.seated and (before is None or not before.seated)
+        return "seats" if fresh and self._seats_of(client.node) >= self._seats_max else ""
 
     def expire(self, now: int) -> None:
         """Forget clients whose leases are over."""
@@ -114,7 +122,7 @@ class ClientManager:
 
     def _seats_of(self, node: NodeId) -> int:
         """Return the number of seats that consumers of a node have."""
-        return sum(each.node == node and each.active and each.item.role is Role.CONSUMER for each in self.table)
+        return sum(each.node == node and each.seated for each in self.table)
 
     def _tell(self, now: int) -> None:
         """Let the roster say which channels have clients here."""

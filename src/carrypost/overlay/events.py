@@ -22,6 +22,18 @@ class Homed(LayerEvent, frozen=True):
     reason: str
 
 
+class HomeRefused(LayerEvent, frozen=True):
+    """A broker refused to be the home of a client of this node, which asks another one."""
+
+    role: Role
+    channel: str
+    subscription: int
+    broker: NodeId
+    reason: str
+    """`clients`, `seats` or `channels`: it has no room for more of them; `modulator`: it cannot run that of the
+    consumer; `broker`: it is none."""
+
+
 class Relocated(LayerEvent, frozen=True):
     """A seat of this broker has moved: the new one works, and this broker has forgotten its copy."""
 

@@ -151,12 +151,13 @@ class Homes:
         found = self._clients.get((item.role, item.channel, item.subscription))
         if found is None or found.broker != author:
             return False
-        if item.accepted:
+        if not item.refusal:
             found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
             self._tell(found, author)
         else:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
+            self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal))
         return True
 
     def _tell(self, client: _Client, broker: NodeId) -> None:
@@ -244,9 +245,9 @@ class Homes:
         if broker != self._node:
             self._said.append(ITEMS.draft(broker, [item], LEASE_US))
             return
-        accepted = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
+        refusal = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
         if item.active:
-            self.homed(Homed(item.role, item.channel, item.subscription, accepted is not False), self._node, now)
+            self.homed(Homed(item.role, item.channel, item.subscription, refusal or ""), self._node, now)
 
     def _distances(self, now: int) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""

@@ -50,6 +50,8 @@ _ROUTE_BYTES = 2
 """Bytes that stand before a route."""
 CURSORS_MAX = 64
 """Producers whose cursors a consumer tells its home, and runs of events of one item."""
+REFUSAL_MAX = 16
+"""Characters of the word that says why a broker refuses a client."""
 _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -130,8 +132,8 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     role: Role
     channel: _Channel
     subscription: _Count = 0
-    accepted: bool = True
-    """False: there is no room, and the client should ask another broker."""
+    refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
+    """Not empty: why it is not, and the client should ask another broker (`overlay.clients`)."""
 
 
 class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):

@@ -272,9 +272,9 @@ class Overlay(Layer):
     def _attach(self, item: Attach, descriptor: Descriptor, now: int) -> None:
         """Enter a client, and answer it once that is durable."""
         order = descriptor.incarnation, descriptor.sequence
-        accepted = self.clients.attach(item, descriptor.node, order, descriptor.ends_us, now)
-        if item.active and accepted is not None:
-            answer = Homed(item.role, item.channel, item.subscription, accepted)
+        refusal = self.clients.attach(item, descriptor.node, order, descriptor.ends_us, now)
+        if item.active and refusal is not None:
+            answer = Homed(item.role, item.channel, item.subscription, refusal)
             self._said.append(ITEMS.draft(descriptor.node, [answer], LEASE_US, withheld=True))
 
     def expire(self, now: int) -> None:

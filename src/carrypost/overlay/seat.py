@@ -24,6 +24,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.processing import Processing, SeatRow, Step
 
@@ -42,28 +43,12 @@ if TYPE_CHECKING:
 
 FAMILY = b"S"
 """First byte of the names of rows."""
-_ASK_US, _ASK_US_MAX = 1_000_000, 30_000_000
-"""Shortest and longest time after which a producer is asked for what is missing."""
 _AGAIN_US = 5_000_000
 """Time after which a result that found no room is tried again."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SeatRow).decode
-
-
-class _Lane(msgspec.Struct, eq=False):
-    """Events of one producer that wait, and what is done about those that are missing."""
-
-    events: dict[int, Copy] = {}
-    """By number; those that were processed stay until that is durable."""
-    last: int = 0
-    """Number of the producer's last event, as far as this broker heard of it."""
-    since_us: int = NEVER
-    """Time since which something is missing."""
-    ask_us: int = NEVER
-    """Time at which the producer is asked."""
-    delay_us: int = _ASK_US
 
 
 class ModulatorFault(LayerEvent, frozen=True):
@@ -91,7 +76,7 @@ class Seat:
 
     def __init__(self, client: Client, row: SeatRow, processing: Processing) -> None:
         self.client, self.row, self.processing = client, row, processing
-        self.lanes: dict[NodeId, _Lane] = {}
+        self.lanes: dict[NodeId, Lane] = {}
         self.leaving: _Leaving | None = None
         """Results that were given to the host to publish."""
         self.reading: Copy | None = None
@@ -110,6 +95,11 @@ class Seat:
         """Return the next event of a producer, if it is here."""
         cursor = self.row.cursors.get(producer)
         return None if cursor is None else self.lanes[producer].events.get(cursor + 1)
+
+    def is_unsure(self, producer: NodeId, before_us: int) -> bool:
+        """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""
+        lane = self.lanes[producer]
+        return producer not in self.row.cursors and (not lane.events or lane.since_us <= before_us)
 
     def gap(self, producer: NodeId) -> tuple[int, int] | None:
         """Return the numbers before and at the end of what is missing of a producer, if later events are known."""
@@ -132,9 +122,9 @@ class Seats:
     """The seats of one broker."""
 
     def __init__(self, ground: Ground, legs: Legs, rows: RevertingRows) -> None:
-        self._legs, self._rows = legs, rows
+        self._rows = rows
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._lane_max, self._gap_us = ground.limits.lane_events_max, round(ground.settings.overlay.gap_s * 1e6)
+        self._room, self._gap_us = Room(legs, ground.limits), round(ground.settings.overlay.gap_s * 1e6)
         self._seats: dict[bytes, Seat] = {}
         """By name of the row."""
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
@@ -190,8 +180,7 @@ class Seats:
         if (seat := self._seats.pop(name, None)) is not None:
             del self._of_channels[client.item.channel][name]
             for lane in seat.lanes.values():
-                for copy in lane.events.values():
-                    self._legs.release(copy)
+                self._room.clear(lane)
             self._rows.delete(name)
 
     # --- events --------------------------------------------------------------------------------------------
@@ -206,21 +195,40 @@ class Seats:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
         for seat in self._of_channels[channel].values():
+            if (lane := self._lane(seat, producer)) is None:
+                continue
             cursor = seat.row.cursors.get(producer)
             if cursor is None and number == 1:
                 cursor = seat.row.cursors[producer] = 0
-            lane = seat.lanes.setdefault(producer, _Lane())
             lane.last = max(lane.last, number)
-            if (cursor is None or number > cursor) and number not in lane.events and len(lane.events) < self._lane_max:
-                lane.events[number] = copy
-                self._legs.hold(copy)
+            if (cursor is None or number > cursor) and number not in lane.events:
+                if not self._room.keep(lane, number, copy):
+                    self._outputs.refuse("lanes", producer, event.shown)
                 self._look_for_gap(seat, producer)
+
+    def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
+        """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.
+
+        Anybody can invent producers. So a producer of which nothing is certain gives way to the next one.
+        """
+        if (lane := seat.lanes.get(producer)) is not None:
+            return lane
+        known = seat.lanes.keys() | seat.row.cursors.keys()
+        if len(known) >= self._limits.clients_max and producer not in known:
+            before_us = self._holdings.now_us - self._gap_us
+            unsure = next((each for each in seat.lanes if seat.is_unsure(each, before_us)), None)
+            if unsure is None:
+                self._outputs.refuse("lanes", producer)
+                return None
+            self._room.clear(seat.lanes.pop(unsure))
+        lane = seat.lanes[producer] = Lane()
+        return lane
 
     def _look_for_gap(self, seat: Seat, producer: NodeId) -> None:
         lane = seat.lanes[producer]
         if seat.gap(producer) is None:
             lane.since_us = lane.ask_us = NEVER
-            lane.delay_us = _ASK_US
+            lane.delay_us = ASK_US
         elif lane.since_us == NEVER:
             now = self._holdings.now_us
             lane.since_us = now
@@ -243,14 +251,15 @@ class Seats:
     def _sent(self, channel: str, producer: NodeId, number: int, *, final: bool) -> None:
         """Take the number of a producer's last event; `final`: the producer itself says so."""
         for seat in self._of_channels.get(channel, {}).values():
-            lane = seat.lanes.setdefault(producer, _Lane())
-            lane.last = number if final else max(lane.last, number)
-            self._look_for_gap(seat, producer)
+            if (lane := self._lane(seat, producer)) is not None:
+                lane.last = number if final else max(lane.last, number)
+                self._look_for_gap(seat, producer)
 
     def _start(self, item: Start, producer: NodeId) -> None:
         """Take the place from which on a producer's events are for a seat, as the producer says."""
         for seat in self._of_channels.get(item.channel, {}).values():
-            if producer not in seat.row.cursors and item.since_us == seat.client.item.since_us:
+            unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
+            if unknown and self._lane(seat, producer) is not None:
                 seat.row.cursors[producer] = item.number
                 self._advanced(seat, producer)
 
@@ -267,9 +276,8 @@ class Seats:
 
     def _advanced(self, seat: Seat, producer: NodeId) -> None:
         """Let go events that a cursor passed without processing them."""
-        lane = seat.lanes.setdefault(producer, _Lane())
-        for number in [number for number in lane.events if number <= seat.row.cursors[producer]]:
-            self._legs.release(lane.events.pop(number))
+        lane = seat.lanes[producer]
+        self._room.release_upto(lane, seat.row.cursors[producer])
         lane.since_us = NEVER
         self._look_for_gap(seat, producer)
 
@@ -281,7 +289,7 @@ class Seats:
                 for number in [number for number, copy in lane.events.items() if copy.id in gone]:
                     if lane.events[number] is seat.reading:
                         seat.reading = None
-                    del lane.events[number]
+                    self._room.remove(lane, number)
                     self._look_for_gap(seat, producer)
 
     # --- asking --------------------------------------------------------------------------------------------
@@ -302,7 +310,7 @@ class Seats:
                 if lane.ask_us <= now:
                     self._ask(seat, producer, lane, now)
 
-    def _ask(self, seat: Seat, producer: NodeId, lane: _Lane, now: int) -> None:
+    def _ask(self, seat: Seat, producer: NodeId, lane: Lane, now: int) -> None:
         gap = seat.gap(producer)
         if gap is None:
             self._look_for_gap(seat, producer)
@@ -315,7 +323,7 @@ class Seats:
         asked = Replay(item.channel, *gap, 0 if known else item.since_us)
         self._said.append((producer, asked))
         lane.ask_us = now + lane.delay_us
-        lane.delay_us = min(2 * lane.delay_us, _ASK_US_MAX)
+        lane.delay_us = min(2 * lane.delay_us, ASK_US_MAX)
 
     def said(self) -> list[tuple[NodeId, Item]]:
         """Take what is to be said to producers."""
@@ -404,10 +412,8 @@ class Seats:
             if seat is None or stored is None:
                 continue
             for producer, cursor in _decode(stored).cursors.items():
-                lane = seat.lanes.get(NodeId(producer))
-                for number in [] if lane is None else [number for number in lane.events if number <= cursor]:
-                    assert lane is not None
-                    self._legs.release(lane.events.pop(number))
+                if (lane := seat.lanes.get(NodeId(producer))) is not None:
+                    self._room.release_upto(lane, cursor)
 
     def reverted(self, names: Iterable[bytes]) -> None:
         """Go back to what is on disk."""

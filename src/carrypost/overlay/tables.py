@@ -19,7 +19,7 @@ from carrypost.model.times import NEVER
 from carrypost.overlay.items import Attach, Entry, Role, Versioned, is_later
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
 Row = TypeVar("Row", bound=Versioned)
 _encode = msgspec.msgpack.Encoder().encode
@@ -229,6 +229,11 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
         return self.item.active
 
     @property
+    def seated(self) -> bool:
+        """Return True if it has a seat."""
+        return self.item.active and self.item.role is Role.CONSUMER
+
+    @property
     def key(self) -> tuple[NodeId, Role, str, int]:
         """Return what tells it from others."""
         return self.node, self.item.role, self.item.channel, self.item.subscription
@@ -242,8 +247,8 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
 class Clients:
     """The CIT: clients of this broker."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, seats_max: int) -> None:
+        self._most, self._seats_max = most, seats_max
         self._rows: dict[tuple[NodeId, Role, str, int], Client] = {}
         self.due_us = NEVER
         """Time at which the first lease ends."""
@@ -261,8 +266,8 @@ class Clients:
     def put(self, client: Client, reach: Container[NodeId]) -> tuple[bool, Client | None]:
         """Enter what a client said last. Returns False if there is no room, and the row that gave way to it."""
         displaced = None
-        if client.key not in self._rows and len(self._rows) >= self._most:
-            displaced = self._least(client, reach)
+        if rivals := self._rivals(client):
+            displaced = _least(client, rivals, reach)
             if displaced is None:
                 return False, None
             del self._rows[displaced.key]
@@ -270,25 +275,15 @@ class Clients:
         self.due_us = min(self.due_us, client.until_us)
         return True, displaced
 
-    def _least(self, client: Client, reach: Container[NodeId]) -> Client | None:
-        """Return the row that gives way: of a client that left, of one out of reach, or of the node with most rows.
-
-        So neither nodes that were made up nor a node with many clients keep others out.
-        """
-        if not client.active:
-            return None
-        counts: dict[NodeId, int] = {}
-        for each in self._rows.values():
-            counts[each.node] = counts.get(each.node, 0) + 1
-        own = counts.get(client.node, 0)
-        ranked = [
-            (each.active, each.node in reach, -counts[each.node], each.until_us, each.key)
-            for each in self._rows.values()
-            if not each.active
-            or (each.node not in reach and client.node in reach)
-            or counts[each.node] > own + 1
-        ]  # fmt: skip
-        return self._rows[min(ranked)[-1]] if ranked else None
+    def _rivals(self, client: Client) -> list[Client]:
+        """Return the rows of which one has to give way; none if there is room."""
+        before = self._rows.get(client.key)
+        if client.seated and (before is None or not before.seated):
+            seats = [each for each in self._rows.values() if each.seated]
+            if len(seats) >= self._seats_max:
+                return seats
+        full = before is None and len(self._rows) >= self._most
+        return list(self._rows.values()) if full else []
 
     def expire(self, now: int) -> list[Client]:
         """Remove and return the rows whose time is over."""
@@ -297,3 +292,25 @@ class Clients:
             del self._rows[each.key]
         self.due_us = min((each.until_us for each in self._rows.values()), default=NEVER)
         return over
+
+
+def _least(client: Client, rows: Iterable[Client], reach: Container[NodeId]) -> Client | None:
+    """Return the row that gives way: of a client that left, of one out of reach, or of the node with most rows.
+
+    So neither nodes that were made up nor a node with many clients keep others out.
+    """
+    if not client.active:
+        return None
+    rows = list(rows)
+    counts: dict[NodeId, int] = {}
+    for each in rows:
+        counts[each.node] = counts.get(each.node, 0) + 1
+    own = counts.get(client.node, 0)
+    ranked = [
+        (each.active, each.node in reach, -counts[each.node], each.until_us, each.key, each)
+        for each in rows
+        if not each.active
+        or (each.node not in reach and client.node in reach)
+        or counts[each.node] > own + 1
+    ]  # fmt: skip
+    return min(ranked)[-1] if ranked else None

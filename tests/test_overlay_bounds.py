@@ -1,0 +1,182 @@
+"""Bounds of seats and lanes: strangers stop at them, and with every table full honest clients still work."""
+
+from __future__ import annotations
+
+import pytest
+from tests.channels import World
+
+from carrypost.config import Limits
+from carrypost.events import Event
+from carrypost.model.headers import Headers
+from carrypost.overlay.events import HomeRefused
+from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Role, Sent, Start
+from carrypost.overlay.lanes import LANES, Lane, Room
+from carrypost.overlay.modulator import Modulator
+
+
+def say(world: World, author: str, to: str, *said: Item) -> None:
+    """Send items to a node."""
+    net = world.net
+    headers = Headers(control=ITEMS.encode(said))
+    net.host(author).publish(f"overlay/{net.host(to).node}", b"", headers=headers, now=round(net.now * 1e6))
+    net.advance(3)
+
+
+def refused(world: World, node: str, reason: str) -> int:
+    return world.net.host(node).overview().refused.get(reason, 0)
+
+
+def lanes_of(world: World, node: str) -> int:
+    """Return the producers that the first seat of a broker knows of."""
+    (seat,) = world.net.host(node).overlay._overlay.seats  # noqa: SLF001
+    return len(seat.lanes.keys() | seat.row.cursors.keys())
+
+
+# --- lanes of invented producers ---------------------------------------------------------------------------
+
+
+def test_producers_that_a_broker_invents_give_way_to_those_that_have_events() -> None:
+    world = World("ABpqy", limits={"clients_max": 8})
+    with world.net as net:
+        world.begin("AB pA qA By", "y")
+        world.emit("p")
+        net.advance(3)
+        for page in range(10):
+            made_up = tuple((f"m{page}-{at}", 5) for at in range(CURSORS_MAX))
+            say(world, "A", "B", Sent("flood", made_up))
+            assert lanes_of(world, "B") <= 8
+        for node in "pqpq":
+            world.emit(node)
+            net.advance(1)
+        net.advance(10)
+        assert world.faults() == []
+        assert lanes_of(world, "B") <= 8
+        assert world.lost == []
+
+
+def test_producers_that_say_where_their_events_begin_fill_a_seat_and_no_more() -> None:
+    world = World("ABpy" + "uvwst", limits={"clients_max": 4})
+    with world.net as net:
+        world.begin("AB pA By " + " ".join(f"{each}B" for each in "uvwst"), "y")
+        world.emit("p")
+        net.advance(3)
+        (seat,) = world.net.host("B").overlay._overlay.seats  # noqa: SLF001
+        since_us = seat.client.item.since_us
+        for each in "uvwst":
+            say(world, each, "B", Start("flood", since_us, 3))
+        assert lanes_of(world, "B") == 4
+        assert refused(world, "B", "lanes") == 2
+        for _ in range(3):
+            world.emit("p")
+            net.advance(1)
+        net.advance(5)
+        assert world.faults() == []
+
+
+# --- bytes and events in lanes -----------------------------------------------------------------------------
+
+
+class _Copy:
+    """As much of a copy as lanes see."""
+
+    def __init__(self, name: int, length: int) -> None:
+        self.id = name.to_bytes(8, "big")
+        self.descriptor = self
+        self.length = length
+
+
+class _Legs:
+    def __init__(self) -> None:
+        self.held = 0
+
+    def hold(self, _: object) -> None:
+        self.held += 1
+
+    def release(self, _: object) -> None:
+        self.held -= 1
+
+
+def room(**limits: int) -> tuple[Room, _Legs]:
+    legs = _Legs()
+    return Room(legs, Limits(**limits)), legs  # type: ignore[arg-type]
+
+
+def keep(at: Room, lane: Lane, number: int, length: int, name: int | None = None) -> bool:
+    return at.keep(lane, number, _Copy(number if name is None else name, length))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limits", [{"lane_events_max": 3}, {"lane_bytes_max": 300}])
+def test_later_events_of_a_full_lane_give_way_to_earlier_ones(limits: dict[str, int]) -> None:
+    at, legs = room(**limits)
+    lane = Lane()
+    assert [keep(at, lane, number, 100) for number in (9, 7, 8, 12, 6, 5)] == [True, True, True, False, True, True]
+    assert sorted(lane.events) == [5, 6, 7]
+    assert (lane.nbytes, at.bytes, legs.held) == (300, 300, 3)
+    at.release_upto(lane, 6)
+    at.remove(lane, 7)
+    assert (lane.events, lane.nbytes, at.bytes) == ({}, 0, 0)
+
+
+def test_a_lane_holds_one_event_of_any_size_and_what_waits_in_several_lanes_counts_once() -> None:
+    at, _ = room(lane_bytes_max=10)
+    lanes = [Lane() for _ in range(LANES + 2)]
+    for lane in lanes:
+        assert keep(at, lane, 1, 10)
+    assert at.bytes == 10
+    for number, lane in enumerate(lanes, 2):
+        assert not keep(at, lane, number, 10), "the lane is full"
+    others = [Lane() for _ in range(LANES + 2)]
+    for number, lane in enumerate(others):
+        assert keep(at, lane, 1, 1_000, 100 + number)
+        assert not keep(at, lane, 2, 1, 200 + number), "all lanes together are"
+    for lane in (*lanes, *others):
+        at.clear(lane)
+    assert at.bytes == 0
+
+
+@pytest.mark.parametrize("limits", [{"lane_events_max": 2}, {"lane_bytes_max": 200}])
+def test_no_event_is_lost_where_lanes_are_short(limits: dict[str, int]) -> None:
+    world = World("ABpqy", limits=limits, loss=0.2, seed=3)
+    with world.net as net:
+        world.begin("AB pA qA By", "y")
+        net.unlink("A", "B")
+        for _ in range(12):
+            for node in "pq":
+                world.emit(node)
+            net.advance(0.2)
+        net.link("A", "B")
+        world.settle()
+        assert world.faults() == []
+        assert world.lost == []
+
+
+# --- seats -------------------------------------------------------------------------------------------------
+
+
+def test_seats_of_strangers_give_way_and_the_program_hears_why_it_was_refused() -> None:
+    world = World("ABpyzx", limits={"seats_max": 3, "seats_per_client_max": 2})
+    told: list[tuple[str, str, str]] = []
+
+    def watch(_: float, node: str, event: Event) -> None:
+        if isinstance(event, HomeRefused):
+            told.append((node, world.net.name(event.broker), event.reason))
+
+    with world.net as net:
+        net.watch(watch)
+        world.begin("AB pA xA yA zA")
+        for number in range(1, 6):
+            say(world, "x", "A", Attach(Role.CONSUMER, "flood", number, epoch=1, since_us=1))
+        assert refused(world, "A", "clients") == 3, "seats of one node"
+        for node in "yz":
+            world.consume(node)
+            net.advance(3)
+        assert [net.overlay(node).homes for node in "yz"] == [{"flood": "A"}] * 2
+        assert len(net.overlay("A").seats) == 3
+        for _ in range(3):
+            world.emit("p")
+            net.advance(1)
+        net.consume("y", "flood", Modulator.named("unheard-of", version=1))
+        net.consume("y", "flood")
+        net.advance(3)
+        assert world.faults() == []
+        assert {("y", "A", "modulator"), ("y", "A", "seats")} <= set(told)
