@@ -190,6 +190,8 @@ class Handed(msgspec.Struct, frozen=True):
     """When its queue may give it to somebody else; 0: never."""
     giver: NodeId | None = None
     """The neighbour that gave it to this host; None if it was published here."""
+    events_lost: int = 0
+    """Events of its channel that are missing before it."""
 
     @property
     def message(self) -> MessageId:
@@ -334,6 +336,30 @@ class Unreachable(msgspec.Struct, frozen=True):
 
 class LayerEvent(msgspec.Struct, frozen=True):
     """Base of the events that layers bring: one that a host has by `Host(layers=)` may emit events of its own."""
+
+
+class OverlayState(msgspec.Struct, frozen=True):
+    """A subscription to a channel, as its consumer knows it."""
+
+    home: NodeId | None = None
+    """Broker that works for it; None while there is none."""
+    hops: int | None = None
+    """Hops to that broker; None if it cannot be reached."""
+    epoch: int = 0
+    """Number of its seats so far."""
+    events: int = 0
+    """Events that its results covered."""
+    faults: int = 0
+    """Number of these that the modulator failed with."""
+    busy_us: int = 0
+    """Execution time of the modulator for these."""
+
+
+class OverlayTold(LayerEvent, frozen=True):
+    """A consumer of a channel has another home, or results of more events."""
+
+    consumer: int
+    state: OverlayState
 
 
 class PayloadWanted(LayerEvent, frozen=True):

@@ -76,7 +76,7 @@ class Host:
         self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
-        self.messaging = MessagingCommands(self._steps, ground, self._deliveries)
+        self.messaging = MessagingCommands(self._steps, ground, self._deliveries, parts.channels)
         """Topics and queues for programs; asleep until it is opened."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)

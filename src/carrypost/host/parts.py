@@ -21,10 +21,12 @@ from carrypost.host.recovery import Recovery
 from carrypost.host.steps import Steps
 from carrypost.host.works import Works
 from carrypost.island.island import Island
+from carrypost.journal import MOM
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
 from carrypost.overlay.overlay import Overlay
+from carrypost.overlay.topics import ChannelTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +73,8 @@ class Parts:
         if settings.overlay.enabled and self.island is not None:
             self.overlay = Overlay(ground, self.deliveries, self.island, rng)
             self.layers.insert(self.overlay)
+        self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
+        """Channels of the overlay, for messaging."""
         self.neighbours = Neighbours(ground, strategy, self.layers, rng)
         publisher = Publisher(ground)
         self.works = Works(ground, publisher, self.order, self.layers, strategy)

@@ -117,6 +117,8 @@ class Works:
         A message that has an order, or is an event, gets that from the work.
         """
         self.layers.check_session(session)
+        if is_channel(draft.destination):
+            self.layers.check_work((draft,), ())
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:

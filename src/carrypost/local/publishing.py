@@ -107,7 +107,7 @@ class Publisher:
                 sequence += 1
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
-            created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
+            created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp.created_us),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
@@ -228,8 +228,10 @@ class Publisher:
         ordered = bool(draft.ordering)
         return as_sent(recipients, self._identity.node, draft.destination, ordered=ordered, signed=signed, most=most)
 
-    def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
-        settings = self._settings
+    def _deadline(self, draft: Draft, now: int) -> int | None:
+        settings, lifetime_us = self._settings, draft.lifetime_us
+        if lifetime_us is None and settings.overlay.enabled and is_channel(draft.destination):
+            lifetime_us = round(settings.overlay.event_lifetime_s * 1e6)
         if lifetime_us is None and settings.lifetime_s_default is not None:
             lifetime_us = round(settings.lifetime_s_default * 1e6)
         if settings.lifetime_s_max is not None:

@@ -59,6 +59,10 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     """Number of results of these events that the modulator refused to keep."""
     mute: bool = False
     """True: there is nothing for the program in it, it only covers events that gave no result."""
+    faults: _Count = 0
+    """Number of these events that the modulator failed with."""
+    busy_us: _Count = 0
+    """Execution time of the modulator for these events."""
 
 
 class BodyType(enum.IntEnum):

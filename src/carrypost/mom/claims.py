@@ -14,14 +14,12 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from carrypost.events import ClaimLost, Handed, Reason
 from carrypost.local.agenda import Agenda
 from carrypost.model.ids import MessageId
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
-from carrypost.mom.rows import Table
+from carrypost.mom.rows import ClaimRow, Table
 from carrypost.mom.state import Claim, ClaimState, Move
 
 if TYPE_CHECKING:
@@ -37,16 +35,6 @@ _NUMBER_BYTES = 8
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
 _PLACE = attrgetter("place")
-
-
-class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
-    """A claim of a durable subscription in the store."""
-
-    place: int
-    count: int
-    """How often it was handed over."""
-    deferred_us: int = 0
-    """Time until which a program lets it wait; 0: it does not."""
 
 
 class Claims:
@@ -92,8 +80,11 @@ class Claims:
         """Whether a subscription may still claim it: nobody on this node has acknowledged it."""
         return not self.confirmations.has(copy)
 
-    def make(self, copy: Copy, subscriptions: Collection[Claimant], now: int) -> bool:
-        """Claim a message for these, unless they have it. Returns True if it was claimed for the first time."""
+    def make(self, copy: Copy, subscriptions: Collection[Claimant], now: int, lost: int = 0) -> bool:
+        """Claim a message for these, unless they have it. Returns True if it was claimed for the first time.
+
+        `lost`: events of its channel that are missing before it.
+        """
         claims = self._by_message.setdefault(copy.id, [])
         known = {claim.claimant for claim in claims}
         first = not self._holdings.is_claimed(copy)
@@ -105,7 +96,7 @@ class Claims:
                 self.ready[claimant] = None
                 continue
             self._place += 1
-            claim = Claim(claimant, copy, self._place, count)
+            claim = Claim(claimant, copy, self._place, count, lost=lost)
             claims.append(claim)
             self._pins.pin(claim)
             self._file(claim, due_us, now)
@@ -183,7 +174,7 @@ class Claims:
         if claim.tenure is not None:
             claim.tenure.keep(claim.count, claim.place, claim.deferred_us)
             return
-        self._table.put(_row_name(claim), ClaimRow(claim.place, claim.count, claim.deferred_us))
+        self._table.put(_row_name(claim), ClaimRow(claim.place, claim.count, claim.deferred_us, claim.lost))
 
     def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
         """Take in the claims of an earlier life by their places; forget those without a claimant or a copy."""
@@ -194,7 +185,7 @@ class Claims:
             if claimant is None or copy is None or not copy.whole:
                 self._table.delete(name)
             else:
-                claim = Claim(claimant, copy, row.place, row.count)
+                claim = Claim(claimant, copy, row.place, row.count, lost=row.lost)
                 claim.deferred_us = row.deferred_us
                 claim.doubtful = row.count > 0 and not row.deferred_us
                 found.append(claim)
@@ -269,6 +260,7 @@ class Claims:
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
                 unordered=unordered, out_of_order=claim.copy.id in self._out_of_order, alone=claim.doubtful,
                 lease_us=0 if claim.tenure is None else claim.tenure.lease_us, giver=claim.copy.giver,
+                events_lost=claim.lost,
             )
         )  # fmt: skip
 
@@ -390,6 +382,8 @@ class Claims:
         self._pins.unpin(claim)
         if claim.tenure is not None:
             claim.tenure.finish()
+        elif claim.claimant.is_only and claim.copy.here:
+            self._holdings.discard(claim.copy, Reason.PURGED, done=True)
 
     def undo(self, done: Iterable[Claim]) -> None:
         """A commit was lost: its consumers have these again, and did not acknowledge them."""

@@ -28,6 +28,10 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     """Several consumers may have it; each message goes to one of them."""
     no_local: bool = False
     """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
+    modulator: bytes = b""
+    """Modulator that the home broker of a channel's consumer runs, as the overlay writes it; empty: none."""
+    relocation: str = ""
+    """Protocol by which the seat of a channel's consumer moves to another broker; empty: the strict one."""
 
 
 class Redelivery(enum.StrEnum):

@@ -46,7 +46,7 @@ class Consuming:
         *, queues: Queues, directory: Directory,
     ) -> None:  # fmt: skip
         self._holdings, self._undo = context.holdings, context.undo
-        self._non_durable = context.settings.messaging.non_durable
+        self._non_durable, self._channels = context.settings.messaging.non_durable, context.channels
         self._sessions, self._topics, self._claims = sessions, topics, claims
         self._queues, self._directory = queues, directory
 
@@ -76,6 +76,9 @@ class Consuming:
             )
         known = self._topics.check(asked, client, adapted=adapted)
         self._directory.opened(destination_of(asked.entry), now)
+        self._channels.consumed(now)
+        if known is not None and known.channel and _is_modulated_otherwise(known.asked, asked):
+            self._change(known, asked.modulator, now)  # What waits for it stays.
         if known is None or known.asked != asked:
             return self._subscribe(found, asked, known, now).number
         known.connection = found.connection.number
@@ -99,6 +102,31 @@ class Consuming:
         consumer = self._sessions.consume(session, claimant)
         claimant.consumers.append(consumer)
         return consumer
+
+    def modulate(self, consumer: int, modulator: bytes, now: int) -> None:
+        """Let the home broker of a channel's consumer run another modulator, or none."""
+        subscription = self._topics[self._sessions.consumer(consumer).claimant.number]
+        if subscription is None or not subscription.channel:
+            raise IllegalStateException(
+                "modulators are for consumers of channels, and this consumer is of none: create its topic with "
+                'model="channel"'
+            )
+        asked = subscription.asked
+        if modulator and (asked.no_local or asked.entry.selector is not None):
+            option = "no_local" if asked.no_local else "a selector"
+            raise IllegalStateException(
+                f"this consumer has {option}, which goes with no modulator: close it, and create another without"
+            )
+        self._change(subscription, modulator, now)
+
+    def _change(self, subscription: Subscription, modulator: bytes, now: int) -> None:
+        before = subscription.asked.modulator
+        self._topics.modulate(subscription, modulator, now)
+        self._undo.note(partial(self._change_back, subscription, before))
+
+    def _change_back(self, subscription: Subscription, modulator: bytes) -> None:
+        if not subscription.ended:
+            self._topics.modulate(subscription, modulator, self._holdings.now_us)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """Let a consumer take so much more."""
@@ -194,3 +222,8 @@ class Consuming:
             self.end(replaced, now)
         self._topics.remove(subscription, now)
         self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
+
+
+def _is_modulated_otherwise(known: Subscribe, asked: Subscribe) -> bool:
+    """Return True if two subscriptions differ in their modulators alone."""
+    return known != asked and msgspec.structs.replace(known, modulator=asked.modulator) == asked

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.channels import Overlay
     from carrypost.mom.commands import Ack
     from carrypost.mom.state import Claim
 
@@ -57,12 +58,14 @@ class Messaging(Layer):
         """Let receipts and assignments append rows to the event log."""
         record.register(logged.ROWS)
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int) -> None:
+    def __init__(
+        self, ground: Ground, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
+    ) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._undo, self._tell = ground.outputs.journal, ground.outputs.undo, ground.outputs.tell
         self._deliveries = deliveries
-        context = Context(ground, deliveries, incarnation)
-        self._ledger = context.ledger
+        context = Context(ground, deliveries, incarnation, overlay)
+        self._ledger, self._channels = context.ledger, context.channels
         self.receipts = Receipts(context)
         self._owed = Owed(context)
         self.claims = Claims(context, self._owed)
@@ -127,6 +130,7 @@ class Messaging(Layer):
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""
         claims, interested, now = self.claims, self._topics.interested, self._holdings.now_us
+        lost_before = self._channels.lost_before
         if self.directory.take(copies):
             self._look_ahead()
         addressed = False
@@ -136,7 +140,7 @@ class Messaging(Layer):
                 if not self.queues.take(copy, now):
                     continue
             subscriptions = interested(copy.descriptor)
-            if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
+            if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now, lost_before(copy.id)):
                 self._deliveries.claimed(copy)
                 self.directory.used(copy.descriptor.original.destination, now)
             elif not subscriptions and not claims.of(copy.id):
@@ -173,6 +177,7 @@ class Messaging(Layer):
         for subscription in self._topics.lapsed(now):
             self.consuming.end(subscription, now)
         self._topics.expire(now)
+        self._channels.expire(now)
         self.directory.expire(now, self._is_consumed)
         self.placements.expire(now)
         self.discoveries.expire(now)
@@ -215,7 +220,7 @@ class Messaging(Layer):
         self.due_us = min(
             self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept.due_us,
             self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
-            self.discoveries.due_us,
+            self.discoveries.due_us, self._channels.due_us,
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
@@ -255,6 +260,7 @@ class Messaging(Layer):
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
         """Raise what is wrong with a work before anything is done about it."""
         for draft in drafts:
+            self._channels.check_destination(draft.destination)
             self._topics.check_open(draft.destination, draft.ordering)
         self.queues.manager.check(drafts)
         for ack in acks:

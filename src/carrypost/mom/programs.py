@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.channels import Overlay
     from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
     from carrypost.mom.names.namespace import Bind
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class MessagingCommands:
     """Commands that programs give to messaging."""
 
-    def __init__(self, steps: Steps, ground: Ground, deliveries: Deliveries) -> None:
+    def __init__(self, steps: Steps, ground: Ground, deliveries: Deliveries, overlay: Overlay | None = None) -> None:
         self._steps, self._step, self._ground, self._deliveries = steps, steps.step, ground, deliveries
+        self._overlay = overlay
         self._messaging: Messaging | None = None
 
     @property
@@ -53,7 +55,7 @@ class MessagingCommands:
         if not self._steps.incarnation:
             raise StateError("start or restore the host first: what an earlier life left would not be found")
         with self._step(now):
-            self._messaging = Messaging(self._ground, self._deliveries, self._steps.incarnation)
+            self._messaging = Messaging(self._ground, self._deliveries, self._steps.incarnation, self._overlay)
             self._steps.join(self._messaging)
 
     @property
@@ -119,6 +121,11 @@ class MessagingCommands:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
         with self._step(now, number=number):
             return self._awake.consuming.consume(session, asked, now)
+
+    def modulate(self, number: int, consumer: int, modulator: bytes, now: int) -> None:
+        """Give a consumer of a channel another modulator, as the overlay writes it; empty: none."""
+        with self._step(now, number=number):
+            self._awake.consuming.modulate(consumer, modulator, now)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so many more messages, of so many more bytes."""

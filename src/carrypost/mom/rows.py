@@ -50,6 +50,18 @@ class Table(Generic[Row]):
         return [(name, self._decode(value)) for name, value in stored.get(self._family, ())]
 
 
+class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
+    """A claim of a durable subscription."""
+
+    place: int
+    count: int
+    """How often it was handed over."""
+    deferred_us: int = 0
+    """Time until which a program lets it wait; 0: it does not."""
+    lost: int = 0
+    """Events of its channel that are missing before it."""
+
+
 class Deadlines:
     """Texts that are known until some time, with a row of 8 bytes each."""
 

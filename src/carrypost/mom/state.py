@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, StateError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.address import address, is_held, name_of, topic, topic_written, written
+from carrypost.model.address import address, channel_of, is_channel, is_held, name_of, topic, topic_written, written
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
@@ -170,6 +170,8 @@ class Claim(msgspec.Struct, eq=False):
     """An earlier life, or program, was handed it, and perhaps ended because of it: it comes alone."""
     deferred_us: int = 0
     """Time until which a program lets it wait; 0: it does not."""
+    lost: int = 0
+    """Events of its channel that are missing before it."""
 
     def doubt(self) -> None:
         """Note that a program was handed it, and perhaps ended because of it: from now on it comes alone."""
@@ -352,6 +354,11 @@ class Claimant:
         self._turn = 0
 
     @property
+    def is_only(self) -> bool:
+        """Return True if nobody else can be owed its messages: they go when they are acknowledged."""
+        return False
+
+    @property
     def written(self) -> str:
         """Name for people: its topic, with the name that its user gave it, or its queue."""
         name = topic_written(self.pattern)
@@ -377,7 +384,7 @@ class Claimant:
 class Subscription(Claimant):
     """A subscription to topics."""
 
-    __slots__ = ("_narrower", "asked", "connection", "held", "interest", "lease_us")
+    __slots__ = ("_narrower", "asked", "channel", "connection", "held", "interest", "lease_us", "results")
 
     def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
         pattern = destination_of(asked.entry)
@@ -390,8 +397,17 @@ class Subscription(Claimant):
         self.lease_us = NEVER
         self.held = held_of(asked.entry)
         """The destination of publications, if a node holds the topic; else empty."""
+        self.channel = channel_named(asked.entry)
+        """Name of the channel that the topic is; empty if it is none."""
+        self.results = ""
+        """Destination of the results of a channel that are for this subscription."""
         whole = asked.ordering or self.held
         self._narrower = Matcher((asked.entry,), limits, own=True) if whole else None
+
+    @property
+    def is_only(self) -> bool:
+        """Return True if its messages are results of a channel, which are made for each subscription."""
+        return bool(self.results)
 
     @property
     def key(self) -> Key:
@@ -425,11 +441,27 @@ def held_of(entry: Entry) -> str:
     pattern = destination_of(entry)
     if not is_held(pattern):
         return ""
-    values, prefixes = plain_forms(pattern) or ((), ())
-    found = address(next(iter(values), ""))
-    if len(values) != 1 or prefixes or found is None:
+    found = _one(pattern)
+    if address(found) is None:
         raise InvalidDestinationException(f"a subscription at a holder is to one topic, NAME@NODE, not to {pattern!r}")
-    return next(iter(values))
+    return found
+
+
+def channel_named(entry: Entry) -> str:
+    """Return the name of the channel that an entry asks for; empty if it asks for none."""
+    pattern = destination_of(entry)
+    if not is_channel(pattern):
+        return ""
+    found = channel_of(_one(pattern))
+    if found is None:
+        raise InvalidDestinationException(f"a subscription is to one channel, by its name, not to {pattern!r}")
+    return found
+
+
+def _one(pattern: str) -> str:
+    """Return the only destination that a pattern matches; empty if there are several."""
+    values, prefixes = plain_forms(pattern) or ((), ())
+    return "" if len(values) != 1 or prefixes else next(iter(values))
 
 
 def destination_of(entry: Entry) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.model.address import addressee, exactly, notice_of
+from carrypost.model.address import addressee, channel, exactly, notice_of
 from carrypost.model.pattern import check_entry, encode_entries, profile_digest, whole_destination
 from carrypost.model.pattern import entry as make_entry
 from carrypost.model.times import NEVER
@@ -47,6 +47,8 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
     asked: Subscribe
     lease_us: int | None
     """When it ends if nobody uses it."""
+    results: str = ""
+    """Destination of its results, if the topic is a channel."""
 
 
 class Topics:
@@ -64,6 +66,7 @@ class Topics:
         self._open: dict[str, dict[Subscription, None]] = {}
         """By the pattern of their destinations."""
         self._number = 0
+        self._channels = context.channels
         self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
         self._changed: dict[str, None] = {}
         """Topics that nodes hold, and whose subscriptions here came, went or were renewed."""
@@ -96,6 +99,7 @@ class Topics:
         `adapted`: the node made it durable; then it needs no client id.
         """
         check_entry(asked.entry, self._limits)
+        self._channels.check(asked)
         if held := held_of(asked.entry):
             self._check_held(asked, held)
         self._check_ordering(asked)
@@ -129,7 +133,7 @@ class Topics:
             raise JMSException(f"the durable subscription {asked.name!r} has a consumer: close it first")
         if known.asked != asked and known.consumers:
             raise JMSException(
-                f"the shared subscription {asked.name!r} is in use for another topic or selector: "
+                f"the shared subscription {asked.name!r} is in use for another topic, selector or modulator: "
                 "use the same, or another name"
             )
         return known
@@ -174,6 +178,8 @@ class Topics:
         """A new subscription; what is here for it is found by the host and claimed with the same step."""
         self._number += 1
         subscription = Subscription(self._number, asked, connection, client, self._limits)
+        if subscription.channel:
+            self._channels.enter(subscription, "", now)
         self._enter(subscription)
         self.renew(subscription, now)
         return subscription
@@ -185,9 +191,11 @@ class Topics:
             self._changed[held] = None
             local = addressee(held) == self.here.node
             entry = make_entry(exactly(held if local else notice_of(held)))
+        elif subscription.channel:
+            entry = make_entry(exactly(subscription.results or channel(subscription.channel)))
         interest = self._interests.get(entry)
         if interest is None:
-            interest = Interest(entry, self._deliveries.want(entry, told=not held))
+            interest = Interest(entry, self._deliveries.want(entry, told=not (held or subscription.channel)))
             self._interests[entry] = self._by_number[interest.number] = interest
         else:
             self._deliveries.find(entry)  # What its last subscription left; and what others were given is here for all.
@@ -211,8 +219,13 @@ class Topics:
             subscription = Subscription(self._number, row.asked, 0, row.client, self._limits)
             if (ended := self._named.get(subscription.key)) is not None:
                 self.remove(ended, now)  # It ended before this one began; that could not be written.
+            if subscription.channel:
+                self._channels.enter(subscription, row.results, now)
             self._enter(subscription)
             self._lease(subscription, row.lease_us)
+            if subscription.results != row.results:
+                self._write(subscription)
+        self._channels.close_unknown(now)
 
     def rename(self, subscription: Subscription) -> None:
         """It is found by its name again: what was to replace it could not be written."""
@@ -265,10 +278,21 @@ class Topics:
         fresh = lease_us is not None and lease_us - subscription.lease_us < (lease_us - now) // _RENEW_PART
         if not fresh or subscription.lease_us == NEVER:
             self._lease(subscription, lease_us)
-            row = SubscriptionRow(subscription.client, subscription.asked, lease_us)
-            self._table.put(_row_name(subscription), row)
+            self._write(subscription)
             if subscription.held:
                 self._changed[subscription.held] = None
+
+    def _write(self, subscription: Subscription) -> None:
+        lease_us = None if subscription.lease_us == NEVER else subscription.lease_us
+        row = SubscriptionRow(subscription.client, subscription.asked, lease_us, subscription.results)
+        self._table.put(_row_name(subscription), row)
+
+    def modulate(self, subscription: Subscription, modulator: bytes, now: int) -> None:
+        """Let the home of a subscription to a channel run another modulator, or none; raises what is wrong with it."""
+        self._channels.change(subscription, modulator, now)
+        subscription.asked = msgspec.structs.replace(subscription.asked, modulator=modulator)
+        if subscription.durable and not subscription.ended:
+            self._write(subscription)
 
     def _lease(self, subscription: Subscription, lease_us: int | None) -> None:
         subscription.lease_us = NEVER if lease_us is None else lease_us
@@ -299,6 +323,7 @@ class Topics:
         subscription.ended = True
         if subscription.held:
             self._changed[subscription.held] = None
+        self._channels.leave(subscription, now)
         del self._all[subscription.number]
         destination = destination_of(subscription.asked.entry)
         del self._open[destination][subscription]

@@ -55,17 +55,18 @@ class OverlayCommands:
         Raises `LocalError` for what cannot be sent.
         """
         check_channel(channel)
-        draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us or self._overlay.event_us)
+        draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us)
         return self._steps.publish(draft, now)
 
-    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
+    def consume(self, channel: str, now: int, modulator: Modulator | None = None, *, relocation: str = "strict") -> str:
         """Subscribe to a channel, from now on; returns the destination of the results, to which programs subscribe.
 
-        The home broker runs the modulator, if there is one, on every event. Raises `LocalError` for a channel without a
-        name, and beyond `limits.clients_max`.
+        The home broker runs the modulator, if there is one, on every event. `relocation`: the protocol by which its
+        seat moves to another broker ("strict", "stateless", "lossy" or "light"). Raises `LocalError` for a channel
+        without a name, for any other relocation, and beyond `limits.clients_max`.
         """
         with self._step(now):
-            return self._overlay.consume(channel, now, modulator)
+            return self._overlay.consume(channel, now, modulator, relocation=relocation)
 
     def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
         """Give a subscription, named by the destination of its results, another modulator, or none.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import LocalError, RemoteError
+from carrypost.errors import IllegalArgumentException, LocalError, RemoteError
 from carrypost.events import LayerEvent, Reason
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
@@ -23,6 +23,7 @@ from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Role
 from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.relocation import VARIANTS
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ class _Row(msgspec.Struct, array_like=True):
     """Broker whose results are accepted."""
     modulator: Modulator | None = None
     """Modulator that makes results of events at the home."""
+    owner: str = ""
+    """Kind of the layer that subscribed for its programs; empty: nobody but the program knows of it."""
+    relocation: str = "strict"
+    """Protocol by which its seat moves to another broker."""
+    lost: int = 0
+    """Events that are missing, and that no result for the program was marked with yet."""
+    events: int = 0
+    """Events that results covered."""
+    faults: int = 0
+    """Number of these that the modulator failed with."""
+    busy_us: int = 0
+    """Execution time of the modulator for these."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -108,6 +121,8 @@ class Consumers:
         self._open: dict[str, Subscription] = {}
         """By destination."""
         self._last = 0
+        self._lost: dict[MessageId, int] = {}
+        """Events that are missing before results which passed last."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._open.values())
@@ -124,20 +139,25 @@ class Consumers:
             found = Subscription(number, self._node, _decode(value))
             self._open[found.destination] = found
 
-    def open(self, channel: str, now: int, modulator: Modulator | None = None) -> Subscription:
-        """Subscribe to a channel, from now on; raises `LocalError` if there are too many subscriptions."""
+    def open(
+        self, channel: str, now: int, modulator: Modulator | None = None, *, relocation: str = "strict", owner: str = ""
+    ) -> Subscription:
+        """Subscribe to a channel, from now on; raises `LocalError` if that cannot be."""
+        if relocation not in VARIANTS:
+            raise IllegalArgumentException(f"relocation is {', '.join(map(repr, VARIANTS))}, not {relocation!r}"[:200])
         if len(self._open) >= self._most:
             raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1
         self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
-        found = Subscription(self._last, self._node, _Row(channel, max(now, 1), 1, modulator=modulator))
+        row = _Row(channel, max(now, 1), 1, modulator=modulator, owner=owner, relocation=relocation)
+        found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found
         self._rows.put(found.name, _encode(found.row))
         return found
 
     def close(self, destination: str) -> Subscription:
         """End a subscription; raises `LocalError` if there is none."""
-        found = self._found(destination)
+        found = self.find(destination)
         del self._open[destination]
         for copy in found.held.values():
             self._finish(copy)
@@ -146,12 +166,13 @@ class Consumers:
 
     def change(self, destination: str, modulator: Modulator | None) -> Subscription:
         """Give a subscription another modulator; raises `LocalError` if there is none."""
-        found = self._found(destination)
+        found = self.find(destination)
         found.row.modulator = modulator
         self._rows.put(found.name, _encode(found.row))
         return found
 
-    def _found(self, destination: str) -> Subscription:
+    def find(self, destination: str) -> Subscription:
+        """Return a subscription; raises `LocalError` if there is none."""
         if (found := self._open.get(destination)) is None:
             raise LocalError(
                 f"no subscription of this node has its results at {destination!r}: it was closed, or never was"
@@ -188,10 +209,11 @@ class Consumers:
         """Return messages that pass: all but results, and results whose turn it is."""
         if not self._open:
             return copies
+        self._lost = {}
         passed = []
         for copy in copies:
             found = self._open.get(copy.descriptor.destination)
-            if found is None or self._holdings.is_delivered(copy) or self._holdings.is_confirmed(copy):
+            if found is None or self._holdings.is_given(copy) or self._holdings.is_confirmed(copy):
                 passed.append(copy)
             elif self._is_valid(found, copy):
                 covers = _covers(copy)
@@ -240,6 +262,8 @@ class Consumers:
                 del found.held[covers.number]
                 found.row.number += 1
                 passes = new and not covers.mute
+                if passes and found.row.lost:
+                    self._lost[copy.id], found.row.lost = found.row.lost, 0
                 self._rows.put(found.name, _encode(found.row), copy.descriptor if passes else None)
                 if passes:
                     passed.append(copy)
@@ -269,16 +293,25 @@ class Consumers:
 
     def _count(self, found: Subscription, covers: Covers) -> bool:
         """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
-        named, cursors = nodes(covers.producers), found.row.cursors
+        named, row = nodes(covers.producers), found.row
         new = not covers.runs
         for at, after, upto in covers.runs:
-            cursor = cursors.get(named[at], after)
+            cursor = row.cursors.get(named[at], after)
             if upto > cursor:
                 new = True
-                cursors[named[at]] = upto
+                row.cursors[named[at]] = upto
+                row.events += upto - max(after, cursor)
                 if after > cursor:
+                    row.lost += after - cursor
                     self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
+        if new:
+            row.faults += covers.faults
+            row.busy_us += covers.busy_us
         return new
+
+    def lost_before(self, message: MessageId) -> int:
+        """Return how many events are missing before a result that passed with the last `take`."""
+        return self._lost.get(message, 0)
 
     def confirmed(self, messages: Iterable[MessageId]) -> None:
         """Let results go that the program has."""
@@ -325,7 +358,11 @@ class Consumers:
             if found.name not in names:
                 continue
             stored, row = self._rows.written(found.name), found.row
-            found.row = _Row(row.channel, row.since_us, 1, home=row.home) if stored is None else _decode(stored)
+            if stored is None:
+                found.row = msgspec.structs.replace(row, epoch=1, number=0, cursors={}, lost=0, events=0)
+                found.row.faults = found.row.busy_us = 0
+            else:
+                found.row = _decode(stored)
             found.unwritten = stored is None
             found.after_us = self._holdings.now_us + _AGAIN_US
         for copy in lost:

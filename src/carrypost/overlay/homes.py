@@ -24,7 +24,7 @@ from carrypost.overlay.homing import Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Attach, Homed, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
@@ -113,6 +113,10 @@ class Homes:
         found = self._clients.get((role, channel, subscription))
         return found.broker if found is not None and found.homed else None
 
+    def hops(self, broker: NodeId) -> int | None:
+        """Return the hops to a broker; None if it cannot be reached."""
+        return 0 if broker == self._node else self._island.reach().get(broker)
+
     def of_channels(self) -> dict[str, NodeId]:
         """Return the homes of this node's clients, by channel."""
         clients = [each for _, each in sorted(self._clients.items())]
@@ -129,11 +133,22 @@ class Homes:
         if key in self._clients:
             return
         check_channel(channel)
-        if len(self._clients) >= self._most:
-            raise ResourceAllocationException(
-                f"this node has {self._most:,} clients of channels (limits.clients_max): end some, or raise it"
-            )
+        self._check_room(1)
         self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, told=broker)
+
+    def check_producers(self, channels: Collection[str]) -> None:
+        """Raise `LocalError` unless this node is a producer of these channels, or may become one."""
+        new = [each for each in channels if (Role.PRODUCER, each, 0) not in self._clients]
+        for each in new:
+            check_channel(each)
+        self._check_room(len(new))
+
+    def _check_room(self, clients: int) -> None:
+        if clients and len(self._clients) + clients > self._most:
+            raise ResourceAllocationException(
+                f"this node has {len(self._clients):,} clients of channels, and may have {self._most:,} "
+                "(limits.clients_max): end some, or raise it"
+            )
 
     def detach(self, role: Role, channel: str, subscription: int, now: int) -> None:
         """Let a client leave its home; idempotent."""

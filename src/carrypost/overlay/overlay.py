@@ -87,8 +87,6 @@ class Overlay(Layer):
         self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
-        self.event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
-        """Lifetime of events that do not say otherwise."""
         self.topology_bytes = 0
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
@@ -174,10 +172,12 @@ class Overlay(Layer):
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def consume(self, channel: str, now: int, modulator: Modulator | None = None) -> str:
+    def consume(
+        self, channel: str, now: int, modulator: Modulator | None = None, *, relocation: str, owner: str = ""
+    ) -> str:
         """Subscribe to a channel; returns the destination of its results."""
         check_channel(channel)
-        found = self.consumers.open(channel, now, modulator)
+        found = self.consumers.open(channel, now, modulator, relocation=relocation, owner=owner)
         self._want(found.destination)
         self.homes.attach(*found.key)
         self._look_ahead()
@@ -294,6 +294,10 @@ class Overlay(Layer):
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
             self.channel.tell(Timer(now))
+
+    def check_work(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
+        """Raise for events that cannot be sent, before anything of a work is done."""
+        self.homes.check_producers({name for each in drafts if (name := address.channel_of(each.destination))})
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""

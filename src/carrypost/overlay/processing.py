@@ -26,11 +26,14 @@ from carrypost.overlay.numbers import event_of
 from carrypost.overlay.registry import Event, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.model.properties import AttributeValue
 
 
 class SeatRow(msgspec.Struct, array_like=True):
@@ -45,6 +48,10 @@ class SeatRow(msgspec.Struct, array_like=True):
     """State of the modulator after these."""
     runs: list[tuple[str, int, int]] = []
     """Events since the last result, in the order of processing: producer, number before the first, and of the last."""
+    faults: int = 0
+    """Number of these that the modulator failed with."""
+    busy_us: int = 0
+    """Execution time of the modulator for these."""
 
 
 class Step(NamedTuple):
@@ -69,6 +76,10 @@ class Processing:
             self.instance.rebuild(state)
 
     @property
+    def _busy_us(self) -> int:
+        return 0 if self.instance is None else self.instance.busy_us
+
+    @property
     def reads_payload(self) -> bool:
         """True if the modulator needs the payloads of events."""
         return self.instance is not None and self.instance.registered.payload
@@ -82,9 +93,13 @@ class Processing:
         """Process an event; `to`: the destination of results."""
         event = copy.descriptor.original
         number = event_of(event)
+        busy_us = self._busy_us
         results, state, fault = self._run(event, payload, row.state)
         runs = _extended(row.runs, event.node, number)
-        after = SeatRow(row.epoch, row.number, {**row.cursors, event.node: number}, state, runs)
+        after = SeatRow(
+            row.epoch, row.number, {**row.cursors, event.node: number}, state, runs,
+            row.faults + bool(fault), row.busy_us + self._busy_us - busy_us,
+        )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
         drafts = []
         for left, each in reversed(list(enumerate(reversed(results)))):
@@ -92,7 +107,7 @@ class Processing:
             covers = Covers(row.epoch, after.number) if left else _covers(after, signed=event.signed)
             drafts.append(_draft(to, each, covers, copy, lifetime_us))
         if drafts:
-            after.runs = []
+            _told(after)
         elif len(runs) >= RUNS_MAX:
             after, drafts, _ = self.mute(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
@@ -115,7 +130,7 @@ class Processing:
         """Return a result that has no content, and covers all events since the last one."""
         after = msgspec.structs.replace(row, number=row.number + 1)
         headers = Headers(covers=_covers(after, signed=signed, mute=True))
-        after.runs = []
+        _told(after)
         return Step(after, [Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True)])
 
 
@@ -129,7 +144,12 @@ def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
     names = list(dict.fromkeys(producer for producer, _, _ in row.runs))
     runs = tuple((names.index(producer), after, upto) for producer, after, upto in row.runs)
     nodes = tuple(ids.node_bytes(ids.NodeId(each)) if signed else each for each in names)
-    return Covers(row.epoch, row.number, nodes, runs, mute=mute)
+    return Covers(row.epoch, row.number, nodes, runs, mute=mute, faults=row.faults, busy_us=row.busy_us)
+
+
+def _told(row: SeatRow) -> None:
+    """Begin to gather what the next result tells."""
+    row.runs, row.faults, row.busy_us = [], 0, 0
 
 
 def _draft(to: str, result: Result | None, covers: Covers, copy: Copy, lifetime_us: int | None) -> Draft:
@@ -142,5 +162,26 @@ def _draft(to: str, result: Result | None, covers: Covers, copy: Copy, lifetime_
     attributes = event.attributes if result.attributes is None else result.attributes
     return Draft(
         to, result.payload, attributes, lifetime_us=lifetime_us, persistent=event.persistent, priority=event.priority,
-        headers=Headers(covers=covers), withheld=True,
+        headers=_headers(event, attributes, covers), withheld=True,
     )  # fmt: skip
+
+
+def _headers(event: Descriptor, attributes: Mapping[str, AttributeValue], covers: Covers) -> Headers:
+    """Return the headers of a result: those of the event that say what it is, and where to reply.
+
+    Programs read the payload as the same type of body, and properties with the same types as far as they are the same.
+    """
+    of = event.headers
+    if of is None:
+        return Headers(covers=covers)
+    before = event.attributes
+    same = {name for name in of.property_types if _is_same(attributes.get(name), before.get(name))}
+    return Headers(
+        covers=covers, body_type=of.body_type, correlation=of.correlation,
+        correlation_bytes=of.correlation_bytes, reply_to=of.reply_to, type=of.type,
+        property_types={name: kind for name, kind in of.property_types.items() if name in same},
+    )  # fmt: skip
+
+
+def _is_same(value: AttributeValue | None, before: AttributeValue | None) -> bool:
+    return type(value) is type(before) and value == before

@@ -331,13 +331,15 @@ class Network:
         driver.drain()
         return message
 
-    def consume(self, node: str, channel: str, modulator: Modulator | None = None) -> str:
+    def consume(
+        self, node: str, channel: str, modulator: Modulator | None = None, *, relocation: str = "strict"
+    ) -> str:
         """Subscribe to a channel as the application of `node`, over restarts, too. Needs `overlay.enabled`.
 
         Returns the destination of the results, which are among the `deliveries`.
         """
         driver, inbox = self._checked(node), self._nodes[node][1]
-        destination = driver.command().overlay.consume(channel, driver.now, modulator)
+        destination = driver.command().overlay.consume(channel, driver.now, modulator, relocation=relocation)
         inbox.subscribe(driver, exactly(destination))
         return destination
 

@@ -1,0 +1,145 @@
+"""Topics that are event channels of the overlay: the subscriptions there, and what their consumers hear of them.
+
+A subscription of messaging to a channel is one of the overlay, whose results are what its consumers get. The overlay
+keeps its subscriptions in rows of its own, in the same batches. Those that no durable subscription of messaging knows
+after a restart were of live consumers, and are closed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from carrypost.errors import IllegalArgumentException, IllegalStateException
+from carrypost.events import OverlayState, OverlayTold
+from carrypost.model.address import is_channel
+from carrypost.model.times import NEVER
+from carrypost.mom.state import destination_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.outputs import Outputs
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.commands import Subscribe
+    from carrypost.mom.state import Subscription
+
+_LOOK_US = 1_000_000
+"""Consumers are told what changed so often."""
+
+
+class Overlay(Protocol):
+    """The overlay, as far as messaging uses it. A modulator is bytes, which the overlay alone reads; empty: none."""
+
+    def open(self, channel: str, selector: str | None, modulator: bytes, relocation: str, now: int) -> str:
+        """Subscribe to a channel; returns the destination of the results. Raises `LocalError`."""
+
+    def change(self, destination: str, modulator: bytes, now: int) -> None:
+        """Give a subscription another modulator; raises `LocalError`."""
+
+    def close(self, destination: str, now: int) -> None:
+        """End a subscription."""
+
+    def opened(self) -> Sequence[str]:
+        """Return the destinations of all subscriptions of messaging, those of an earlier life included."""
+
+    def lost_before(self, message: MessageId) -> int:
+        """Return how many events are missing before a result that came with the present step."""
+
+    def state(self, destination: str) -> OverlayState:
+        """Return how things stand with a subscription."""
+
+
+class Channels:
+    """The subscriptions of one node's programs to channels."""
+
+    def __init__(self, outputs: Outputs, overlay: Overlay | None) -> None:
+        self._tell, self._overlay = outputs.tell, overlay
+        self._open: dict[str, Subscription] = {}
+        """By destination of their results."""
+        self._told: dict[int, OverlayState] = {}
+        """By consumer."""
+        self.due_us = NEVER
+
+    @property
+    def _enabled(self) -> Overlay:
+        if self._overlay is None:
+            raise IllegalStateException(
+                "channels need the overlay, which is off on this node: set enabled = true in [overlay], and "
+                "island = true, and start the node again"
+            )
+        return self._overlay
+
+    def check_destination(self, destination: str) -> None:
+        """Raise `IllegalStateException` for a channel if this node has no overlay."""
+        if is_channel(destination):
+            _ = self._enabled
+
+    def check(self, asked: Subscribe) -> None:
+        """Raise unless a subscription may be opened, or does not concern channels."""
+        if is_channel(destination_of(asked.entry)):
+            _ = self._enabled
+            if asked.ordering:
+                raise IllegalArgumentException(
+                    "the events of each producer of a channel come in order, and a channel has no other ordering: "
+                    f"leave ordering={asked.ordering.text!r} out"
+                )
+        elif asked.modulator or asked.relocation:
+            raise IllegalArgumentException(
+                "modulators and relocations are for channels, and this is another topic: create it with "
+                'model="channel", or leave them out'
+            )
+
+    # --- subscriptions -------------------------------------------------------------------------------------
+
+    def enter(self, subscription: Subscription, results: str, now: int) -> None:
+        """Open a subscription to a channel at the overlay, or go on with that of an earlier life."""
+        if self._overlay is None:
+            subscription.results = results  # It collects again when the overlay is enabled again.
+            return
+        if results not in self._overlay.opened():
+            asked = subscription.asked
+            relocation = asked.relocation or "strict"
+            results = self._overlay.open(subscription.channel, asked.entry.selector, asked.modulator, relocation, now)
+        subscription.results = results
+        self._open[results] = subscription
+        self.due_us = min(self.due_us, now)
+
+    def change(self, subscription: Subscription, modulator: bytes, now: int) -> None:
+        """Let the home of a subscription run another modulator, or none."""
+        self._enabled.change(subscription.results, modulator, now)
+
+    def leave(self, subscription: Subscription, now: int) -> None:
+        """End a subscription at the overlay."""
+        if self._overlay is not None and self._open.pop(subscription.results, None) is not None:
+            self._overlay.close(subscription.results, now)
+
+    def close_unknown(self, now: int) -> None:
+        """Close what consumers of an earlier life had open."""
+        if self._overlay is not None:
+            for results in self._overlay.opened():
+                if results not in self._open:
+                    self._overlay.close(results, now)
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def lost_before(self, message: MessageId) -> int:
+        """Return how many events are missing before a result."""
+        return self._overlay.lost_before(message) if self._overlay is not None and self._open else 0
+
+    def expire(self, now: int) -> None:
+        """Tell consumers what changed."""
+        if self._overlay is None or self.due_us > now:
+            return
+        told = {}
+        for results, subscription in self._open.items():
+            for consumer in subscription.consumers:
+                state = told[consumer.number] = self._overlay.state(results)
+                if self._told.get(consumer.number) != state:
+                    self._tell(OverlayTold(consumer.number, state))
+        self._told = told
+        self.due_us = now + _LOOK_US if told else NEVER
+
+    def consumed(self, now: int) -> None:
+        """Note that there may be one more consumer, which is to hear how things stand."""
+        if self._open:
+            self.due_us = min(self.due_us, now)
