@@ -26,7 +26,7 @@ from carrypost.overlay.relocation import (
     Destination,
     DestinationInput,
     DestinationState,
-    Handoff,
+    HandoffId,
     Source,
     SourceInput,
     SourceState,
@@ -69,30 +69,30 @@ class Replay(NamedTuple):
 
 
 class Ready(NamedTuple):
-    h: Handoff
+    h: HandoffId
 
 
 class Detour(NamedTuple):
-    h: Handoff
+    h: HandoffId
     to: str
 
 
 class Detoured(NamedTuple):
-    h: Handoff
+    h: HandoffId
     last: Mapping[NodeId, int]
 
 
 class State(NamedTuple):
-    h: Handoff
+    h: HandoffId
     seat: Seat
 
 
 class Seated(NamedTuple):
-    h: Handoff
+    h: HandoffId
 
 
 class Abort(NamedTuple):
-    h: Handoff
+    h: HandoffId
 
 
 class Moving(NamedTuple):
@@ -179,7 +179,7 @@ class Home:
     seats: set[str] = field(default_factory=lambda: {"A"})
     last: dict[NodeId, int] = field(default_factory=dict)
     """By producer: the highest number of an event that was passed on."""
-    detoured: dict[Handoff, Detoured] = field(default_factory=dict)
+    detoured: dict[HandoffId, Detoured] = field(default_factory=dict)
     up: bool = True
 
     def receive(self, author: str, message: object) -> None:
@@ -255,7 +255,7 @@ class Broker:
     name: str
     seat: Seat | None = None
     source: Source | None = None
-    copies: dict[Handoff, tuple[Source, Seat]] = field(default_factory=dict)
+    copies: dict[HandoffId, tuple[Source, Seat]] = field(default_factory=dict)
     """Seats that left, until that is certain."""
     expected: Destination | None = None
     runs: list[tuple[str, int]] = field(default_factory=list)
@@ -280,7 +280,7 @@ class Broker:
         free = self.source is None and not self.runs and self.confirmed_here
         if self.up and self.seat is not None and free and to != self.name:
             self.counter += 1
-            handoff = Handoff(NodeId(self.name), self.seat.epoch, self.counter)
+            handoff = HandoffId(NodeId(self.name), self.seat.epoch, self.counter)
             self.source = Source(handoff, NodeId(to), VARIANTS[self.seat.variant], Settings(), self.net.now)
             self.act(self.source, self.source.take(SourceInput.MIGRATE, self.net.now))
 
@@ -439,7 +439,7 @@ class Broker:
             if self.seat is not None or self.expected is not None:
                 self.lanes.setdefault(message.producer, set()).add(message.number)
                 self.work()
-        elif isinstance(message, Handoff):
+        elif isinstance(message, HandoffId):
             self.offered(NodeId(author), message)
         elif isinstance(message, Ready | Detoured | Seated):
             self.answered(NodeId(author), message)
@@ -456,7 +456,7 @@ class Broker:
         elif isinstance(message, Progress):
             self.confirmed(message)
 
-    def offered(self, author: NodeId, handoff: Handoff) -> None:
+    def offered(self, author: NodeId, handoff: HandoffId) -> None:
         over = self.expected is None or self.expected.state is DestinationState.ABSENT
         newer = self.expected is not None and handoff[1:] > self.expected.handoff[1:]
         if self.seat is not None and self.seat.epoch >= handoff.epoch:
@@ -487,7 +487,7 @@ class Broker:
         if self.seat is not None and self.seat.epoch > message.epoch:
             self.unlisted += 1
             return
-        handoff = Handoff(NodeId("consumer"), message.epoch - 1, 0)
+        handoff = HandoffId(NodeId("consumer"), message.epoch - 1, 0)
         if self.expected is None or self.expected.handoff != handoff:
             self.seat, self.source, self.runs = None, None, []
             self.expected = Destination(handoff, Settings(), self.net.now)

@@ -18,14 +18,14 @@ from carrypost.overlay.relocation import (
     Destination,
     DestinationInput,
     DestinationState,
-    Handoff,
+    HandoffId,
     Source,
     SourceInput,
     SourceState,
 )
 
 A, B, H, H2, P, Q = map(NodeId, ("A", "B", "H", "H2", "P", "Q"))
-NAME = Handoff(A, 4, 1)
+NAME = HandoffId(A, 4, 1)
 SECOND = 1_000_000
 
 

@@ -265,7 +265,9 @@ def overlay_authors_table() -> str:
     lines = ["| item | says | goes to | counts if its author is |", "| --- | --- | --- | --- |"]
     whose = {
         Who.ANYBODY: "anybody", Who.ELIGIBLE: "listed in `overlay.brokers`, if that lists any",
-        Who.BROKER: "a broker that is known",
+        Who.BROKER: "a broker that is known", Who.CLIENT: "the client",
+        Who.HOME: "a broker that is known, asked to be the home of the client, or named by `Moving`",
+        Who.PARTY: "a broker that is known, with that part in the relocation",
     }  # fmt: skip
     for kind, (who, to_all) in AUTHORS.items():
         says = (kind.__doc__ or "").splitlines()[0]

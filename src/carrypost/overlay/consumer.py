@@ -1,17 +1,19 @@
 """Consumers: this node's subscriptions to channels, and which results they accept.
 
-The results of a subscription have dense numbers. A consumer accepts the one that is next, if the broker that made it is
-its home and has its present epoch; later ones are held until their turn. So repeated and late results, and two seats at
-once, do no harm. What it accepted is in the store with the delivery: the number of the last result, and a cursor for
-each producer, by which it knows events that it has, and counts those that are missing (`EventsLost`).
+The results of a subscription have dense numbers. A consumer accepts the one that is next, if the broker that made it
+holds its epoch, and that epoch is open; later ones are held until their turn. So repeated and late results, and two
+seats at once, do no harm. What it accepted is in the store with the delivery: the number of the last result, and a
+cursor for each producer, by which it knows events that it has, and counts those that are missing (`EventsLost`).
 
-Epochs rise when a consumer changes its home, and when a result is missing for `orphan_s` although later ones came. Then
-the seat begins anew after the last result that was accepted.
+Epochs rise by one when the seat moves: the home names the broker that will hold the next epoch (`Moving`), and results
+of both count. They rise by two, and all earlier ones are closed, when a consumer takes another home by itself, and when
+a result is missing for `orphan_s` although later ones came. Then the seat begins anew after the last result that was
+accepted. So a relocation that goes on without the consumer never has the same epoch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -21,13 +23,13 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import CURSORS_MAX, Attach, Role
+from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.relocation import VARIANTS
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
@@ -39,6 +41,12 @@ FAMILY = b"C"
 _COUNTER = FAMILY
 """Name of the row that has the number of the last subscription."""
 _NUMBER_BYTES = 8
+_STEP = 2
+"""Number of epochs that are skipped when earlier ones are closed: one may have begun without the consumer."""
+_HOLDERS_MAX = 8
+"""Number of open epochs; results of more relocations than that are not on their way at once."""
+_EARLY_MAX = 256
+"""Results of one subscription that wait for `Moving` to name their author."""
 _AGAIN_US = 1_000_000
 """Time after which results that could not be written are accepted again."""
 
@@ -69,7 +77,7 @@ class _Row(msgspec.Struct, array_like=True):
     """Modulator that makes results of events at the home."""
     owner: str = ""
     """Kind of the layer that subscribed for its programs; empty: nobody but the program knows of it."""
-    relocation: str = "strict"
+    relocation: Relocation = "strict"
     """Protocol by which its seat moves to another broker."""
     lost: int = 0
     """Events that are missing, and that no result for the program was marked with yet."""
@@ -79,6 +87,8 @@ class _Row(msgspec.Struct, array_like=True):
     """Number of these that the modulator failed with."""
     busy_us: int = 0
     """Execution time of the modulator for these."""
+    holders: dict[int, NodeId] = {}
+    """Open epochs, and the broker that holds each: the present one, earlier ones, and perhaps the next."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -93,6 +103,8 @@ class Subscription:
         self.destination = address.results(node, str(number))
         self.held: dict[int, Copy] = {}
         """Results that wait for their turn, by number; bounded by the cache, which has their copies."""
+        self.early: dict[MessageId, Copy] = {}
+        """Results of the next epoch, whose author was not named yet."""
         self.missing_us = NEVER
         """Time since which the next one is missing, although others came."""
         self.after_us = 0
@@ -114,8 +126,10 @@ class Subscription:
 class Consumers:
     """The subscriptions of one node to channels."""
 
-    def __init__(self, ground: Ground, rows: RevertingRows) -> None:
+    def __init__(self, ground: Ground, rows: RevertingRows, brokers: Container[NodeId]) -> None:
+        """`brokers`: nodes that are known as brokers."""
         self._node, self._rows, self._most = ground.node, rows, ground.limits.clients_max
+        self._brokers = brokers
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
         self._open: dict[str, Subscription] = {}
@@ -149,7 +163,7 @@ class Consumers:
             raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1
         self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
-        row = _Row(channel, max(now, 1), 1, modulator=modulator, owner=owner, relocation=relocation)
+        row = _Row(channel, max(now, 1), 1, modulator=modulator, owner=owner, relocation=cast("Relocation", relocation))
         found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found
         self._rows.put(found.name, _encode(found.row))
@@ -159,7 +173,7 @@ class Consumers:
         """End a subscription; raises `LocalError` if there is none."""
         found = self.find(destination)
         del self._open[destination]
-        for copy in found.held.values():
+        for copy in (*found.held.values(), *found.early.values()):
             self._finish(copy)
         self._rows.delete(found.name)
         return found
@@ -185,7 +199,7 @@ class Consumers:
         cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
         return Attach(
             Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
-            modulator=row.modulator,
+            modulator=row.modulator, relocation=row.relocation,
         )  # fmt: skip
 
     def asks(self, number: int, broker: NodeId) -> None:
@@ -196,12 +210,47 @@ class Consumers:
             self._begin_epoch(found, change=before is not None)
 
     def _begin_epoch(self, found: Subscription, *, change: bool = True) -> None:
-        found.row.epoch += change
+        """Close all epochs, and begin one that no seat has yet."""
+        row = found.row
+        row.epoch += _STEP * change
+        row.holders = {} if row.home is None else {row.epoch: row.home}
         found.missing_us = NEVER
-        self._rows.put(found.name, _encode(found.row))
-        held, found.held = found.held, {}
-        for copy in held.values():
+        self._rows.put(found.name, _encode(row))
+        closed = *found.held.values(), *found.early.values()
+        found.held, found.early = {}, {}
+        for copy in closed:
             self._finish(copy)
+
+    def moving(self, item: Moving, author: NodeId) -> bool:
+        """Note the broker that will hold the next epoch. Returns False if the author is not the present home."""
+        found = self._open.get(address.results(self._node, str(item.subscription)))
+        if found is None or found.row.home != author or found.row.epoch != item.epoch:
+            return False
+        self._hold(found, item.epoch + 1, NodeId(item.to))
+        early, found.early = found.early, {}
+        for copy in early.values():
+            self._enter(found, copy)
+        return True
+
+    def moved(self, number: int, broker: NodeId, epoch: int) -> bool:
+        """Take another home, to which the seat moved. Returns False if nobody named it as the holder of its epoch."""
+        found = self._open.get(address.results(self._node, str(number)))
+        if found is None or found.row.holders.get(epoch) != broker or epoch < found.row.epoch:
+            return False
+        if epoch > found.row.epoch:
+            found.row.epoch, found.row.home = epoch, broker
+            self._hold(found, epoch, broker)
+        return True
+
+    def has_closed(self, number: int, epoch: int) -> bool:
+        """Return True if seats of an epoch do not count any more."""
+        found = self._open.get(address.results(self._node, str(number)))
+        return found is not None and epoch < found.row.epoch and epoch not in found.row.holders
+
+    def _hold(self, found: Subscription, epoch: int, broker: NodeId) -> None:
+        holders = found.row.holders | {epoch: broker}
+        found.row.holders = dict(sorted(holders.items())[-_HOLDERS_MAX:])
+        self._rows.put(found.name, _encode(found.row))
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -215,36 +264,45 @@ class Consumers:
             found = self._open.get(copy.descriptor.destination)
             if found is None or self._holdings.is_given(copy) or self._holdings.is_confirmed(copy):
                 passed.append(copy)
-            elif self._is_valid(found, copy):
-                covers = _covers(copy)
-                assert covers is not None  # It would not be valid.
-                if covers.number <= found.row.number or covers.number in found.held:
-                    self._finish(copy)
-                else:
-                    found.held[covers.number] = copy
+            else:
+                self._enter(found, copy)
         for found in self._open.values():
             if found.held:
                 passed += self._release(found)
         return passed
 
-    def _is_valid(self, found: Subscription, copy: Copy) -> bool:
-        """Return True if a result is of the home and of the present epoch; drop any other."""
-        descriptor, covers = copy.descriptor, _covers(copy)
-        refuse, author, shown = self._outputs.refuse, descriptor.node, descriptor.shown
-        if covers is None or (author != found.row.home and covers.epoch >= found.row.epoch):
-            refuse("result", author, shown)
-        elif covers.epoch != found.row.epoch:
-            refuse("overlay-old", author, shown)
+    def _enter(self, found: Subscription, copy: Copy) -> None:
+        """Let a result wait for its turn, or for `Moving` to name its author; drop any that does not count."""
+        covers, row, author = _covers(copy), found.row, copy.descriptor.node
+        if covers is None:
+            self._outputs.refuse("result", author, copy.descriptor.shown)
+            self._finish(copy)
+            return
+        is_early = covers.epoch == row.epoch + 1 and covers.epoch not in row.holders
+        if is_early and author in self._brokers and len(found.early) < _EARLY_MAX:
+            found.early[copy.id] = copy
+            return
+        known = covers.number <= row.number or covers.number in found.held
+        if self._is_valid(found, copy, covers) and not known:
+            found.held[covers.number] = copy
         else:
-            try:
-                if descriptor.headers is not None and descriptor.headers.origin:
-                    check_origin(descriptor)
-            except RemoteError as error:
-                refuse(error.reason, author, shown)
-            else:
-                return True
-        self._finish(copy)
-        return False
+            self._finish(copy)
+
+    def _is_valid(self, found: Subscription, copy: Copy, covers: Covers) -> bool:
+        """Return True if the author of a result holds its epoch, and that is open."""
+        descriptor, row = copy.descriptor, found.row
+        refuse, author, shown = self._outputs.refuse, descriptor.node, descriptor.shown
+        if row.holders.get(covers.epoch) != author:
+            closed = covers.epoch not in row.holders and covers.epoch < row.epoch
+            refuse("overlay-old" if closed else "result", author, shown)
+            return False
+        try:
+            if descriptor.headers is not None and descriptor.headers.origin:
+                check_origin(descriptor)
+        except RemoteError as error:
+            refuse(error.reason, author, shown)
+            return False
+        return True
 
     def _finish(self, copy: Copy) -> None:
         """Let a result go that is of no use, here and at its carriers."""
@@ -325,6 +383,8 @@ class Consumers:
         for copy in copies if self._open else ():
             found = self._open.get(copy.descriptor.destination)
             covers = _covers(copy)
+            if found is not None:
+                found.early.pop(copy.id, None)
             if found is not None and covers is not None and found.held.get(covers.number) is copy:
                 del found.held[covers.number]
 
@@ -359,11 +419,13 @@ class Consumers:
                 continue
             stored, row = self._rows.written(found.name), found.row
             if stored is None:
-                found.row = msgspec.structs.replace(row, epoch=1, number=0, cursors={}, lost=0, events=0)
-                found.row.faults = found.row.busy_us = 0
+                before = msgspec.structs.replace(row, number=0, cursors={}, lost=0, events=0, faults=0, busy_us=0)
             else:
-                found.row = _decode(stored)
-            found.unwritten = stored is None
+                before = _decode(stored)
+            # The seat that counts does not depend on the results that were lost.
+            seat = row.epoch, row.home, row.holders
+            found.unwritten = stored is None or (before.epoch, before.home, before.holders) != seat
+            found.row = msgspec.structs.replace(before, epoch=row.epoch, home=row.home, holders=row.holders)
             found.after_us = self._holdings.now_us + _AGAIN_US
         for copy in lost:
             found_of = self._open.get(copy.descriptor.destination)

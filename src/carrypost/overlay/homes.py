@@ -162,8 +162,10 @@ class Homes:
             found.due_us, found.delay_us = now, _FIRST_US
 
     def homed(self, item: Homed, author: NodeId, now: int) -> bool:
-        """Take the answer of a broker; returns False if nobody asked it."""
+        """Take the answer of a broker, or the word of one that a seat moved to; returns False if nobody asked it."""
         found = self._clients.get((item.role, item.channel, item.subscription))
+        if found is not None and item.epoch:
+            return self._relocated(found, item, author, now)
         if found is None or found.broker != author:
             return False
         if not item.refusal:
@@ -173,6 +175,18 @@ class Homes:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
             self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal))
+        return True
+
+    def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
+        """Take the broker that a seat moved to as its home, and tell it so. A seat that does not count may end."""
+        if not self._consumers.moved(item.subscription, author, item.epoch):
+            if self._consumers.has_closed(item.subscription, item.epoch):
+                self._leave(client, author, now)
+            return False
+        if client.broker != author:
+            self._move(client, author, now, events.NEARER)
+            client.homed = True
+            self._tell(client, author)
         return True
 
     def _tell(self, client: _Client, broker: NodeId) -> None:
@@ -258,7 +272,8 @@ class Homes:
 
     def _say(self, item: Attach, broker: NodeId, now: int) -> None:
         if broker != self._node:
-            self._said.append(ITEMS.draft(broker, [item], LEASE_US))
+            # The home that it names has to be on disk first: after a crash its seat counts, and no other.
+            self._said.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
             return
         refusal = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
         if item.active:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import PREFIX_BYTES
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.relocation import HandoffId
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -56,6 +57,7 @@ _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+_Hops = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
 _Channel = Annotated[str, msgspec.Meta(max_length=DESTINATION_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Route = Annotated[bytes, msgspec.Meta(max_length=ROUTE_BROKERS_MAX * PREFIX_BYTES)]
@@ -98,6 +100,9 @@ class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     """True if it is an event on its way to its producer's home, which passes it on to all brokers with seats."""
 
 
+Relocation = Literal["strict", "stateless", "lossy", "light"]
+
+
 class Role(enum.IntEnum):
     """Use that a client makes of a channel."""
 
@@ -121,9 +126,11 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     since_us: _Count = 0
     """Time from which on the consumer wants events."""
     cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] = ()
+    """Producers, and the last event of each that the consumer has; not necessarily all."""
     modulator: Modulator | None = None
     """The modulator of the consumer; none: events go to it as they are."""
-    """Producers, and the last event of each that the consumer has; not necessarily all."""
+    relocation: Relocation = "strict"
+    """Variant by which the seat of the consumer moves."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
@@ -134,6 +141,78 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     subscription: _Count = 0
     refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
     """Not empty: why it is not, and the client should ask another broker (`overlay.clients`)."""
+    epoch: _Count = 0
+    """Not 0: the seat of a consumer moved to the author, which has this epoch now."""
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
+    """A broker is as near to a consumer of the author as its home, the addressee, or nearer."""
+
+    channel: _Channel
+    subscription: _Count
+    candidate: _Name
+    """The broker."""
+    hops: _Hops
+    """Hops from the consumer to it."""
+    home_hops: _Hops
+    """Hops from the consumer to its home."""
+
+
+class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
+    """The seat of a consumer of the addressee moves from the author to another broker."""
+
+    channel: _Channel
+    subscription: _Count
+    epoch: _Count
+    """Epoch of the seat at the author; that of the new one is the next."""
+    to: _Name
+
+
+class Handoff(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
+    """The author offers a seat to the addressee; the message passes on the consumer's own `Attach`."""
+
+    h: HandoffId
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
+    """The author has listed the client of a seat that it was offered, and keeps its events; or it refuses the seat."""
+
+    h: HandoffId
+    refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
+    """Reason of a refusal; empty: there is none."""
+
+
+class Detour(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+    """Events of a channel are wanted at another broker, too, or (`to` is the author) there no more."""
+
+    h: HandoffId
+    channel: _Channel
+    to: _Name
+
+
+class Detoured(msgspec.Struct, frozen=True, array_like=True, tag="D", gc=False):
+    """Events of the author's producers after these numbers go to both brokers of a relocation."""
+
+    h: HandoffId
+    last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+
+
+class State(msgspec.Struct, frozen=True, array_like=True, tag="S", gc=False):
+    """The payload is the seat that moves to the addressee (`overlay.snapshot`)."""
+
+    h: HandoffId
+
+
+class Seated(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+    """The seat that the addressee sent works at the author."""
+
+    h: HandoffId
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag="x", gc=False):
+    """The seat that was offered stays at the author."""
+
+    h: HandoffId
 
 
 class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
@@ -170,7 +249,9 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
     last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
 
 
-Item = Broker | Topology | Pass | Attach | Homed | Replay | Start | Gone | Sent
+OfRelocation = Handoff | Ready | Detour | Detoured | State | Seated | Abort
+"""Items of a relocation, by which brokers move a seat."""
+Item = Broker | Topology | Pass | Attach | Homed | Replay | Start | Gone | Sent | Report | Moving | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
 
 # --- who may say what --------------------------------------------------------------------------------------
@@ -184,6 +265,12 @@ class Who(enum.Enum):
     """Nodes that `overlay.brokers` lists; all nodes if it lists none."""
     BROKER = enum.auto()
     """Brokers that are known here."""
+    CLIENT = enum.auto()
+    """Clients of the addressee, which looks for them in its table."""
+    HOME = enum.auto()
+    """Brokers that are known here; of a client it is about, the home, or the broker that was asked to be."""
+    PARTY = enum.auto()
+    """Brokers that are known here, and have that part in the relocation."""
 
 
 AUTHORS: dict[type, tuple[Who, bool]] = {
@@ -191,20 +278,32 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Topology: (Who.BROKER, False),
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
-    Homed: (Who.BROKER, False),
+    Homed: (Who.HOME, False),
     Replay: (Who.BROKER, False),
     Start: (Who.ANYBODY, False),
     Gone: (Who.ANYBODY, False),
     Sent: (Who.ANYBODY, False),
+    Report: (Who.CLIENT, False),
+    Moving: (Who.HOME, False),
+    Handoff: (Who.BROKER, False),
+    Ready: (Who.PARTY, False),
+    Detour: (Who.BROKER, False),
+    Detoured: (Who.PARTY, False),
+    State: (Who.PARTY, False),
+    Seated: (Who.PARTY, False),
+    Abort: (Who.PARTY, False),
 }
-"""By kind: whose items count, and whether they are said to all nodes, or to one."""
+"""By kind: whose items count, and whether they are said to all nodes, or to one.
+
+Authors whose part only the receiver's tables show are checked again by what takes the item.
+"""
 
 
 def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[NodeId], known: Container[NodeId]) -> bool:
     """Return True if an item counts; `eligible`: nodes that may be brokers, `known`: brokers that are known."""
     who, said_to_all = AUTHORS[type(item)]
-    allowed = {Who.ANYBODY: True, Who.ELIGIBLE: author in eligible, Who.BROKER: author in known}
-    return said_to_all is to_all and allowed[who]
+    allowed = who in {Who.ANYBODY, Who.CLIENT} or author in (eligible if who is Who.ELIGIBLE else known)
+    return said_to_all is to_all and allowed
 
 
 # --- packed entries ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ use it by `host.overlay`. A host whose settings do not enable it has no such lay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import StateError
 from carrypost.events import Reason
@@ -20,7 +20,21 @@ from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, System
 from carrypost.overlay.clients import LEASE_US, ClientManager
 from carrypost.overlay.consumer import Consumers
 from carrypost.overlay.homes import Homes, check_channel
-from carrypost.overlay.items import ITEMS, Attach, Broker, Gone, Homed, Item, Pass, Replay, Role, Sent, Start, may_say
+from carrypost.overlay.items import (
+    ITEMS,
+    Attach,
+    Broker,
+    Gone,
+    Homed,
+    Item,
+    Moving,
+    Pass,
+    Replay,
+    Role,
+    Sent,
+    Start,
+    may_say,
+)
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
@@ -32,7 +46,7 @@ from carrypost.overlay.topology import Topology
 from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from random import Random
 
     from carrypost.events import Event
@@ -79,7 +93,7 @@ class Overlay(Layer):
         self._rows = RevertingRows(ground.outputs.journal, self.kind)
         self.seats = Seats(ground, self.legs, self._rows)
         self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
-        self.consumers = Consumers(ground, self._rows)
+        self.consumers = Consumers(ground, self._rows, self.topology.brokers)
         numbers = Numbers(self._rows)
         self.homes = Homes(
             ground, island, self.topology, self.clients, consumers=self.consumers, numbers=numbers
@@ -92,6 +106,11 @@ class Overlay(Layer):
         """Answers to clients that are to be published."""
         self._read: list[Copy] = []
         """Messages to this node that were acted upon: nobody needs them any more."""
+        self._takes: dict[type, Callable[[Any, Copy, int], None]] = {
+            Broker: self._announced, TopologyItem: self._told, Attach: self._attach, Homed: self._homed,
+            Moving: self._moving, Replay: self._replay, Start: self._heard, Gone: self._heard, Sent: self._heard,
+        }  # fmt: skip
+        """What takes items of each kind, but for `Pass`, which legs take with the message."""
 
     def view(self) -> OverlayView:
         """Return how things stand."""
@@ -235,7 +254,8 @@ class Overlay(Layer):
             self._outputs.refuse("overlay", author, descriptor.shown, count=refused)
         passed = [item for item in allowed if isinstance(item, Pass)]
         for item in allowed:
-            self._act(item, copy)
+            if (take := self._takes.get(type(item))) is not None:
+                take(item, copy, self._holdings.now_us)
         if len(passed) == 1 and len(items) == 1:
             self.legs.arrived(copy, passed[0])
         elif not to_all:
@@ -244,33 +264,35 @@ class Overlay(Layer):
             self._read.append(copy)
             self._holdings.acknowledge(copy.id, descriptor.ends_us)
 
-    def _act(self, item: Item, copy: Copy) -> None:
-        now, descriptor, author = self._holdings.now_us, copy.descriptor, copy.descriptor.node
-        match item:
-            case Broker():
-                self.topology.announced(item, descriptor, copy.hops, now)
-                if (info := self.topology.brokers.get(author)) is not None:
-                    self.homes.announced(info, now)
-            case TopologyItem():
-                if self.topology.told(item, author, now):
-                    self.channel.tell(Propagated(author, now))
-            case Attach():
-                self._attach(item, descriptor, now)
-            case Homed():
-                self._homed(item, descriptor, now)
-            case Replay():
-                self.producer.replay(item, author, now)
-            case Start() | Gone() | Sent():
-                self.seats.heard(item, author, trusted=author in self.topology.brokers)
-            case Pass():
-                pass  # Legs take it, with the message.
+    def _announced(self, item: Broker, copy: Copy, now: int) -> None:
+        self.topology.announced(item, copy.descriptor, copy.hops, now)
+        if (info := self.topology.brokers.get(copy.descriptor.node)) is not None:
+            self.homes.announced(info, now)
 
-    def _homed(self, item: Homed, descriptor: Descriptor, now: int) -> None:
-        if not self.homes.homed(item, descriptor.node, now):
-            self._outputs.refuse("overlay", descriptor.node, descriptor.shown)
+    def _told(self, item: TopologyItem, copy: Copy, now: int) -> None:
+        if self.topology.told(item, copy.descriptor.node, now):
+            self.channel.tell(Propagated(copy.descriptor.node, now))
 
-    def _attach(self, item: Attach, descriptor: Descriptor, now: int) -> None:
+    def _homed(self, item: Homed, copy: Copy, now: int) -> None:
+        self._refuse_unless(self.homes.homed(item, copy.descriptor.node, now), copy)
+
+    def _moving(self, item: Moving, copy: Copy, _: int) -> None:
+        self._refuse_unless(self.consumers.moving(item, copy.descriptor.node), copy)
+
+    def _replay(self, item: Replay, copy: Copy, now: int) -> None:
+        self.producer.replay(item, copy.descriptor.node, now)
+
+    def _heard(self, item: Start | Gone | Sent, copy: Copy, _: int) -> None:
+        author = copy.descriptor.node
+        self.seats.heard(item, author, trusted=author in self.topology.brokers)
+
+    def _refuse_unless(self, counts: bool, copy: Copy) -> None:
+        if not counts:
+            self._outputs.refuse("overlay", copy.descriptor.node, copy.descriptor.shown)
+
+    def _attach(self, item: Attach, copy: Copy, now: int) -> None:
         """Enter a client, and answer it once that is durable."""
+        descriptor = copy.descriptor
         order = descriptor.incarnation, descriptor.sequence
         refusal = self.clients.attach(item, descriptor.node, order, descriptor.ends_us, now)
         if item.active and refusal is not None:

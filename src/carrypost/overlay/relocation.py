@@ -38,14 +38,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, Protocol, TypeVar
 
-from carrypost.model.times import NEVER
+import msgspec
+
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER, TIME_US_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from carrypost.model.ids import NodeId
 
 FIRST_REPEAT_US = 1_000_000
 """Delay of the first repetition of what is not answered; each later one is twice as long."""
@@ -301,13 +302,13 @@ DESTINATION_STAYS = {_D.EXPECTING: Stay(handoffs=2, gaps=1)}
 """Longest stay in a state: as long as the source may take until it sends its own."""
 
 
-class Handoff(NamedTuple):
+class HandoffId(NamedTuple):
     """The name of one relocation, which every item of it has."""
 
     source: NodeId
-    epoch: int
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
     """Epoch of the seat at the source; that of the new seat is the next one."""
-    counter: int
+    counter: Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
     """Number of the relocation at the source."""
 
 
@@ -319,7 +320,7 @@ class _Side(Generic[_State, _Input]):
     _stays: Mapping[_State, Stay]
     _repeats: Mapping[_State, Action]
 
-    def __init__(self, handoff: Handoff, state: _State, patience: Patience, now: int) -> None:
+    def __init__(self, handoff: HandoffId, state: _State, patience: Patience, now: int) -> None:
         self.handoff, self._patience = handoff, patience
         self._enter(state, now)
 
@@ -361,7 +362,7 @@ class Source(_Side[SourceState, SourceInput]):
     _timeout, _stays, _repeats = SourceInput.TIMEOUT, SOURCE_STAYS, SOURCE_REPEATS
 
     def __init__(
-        self, handoff: Handoff, to: NodeId, variant: Variant, patience: Patience, now: int, *, moved: bool = False
+        self, handoff: HandoffId, to: NodeId, variant: Variant, patience: Patience, now: int, *, moved: bool = False
     ) -> None:
         """Begin with a seat that works; `moved`: one whose state was on its way before a restart."""
         self._table = variant.source_table
@@ -424,7 +425,7 @@ class Destination(_Side[DestinationState, DestinationInput]):
     _timeout, _table = DestinationInput.TIMEOUT, DESTINATION_TABLE
     _stays, _repeats = DESTINATION_STAYS, DESTINATION_REPEATS
 
-    def __init__(self, handoff: Handoff, patience: Patience, now: int) -> None:
+    def __init__(self, handoff: HandoffId, patience: Patience, now: int) -> None:
         super().__init__(handoff, DestinationState.ABSENT, patience, now)
 
     def told(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
