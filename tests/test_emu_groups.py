@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from carrypost.config import Settings
 from carrypost.emu import Scenario, run
-from carrypost.emu.scenario.groups import settings_of
+from carrypost.emu.scenario.groups import members_of, settings_of
 from carrypost.errors import ConfigError
 from carrypost.lab.metrics import families, tables
 
@@ -67,19 +69,23 @@ cache_messages_max = 6
 NAMES = [f"n000{number}" for number in range(1, 10)]
 
 
+def settings(scenario: Scenario, seed: int, names: Sequence[str] = NAMES) -> dict[str, Settings]:
+    return settings_of(scenario, members_of(scenario, names, seed))
+
+
 def test_nodes_of_groups_have_their_settings_and_later_groups_win() -> None:
     scenario = Scenario.parse(GROUPS)
-    found = settings_of(scenario, NAMES, 1)
-    caches = {node: settings.cache_messages_max for node, settings in found.items()}
+    found = settings(scenario, 1)
+    caches = {node: its.cache_messages_max for node, its in found.items()}
     assert sum(cache == 6 for cache in caches.values()) == 4
     assert all(caches[node] in (5, 6) and not found[node].compress for node in NAMES[:3])
-    few = [node for node, settings in found.items() if settings.limits.partials_max == 7]
+    few = [node for node, its in found.items() if its.limits.partials_max == 7]
     assert len(few) == 2
     assert set(few) < set(NAMES[:3])
-    assert settings_of(scenario, NAMES, 1) == found
-    assert any(settings_of(scenario, NAMES, seed) != found for seed in range(2, 9))
+    assert settings(scenario, 1) == found
+    assert any(settings(scenario, seed) != found for seed in range(2, 9))
     again = Scenario.parse(scenario.in_force())
-    assert settings_of(again, NAMES, 1) == found, "what is in force can be run again"
+    assert settings(again, 1) == found, "what is in force can be run again"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_nodes_of_groups_have_their_settings_and_later_groups_win() -> None:
 )
 def test_groups_that_mean_nothing_are_refused(changes: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        settings_of(Scenario.parse(GROUPS, overrides=changes), NAMES, 1)
+        settings(Scenario.parse(GROUPS, overrides=changes), 1)
 
 
 def lengths(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -148,6 +154,6 @@ def test_brokers_among_walkers_have_shorter_paths_if_they_adapt() -> None:
 def test_the_shipped_scenario_has_40_brokers() -> None:
     scenario = Scenario.load("scenarios/overlay.toml")
     names = [f"n{number:04}" for number in range(1, 101)]
-    found = settings_of(scenario, names, 1)
-    assert sum(settings.overlay.broker for settings in found.values()) == 40
+    found = settings(scenario, 1, names)
+    assert sum(its.overlay.broker for its in found.values()) == 40
     assert tomllib.loads(scenario.text)["mode"] == "ideal"

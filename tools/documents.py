@@ -298,11 +298,15 @@ def _config_table(kind: type) -> str:
     )
     meanings = _docstrings(source)
     rows = [
-        (f"`{each.name}`", _value(each.name, each.default), _allowed(each), meanings[each.name])
+        (f"`{each.name}`", _value(each.name, _default(each)), _allowed(each), meanings[each.name])
         for each in dataclasses.fields(kind)
         if "rule" in each.metadata
     ]
     return _table(("name", "default", "allowed", "meaning"), rows)
+
+
+def _default(each: dataclasses.Field[object]) -> object:
+    return each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
 
 
 def _allowed(each: dataclasses.Field[object]) -> str:

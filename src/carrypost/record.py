@@ -17,8 +17,9 @@ import msgspec
 
 from carrypost import events
 from carrypost.errors import LocalError
-from carrypost.model import ids
+from carrypost.model import ids, recipient_lists
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS
 
@@ -64,9 +65,13 @@ class Kind(enum.StrEnum):
     ASSIGN = "assign"
     """A queue of this node gave a message to a receiver (detail)."""
     HOME = "home"
+    """A client of a channel has a home broker (peer), another one than before; detail = reason."""
     RELOCATE = "relocate"
+    """The seat of a consumer moved from a broker to another one (peer): size = bytes of its state, detail = operation,
+    `attrs["pause_s"]`."""
     PATH = "path"
-    """A broker's paths to others: size = sum of hops over `attrs["pairs"]` pairs, detail = `network` or `overlay`."""
+    """Paths of a broker to others (detail `network`, `overlay`), or of a producer to consumers (`delivery`, `best`);
+    size = sum of hops over `attrs["pairs"]` pairs."""
     LOAD = "load"
     TALLY = "tally"
     """A population's count (size) of something (detail), at the end of its run; of delays and hops a histogram."""
@@ -253,8 +258,26 @@ class Record:
             detail = str(len(descriptor.barrier))
         if self.by_id and descriptor.label:
             attrs["label"] = descriptor.label
+        if descriptor.headers is not None:
+            attrs |= self._of_channels(descriptor, descriptor.headers)
         message, size = self.named(descriptor.id, descriptor.label), descriptor.size
         self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
+
+    def _of_channels(self, descriptor: Descriptor, headers: Headers) -> dict[str, str]:
+        """Return the number of an event, the message that another one passes on, and the events that a result covers.
+
+        Covered events are the epoch and the number of the result, then runs of events as PRODUCER:AFTER-UPTO, where the
+        producer is the place of its name in `producers`, counted from 0.
+        """
+        attrs = {"event": str(headers.event)} if headers.event else {}
+        if headers.origin and (original := descriptor.original) is not descriptor:
+            attrs["origin"] = self.named(original.id, original.label)
+        if (covers := headers.covers) is not None:
+            runs = [f"{at}:{after}-{upto}" for at, after, upto in covers.runs]
+            attrs["covers"] = " ".join([str(covers.epoch), str(covers.number), *runs])
+            if covers.producers:
+                attrs["producers"] = " ".join(recipient_lists.nodes(covers.producers))
+        return attrs
 
     def dropped(self, t_us: int, node: str, event: events.Dropped) -> None:
         """Append a burst of copies that left."""

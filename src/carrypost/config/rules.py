@@ -194,6 +194,14 @@ def texts(what: str) -> tuple[str, ...]:
     return field(default=(), metadata={"rule": _list(_NAME, what)})
 
 
+def values(what: str) -> Mapping[str, object]:
+    """A field that holds values by name, as a table without rules of its own; an empty one by default."""
+    return field(
+        default_factory=dict,
+        metadata={"rule": _instance(Mapping, what, lambda text: tomllib.loads(f"table = {text}")["table"])},
+    )
+
+
 def texts_or(word: str, what: str) -> tuple[str, ...] | None:
     """A field that holds a list of texts, or, by default, None, which is written as `word`."""
     return field(default=None, metadata={"rule": _list(_NAME, what, none=word)})

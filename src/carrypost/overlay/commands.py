@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.model.properties import AttributeValue
     from carrypost.overlay.adaptor import Adaptor
+    from carrypost.overlay.items import Role
     from carrypost.overlay.modulator import Modulator
     from carrypost.overlay.overlay import Overlay
     from carrypost.overlay.rosters import Served
@@ -36,6 +37,14 @@ class OverlayCommands:
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
         """Return the brokers from this one to another, both included; None if no path is known."""
         return self._overlay.path(broker)
+
+    def homes(self, role: Role) -> dict[str, NodeId]:
+        """Return the home brokers of this node's producers, or of its consumers, by channel."""
+        return self._overlay.homes.of_channels(role)
+
+    def subscriptions(self) -> dict[str, str]:
+        """Return the channels of this node's subscriptions, by the destinations of their results."""
+        return {each.destination: each.row.channel for each in self._overlay.consumers}
 
     def serving(self, channel: str) -> dict[NodeId, Served]:
         """Return the brokers that have producers or seats of a channel, as far as this node knows."""

@@ -117,9 +117,9 @@ class Homes:
         """Return the hops to a broker; None if it cannot be reached."""
         return 0 if broker == self._node else self._island.reach().get(broker)
 
-    def of_channels(self) -> dict[str, NodeId]:
-        """Return the homes of this node's clients, by channel."""
-        clients = [each for _, each in sorted(self._clients.items())]
+    def of_channels(self, *roles: Role) -> dict[str, NodeId]:
+        """Return the homes of this node's clients, or of those in some roles, by channel."""
+        clients = [each for key, each in sorted(self._clients.items()) if not roles or key[0] in roles]
         return {each.key[1]: each.broker for each in clients if each.homed and each.broker is not None}
 
     # --- clients -------------------------------------------------------------------------------------------

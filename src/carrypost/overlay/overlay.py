@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost import record
 from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.layer import Draft, Layer
@@ -15,7 +16,7 @@ from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, consumer, seat
+from carrypost.overlay import arrivals, clients, consumer, logged, seat
 from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
 from carrypost.overlay.clients import LEASE_US, ClientManager
 from carrypost.overlay.consumer import Consumers
@@ -79,6 +80,11 @@ class Overlay(Layer):
     """The overlay of one host."""
 
     kind = "overlay"
+
+    @classmethod
+    def register(cls) -> None:
+        """Let homes, relocations and lost events append rows to the event log."""
+        record.register(logged.ROWS)
 
     def __init__(self, ground: Ground, deliveries: Deliveries, island: Island, rng: Random) -> None:
         self._node, self._broker = ground.node, ground.settings.overlay.broker

@@ -2,16 +2,17 @@
 
 The rows `path` have, for each broker, the sum of the hops to all other brokers: `network`, as the network is, and
 `overlay`, along the broker's own paths (OVERLAY §4.1). Pairs that are not connected count in neither. A row for each
-pair would be forty times as many. The rows `registry` with the detail `topology` have the bytes of the messages by
+pair would be forty times as many. For each producer of channels they have the sum of the hops to all consumers
+(`delivery_paths`). The rows `registry` with the detail `topology` have the bytes of the messages by
 which a broker told others of the overlay since the sample before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from carrypost.emu.engine.delivery_paths import DeliveryPaths, along
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.radio import Radio
 from carrypost.record import Kind, Record
@@ -54,45 +55,44 @@ class OverlayOf:
 
 
 class OverlaySampler:
-    """Samples of the overlay in one run: lengths of paths between brokers, and what it costs to keep them."""
+    """Samples of the overlay in one run: lengths of paths, and what it costs to keep them."""
 
-    def __init__(self, record: Record, radio: Radio, drivers: Mapping[str, EmulatedDriver]) -> None:
-        self._record, self._radio, self._drivers = record, radio, drivers
+    def __init__(
+        self, record: Record, radio: Radio, drivers: Mapping[str, EmulatedDriver], deliveries: DeliveryPaths
+    ) -> None:
+        self._record, self._radio, self._drivers, self._deliveries = record, radio, drivers, deliveries
         self._told: dict[str, int] = {}
         """Bytes that each broker had told others at its last sample."""
 
     def take(self, t_us: int) -> None:
-        """Sample all brokers that are running."""
+        """Sample all brokers that are running, and the clients of channels."""
         brokers = {
             driver.identity.node: driver
             for _, driver in sorted(self._drivers.items())
             if driver.settings.overlay.broker and driver.state is NodeState.RUNNING
         }
-        named = {driver.name: node for node, driver in brokers.items()}
-        links = {name: self._radio.neighbours_of(name) for name in self._drivers}
+        nodes = {name: driver.identity.node for name, driver in self._drivers.items()}
+        links = {name: self._radio.neighbours_of(name) for name in self._drivers if brokers}
         hops = {
-            node: {named[name]: hops for name, hops in _hops_from(driver.name, links).items() if name in named}
+            node: {nodes[name]: hops for name, hops in _hops_from(driver.name, links).items()}
             for node, driver in brokers.items()
         }
         for node, driver in brokers.items():
             view, there = driver.host.overlay.view(), hops[node]
-            self._add(t_us, driver, NETWORK, [there[other] for other in there if other != node])
-            ways = [_along(path, hops) for other, path in view.paths.items() if other in there]
+            self._add(t_us, driver, NETWORK, [there[other] for other in brokers if other != node and other in there])
+            ways = [along(path, hops) for other, path in view.paths.items() if other in there]
             self._add(t_us, driver, OVERLAY, [way for way in ways if way is not None])
             sent = view.topology_bytes
             told, self._told[driver.name] = self._told.get(driver.name, 0), sent
             size = sent - told if sent >= told else sent  # A crash begins anew.
             self._record.add(Kind.REGISTRY, t_us, driver.name, size=size, detail=TOPOLOGY)
+        for driver, details in self._deliveries.lengths(brokers, hops):
+            for detail, found in details.items():
+                self._add(t_us, driver, detail, found)
 
     def _add(self, t_us: int, driver: EmulatedDriver, detail: str, hops: Sequence[int]) -> None:
         attrs = {"pairs": str(len(hops))}
         self._record.add(Kind.PATH, t_us, driver.name, size=sum(hops), detail=detail, attrs=attrs)
-
-
-def _along(path: Sequence[NodeId], hops: Mapping[NodeId, Mapping[NodeId, int]]) -> int | None:
-    """Return the hops between nodes along a path of brokers, as the network is now; None if it is cut."""
-    found = [hops.get(here, {}).get(there) for here, there in pairwise(path)]
-    return None if None in found else sum(each for each in found if each is not None)
 
 
 def _hops_from(name: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:

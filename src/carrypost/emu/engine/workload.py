@@ -1,13 +1,14 @@
 """Applications of a run: they subscribe, publish by a period, by a script or by chance, and confirm deliveries.
 
-Each workload is a topic of its own, to which every node subscribes from its first join. Payloads are never made: so
-many incompressible bytes are counted, unless messages are signed. What an application is given goes into the record.
+Each workload is a channel, or a topic of its own, to which every node subscribes from its first join. Payloads are
+never made: so many incompressible bytes are counted, unless messages are signed. What an application is given goes into
+the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from carrypost.events import Delivered, Event
 from carrypost.local.publishing import PRIORITY_MAX
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
+from carrypost.overlay.modulator import Modulator
 
 PRIORITY = 4
 """Of messages whose priority nobody gives."""
@@ -54,11 +56,19 @@ class WorkloadApplication:
     observe: Callable[[EmulatedDriver, Event], None]
     confirmed: bool = False
     """Deliveries confirm themselves: the same where no node crashes, and less to do."""
+    channels: Mapping[str, Sequence[tuple[str, Modulator | None]]] = field(default_factory=dict)
+    """Channels that nodes consume, by the name of the node, with the modulator."""
 
     def started(self, driver: EmulatedDriver) -> None:
-        """Subscribe to all topics, on a host that has just started."""
+        """Subscribe to all topics and channels, on a host that has just started."""
+        host, now = driver.host, driver.now
         for topic in self.topics:
-            driver.host.subscribe(exactly(topic), confirmed=self.confirmed, now=driver.now)
+            host.subscribe(exactly(topic), confirmed=self.confirmed, now=now)
+        for channel, modulator in self.channels.get(driver.name, ()):
+            if channel not in host.overlay.subscriptions().values():  # They survive a crash, unless it took the batch.
+                host.overlay.consume(channel, now, modulator)
+        for destination in host.overlay.subscriptions() if driver.name in self.channels else ():
+            host.subscribe(exactly(destination), confirmed=self.confirmed, now=now)
 
     def take(self, driver: EmulatedDriver, event: Event) -> None:
         """Confirm deliveries, and have every event recorded."""

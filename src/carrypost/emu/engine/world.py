@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.delivery_paths import DeliveryPaths
 from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
 from carrypost.emu.engine.overlays import OverlaySampler
@@ -30,6 +31,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
+from carrypost.overlay.modulator import Modulator
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 from carrypost.version import __version__
@@ -81,18 +83,19 @@ class Emulation:
         self._environment = Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
-        topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
-        observe = self._recorder.observe
+        self._topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
+        self._place = {stay.node: stay.place for stay in self._plan.stays}
+        """What the scenario calls each node."""
+        observe, topics = self._recorder.observe, self._subscribed()
         self._application = (
-            WorkloadApplication(topics, observe, not crashing) if application is None else application(topics, observe)
+            WorkloadApplication(topics, observe, not crashing, self._consumed())
+            if application is None
+            else application(topics, observe)
         )
-        self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}
         self._places: dict[str, str] = {}
         """What the node of each place is called now."""
-        self._place = {stay.node: stay.place for stay in self._plan.stays}
-        """What the scenario calls each node."""
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
         self._told = Told() if scenario.radio.routes == "told" else None
@@ -100,7 +103,8 @@ class Emulation:
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
-        self._overlays = OverlaySampler(record, self._radio, self._drivers)
+        deliveries = DeliveryPaths([each for _, each in sorted(inputs.channels.items())], self._places, self._drivers)
+        self._overlays = OverlaySampler(record, self._radio, self._drivers, deliveries)
         self._schedule()
 
     @property
@@ -125,6 +129,19 @@ class Emulation:
             return
         self._scheduler.run_until(self._end_us - 1)
         self._take_samples()
+
+    def _subscribed(self) -> list[str]:
+        """Return the topics that every node subscribes to."""
+        return [each for index, each in enumerate(self._topics) if index not in self._inputs.channels]
+
+    def _consumed(self) -> dict[str, list[tuple[str, Modulator | None]]]:
+        """Return the channels that nodes consume, by the name of the node."""
+        channels = [each for _, each in sorted(self._inputs.channels.items())]
+        return {
+            node: consumed
+            for node, place in self._place.items()
+            if (consumed := [(each.name, each.modulator) for each in channels if place in each.consumers])
+        }
 
     # --- what is to happen ---------------------------------------------------------------------------------
 
@@ -171,7 +188,8 @@ class Emulation:
         if stay.end:
             self._scheduler.post(stay.end_us, Phase.LEAVE, stay.node, self._leave, stay)
         for index, workload in enumerate(self.scenario.workloads):
-            if workload.kind == "broadcast":
+            channel = self._inputs.channels.get(index)
+            if workload.kind == "broadcast" or (channel is not None and stay.place in channel.producers):
                 self._broadcast_at(stay.start_us + round(workload.first_s * MICROSECONDS), stay, index)
 
     def _make(self, stay: Stay) -> EmulatedDriver:
@@ -305,11 +323,14 @@ class Emulation:
         if driver.identity.signed:
             payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(what.size)
         try:
-            driver.host.publish(
-                self._topics[index], payload, now=driver.now, lifetime_us=what.lifetime_us, label=label,
-                persistent=what.persistent, priority=what.priority, ordering=self._orderings[index],
-                recipients=[self._node(name) for name in what.recipients] or None,
-            )  # fmt: skip
+            if index in self._inputs.channels:
+                driver.host.overlay.emit(self._topics[index], payload, driver.now, lifetime_us=what.lifetime_us)
+            else:
+                driver.host.publish(
+                    self._topics[index], payload, now=driver.now, lifetime_us=what.lifetime_us, label=label,
+                    persistent=what.persistent, priority=what.priority, ordering=self._orderings[index],
+                    recipients=[self._node(name) for name in what.recipients] or None,
+                )  # fmt: skip
         except StateError as error:
             # The cache is full of what may not give way, or it would depend on too many others: it was not published,
             # and the application knows.

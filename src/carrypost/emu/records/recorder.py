@@ -19,7 +19,7 @@ from carrypost.record import Kind, Record
 
 _UNTOLD = frozenset({Stored, Failed, Confirmed})
 """Between a host and its application."""
-_NODES = ("recipients", "path")
+_NODES = ("recipients", "path", "producers", "consumer")
 """Attributes that name nodes."""
 _NO_PLACE = "neighbours"
 """Why an announcement is refused where there is no place for who sent it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from carrypost.config import Settings
 from carrypost.config.tables import changed
@@ -11,13 +11,19 @@ from carrypost.emu.scenario.scenario import Group, Scenario
 from carrypost.errors import ConfigError
 
 
-def settings_of(scenario: Scenario, nodes: Sequence[str], seed: int | str) -> dict[str, Settings]:
-    """Return the settings of each node that is in a group; `nodes`: the names of all, in order."""
+def members_of(scenario: Scenario, nodes: Sequence[str], seed: int | str) -> dict[str, Sequence[str]]:
+    """Return the nodes of each group; `nodes`: the names of all, in order."""
     members: dict[str, Sequence[str]] = {"": nodes}
+    for group in scenario.groups:
+        members[group.table.name] = _members(group, members, seed)
+    return members
+
+
+def settings_of(scenario: Scenario, members: Mapping[str, Sequence[str]]) -> dict[str, Settings]:
+    """Return the settings of each node that is in a group; `members`: the nodes of each group."""
     found: dict[str, Settings] = {}
     groups: dict[str, list[Group]] = {}
     for group in scenario.groups:
-        members[group.table.name] = _members(group, members, seed)
         for node in members[group.table.name]:
             groups.setdefault(node, []).append(group)
     for node, its in groups.items():

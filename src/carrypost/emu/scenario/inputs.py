@@ -7,7 +7,7 @@ scenario they are all that is needed to repeat the run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,9 +16,10 @@ from carrypost.config import Settings
 from carrypost.emu.engine.addressed import addressed
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
+from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.csvfiles import Line
-from carrypost.emu.scenario.groups import settings_of
-from carrypost.emu.scenario.scenario import MOBILITY, Scenario
+from carrypost.emu.scenario.groups import members_of, settings_of
+from carrypost.emu.scenario.scenario import MOBILITY, Scenario, topic
 from carrypost.emu.scenario.tables import FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
 from carrypost.errors import ConfigError
@@ -44,6 +45,8 @@ class Inputs:
     """By number of the workload: what a file says, or what was drawn."""
     settings: dict[str, Settings] = field(default_factory=dict)
     """Of the nodes that are in a group, by name; others have those of the scenario."""
+    channels: dict[int, Channel] = field(default_factory=dict)
+    """By number of the workload: clients of channels."""
     files: dict[str, str] = field(default_factory=dict)
     """For the record: hashes and texts of what was read."""
     columns: Encounters | None = None
@@ -83,8 +86,21 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         for index, each in enumerate(scenario.workloads)
         if each.kind == "addressed"
     }
-    settings = settings_of(scenario, sorted(there), seed)
-    return Inputs(presences, met.contacts, scripts | drawn, settings, _files(scenario), met.columns)
+    members = members_of(scenario, sorted(there), seed)
+    settings = settings_of(scenario, members)
+    channels = _channels(scenario, members, settings)
+    return Inputs(presences, met.contacts, scripts | drawn, settings, channels, _files(scenario), met.columns)
+
+
+def _channels(
+    scenario: Scenario, members: Mapping[str, Sequence[str]], settings: Mapping[str, Settings]
+) -> dict[int, Channel]:
+    own = {node: settings.get(node, scenario.settings) for node in members[""]}
+    return {
+        index: channel_of(each, f"workload.{index}", topic(each, index), members, own)
+        for index, each in enumerate(scenario.workloads)
+        if each.kind == CHANNEL
+    }
 
 
 class _Met(NamedTuple):

@@ -20,7 +20,7 @@ from carrypost.config.document import Document, toml
 from carrypost.config.rules import rules_of
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.config.tables import Tables, changed, written
-from carrypost.emu.scenario import tables
+from carrypost.emu.scenario import channels, tables
 from carrypost.emu.scenario.unmodelled import unmodelled
 from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
@@ -254,6 +254,8 @@ class _ScenarioReader:
                 raise error(name, f"{name} {said}")
             if each.kind == "addressed":
                 self._check_addressed(name, each)
+            for key, why in channels.mistakes(each, [group.table.name for group in made.groups], made.settings.limits):
+                raise error(f"{name}.{key}", f"{name}.{key}: {why}")
             if each.size > (largest := made.settings.limits.message_bytes_max):
                 said = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
                 raise error(f"{name}.size", f"{said}, not {each.size:,}")

@@ -7,17 +7,29 @@ is made from these docstrings. Reading files, and what the tables mean together,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
-from carrypost.config.rules import choice, flag, number, number_or_none, table, text, texts, whole, whole_or_none
+from carrypost.config.rules import (
+    choice,
+    flag,
+    number,
+    number_or_none,
+    table,
+    text,
+    texts,
+    values,
+    whole,
+    whole_or_none,
+)
 
 FAITHFUL, IDEAL, POPULATION = "faithful", "ideal", "population"
 ZERO = "zero"
 """In place of a file of delays: none."""
 THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
 ORDERINGS = ("none", "causal", "delta-causal")
-WORKLOADS = ("broadcast", "script", "addressed")
+WORKLOADS = ("broadcast", "script", "addressed", "channel")
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
 _NODES_MAX = 1_000_000
 _RATE_PER_H_MAX = 3_600.0
@@ -145,23 +157,33 @@ class PopulationTable:
 
 @table("workload")
 class WorkloadTable:
-    """What applications publish: one topic, which every node subscribes to from its first join."""
+    """What applications publish: one topic, which every node subscribes to from its first join; or one channel."""
 
-    kind: Literal["broadcast", "script", "addressed"] = choice("broadcast", WORKLOADS)
-    """Every node publishes periodically; a file says who publishes what when; or hosts publish at random times, each
-    message for some of the others. Has to be given."""
+    kind: Literal["broadcast", "script", "addressed", "channel"] = choice("broadcast", WORKLOADS)
+    """Every node publishes periodically; a file says who publishes what when; hosts publish at random times, each
+    message for some of the others; or producers emit events of a channel periodically. Has to be given."""
     topic: str = text("", "a destination")
-    """Name of the topic; empty: workload-0 for the first workload, and so on."""
+    """Name of the topic or channel; empty: workload-0 for the first workload, and so on."""
+    producers: str = text("", "the name of a group")
+    """Channel: the group of nodes that emit events. Has to be given."""
+    consumers: str = text("", "the name of a group")
+    """Channel: the group of nodes that subscribe, each from its first join on. Has to be given."""
+    modulator: str = text("", "the name of a modulator")
+    """Channel: the modulator of all consumers; empty: they get every event."""
+    params: Mapping[str, object] = values("a table of parameters")
+    """Channel: the parameters of the modulator, by name."""
     ordering: Literal["none", "causal", "delta-causal"] = choice("none", ORDERINGS)
     """In which order messages of this topic are delivered."""
     first_s: float = number(0.0, 0.0, YEAR_S)
-    """Broadcast: how long after each of its joins a node first publishes. Addressed: when publishing begins."""
+    """Broadcast, channel: how long after each of its joins a node first publishes. Addressed: when publishing
+    begins."""
     period_s: float = number(60.0, 1e-6, YEAR_S)
-    """Broadcast: and then again and again after so long."""
+    """Broadcast, channel: and then again and again after so long."""
     size: int = whole(1_000, 0, UNBOUNDED)
-    """Broadcast, addressed: payload bytes, which are counted and never made."""
+    """Broadcast, addressed, channel: payload bytes, which are counted and never made."""
     lifetime_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
-    """Broadcast, addressed: how long a message lives; left out: without end."""
+    """Broadcast, addressed, channel: how long a message lives; left out: without end, and an event for
+    `settings.overlay.event_lifetime_s`."""
     messages: int = whole(100, 1, 1_000_000)
     """Addressed: how many messages are published in all."""
     within_s: float = number(20.0, 1e-6, YEAR_S)

@@ -66,6 +66,8 @@ def unmodelled(made: ScenarioTables, settings: Mapping[str, Any]) -> Iterator[tu
             yield f"workload.{index}.ordering", "population mode does not model the order of deliveries"
         if workload.kind == "addressed":
             yield f"workload.{index}.kind", "population mode does not model messages for some of the nodes"
+        if workload.kind == "channel":
+            yield f"workload.{index}.kind", "population mode does not model channels"
     faults = [f"faults.{name}" for name in _FAULTS if getattr(made.faults, name)]
     faults += [f"faults.event.{index}.kind" for index, each in enumerate(made.events) if each.kind not in ABSENCES]
     yield from ((key, "population mode models no fault but absence") for key in faults)

@@ -1,0 +1,73 @@
+"""Channels of a scenario: which groups of nodes emit and consume their events, and with which modulator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from carrypost.config import Limits, Settings
+from carrypost.config.rules import nearest
+from carrypost.emu.scenario.tables import WorkloadTable
+from carrypost.errors import ConfigError, LocalError
+from carrypost.overlay.modulator import Instance, Modulator
+
+CHANNEL = "channel"
+_GROUPS = ("producers", "consumers")
+_OWN = (*_GROUPS, "modulator", "params")
+"""Keys of a workload that are for channels only."""
+
+
+class Channel(NamedTuple):
+    """One channel, with its clients by name."""
+
+    name: str
+    producers: frozenset[str]
+    consumers: frozenset[str]
+    modulator: Modulator | None
+
+
+def mistakes(workload: WorkloadTable, groups: Collection[str], limits: Limits) -> Iterator[tuple[str, str]]:
+    """Yield keys of a workload that are wrong, and why, as far as they are about channels."""
+    if workload.kind != CHANNEL:
+        yield from ((key, f'goes with kind = "{CHANNEL}"') for key in _OWN if getattr(workload, key))
+        return
+    for key in _GROUPS:
+        if not (named := getattr(workload, key)):
+            yield key, "is missing: a channel names the groups of its producers and consumers"
+        elif named not in groups:
+            yield key, f"names a group of nodes, and there is no group {named!r}{nearest(named, groups)}"
+    if workload.ordering != "none":
+        yield "ordering", "the events of each producer of a channel come in their order anyway; leave it out"
+    if workload.params and not workload.modulator:
+        yield "params", "are those of a modulator, and none is named"
+    if workload.modulator:
+        try:
+            Instance(modulator_of(workload), limits, limits.modulator_state_bytes_max)
+        except (LocalError, TypeError) as error:
+            yield "modulator", str(error)
+
+
+def modulator_of(workload: WorkloadTable) -> Modulator:
+    """Return the modulator that a workload names; raises `LocalError` if it is not registered."""
+    parameters: Any = workload.params
+    return Modulator.named(workload.modulator, **parameters)
+
+
+def channel_of(
+    workload: WorkloadTable,
+    place: str,
+    name: str,
+    members: Mapping[str, Sequence[str]],
+    settings: Mapping[str, Settings],
+) -> Channel:
+    """Return the channel of a workload; `place` is its place in the scenario, `members` are those of groups.
+
+    `settings` are those of nodes. Raises `ConfigError` for a client without the overlay.
+    """
+    for key in _GROUPS:
+        for node in members[getattr(workload, key)]:
+            if not settings[node].overlay.enabled:
+                needs = "clients of channels need settings.overlay.enabled = true"
+                raise ConfigError(f"{place}.{key}: {needs}, and the node {node!r} of the group has it not")
+    producers, consumers = (frozenset(members[getattr(workload, key)]) for key in _GROUPS)
+    return Channel(name, producers, consumers, modulator_of(workload) if workload.modulator else None)
