@@ -1,12 +1,13 @@
-"""Brokers in a line, joined by nothing, with the cheapest driver there can be: what `benchmarks._pair` is to two hosts.
+"""Hosts in a line, joined by nothing, with the cheapest driver there can be: what `benchmarks._pair` is to two hosts.
 
-A message goes from the first host to the last, either as a leg that every broker between them passes on, or by gossip.
+A message goes from the first host to the last: as a leg that every broker between them passes on, as an event from a
+producer over the homes of producer and consumer, which are the hosts between, or by gossip.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks._pair import ROUND_US, Side
@@ -18,7 +19,7 @@ from carrypost.gossip.wire.payloads import filled
 from carrypost.overlay.arrivals import LegArrived
 
 
-class Broker(Side):
+class Place(Side):
     """A host that counts what comes, as a leg or delivered."""
 
     def _take(self, event: Event, now: int) -> None:
@@ -33,16 +34,17 @@ class Broker(Side):
 
 
 class Line:
-    """Brokers `a`, `b` and so on, each in reach of the next, and the time."""
+    """Hosts with these names and settings, each in reach of the next, and the time."""
 
-    def __init__(self, names: str, settings: Settings) -> None:
+    def __init__(self, settings: Mapping[str, Settings]) -> None:
         self.now = 0
-        self.sides = {name: Broker(name, settings) for name in names}
-        self._near: dict[str, list[str]] = {name: [] for name in names}
-        for one, other in pairwise(names):
+        self.sides = {name: Place(name, each) for name, each in settings.items()}
+        self._near: dict[str, list[str]] = {name: [] for name in settings}
+        for one, other in pairwise(settings):
             self._near[one].append(other)
             self._near[other].append(one)
-        self.first, self.last = self.sides[names[0]], self.sides[names[-1]]
+        sides = list(self.sides.values())
+        self.first, self.last = sides[0], sides[-1]
 
     def run(self, seconds: float, *, until: int | None = None) -> None:
         """Let them talk for so long, or until the last one had so many messages."""
@@ -66,36 +68,77 @@ class Line:
                 side.tick(self.now)
 
 
-DESTINATION = "topic/weather"
+DESTINATION, CHANNEL = "topic/weather", "weather"
 _KNOWN_S, _SETTLED_S = 40.0, 5.0
 """Time in which brokers come to know each other, and in which acknowledgements are told."""
+_LIFETIME_US = 600_000_000
+
+Publish = Callable[[bytes], object]
+"""Function that sends one payload on its way."""
+
+
+def _gossip(line: Line) -> Publish:
+    """Let the last host subscribe to a topic, whose messages everybody carries."""
+    line.last.host.subscribe(DESTINATION, now=0)
+    line.run(_KNOWN_S)
+    return lambda payload: line.first.host.publish(DESTINATION, payload, lifetime_us=_LIFETIME_US, now=line.now)
+
+
+def _leg(line: Line) -> Publish:
+    """Pass on messages of the first broker along the overlay."""
+    first, last = line.first.host, line.last.host
+    line.run(_KNOWN_S)
+    assert len(first.overlay.path(last.node) or ()) == len(line.sides)
+
+    def publish(payload: bytes) -> None:
+        message = first.publish(DESTINATION, payload, lifetime_us=_LIFETIME_US, now=line.now)
+        first.overlay.send(message, [last.node], line.now)
+
+    return publish
+
+
+def _event(line: Line) -> Publish:
+    """Let the last host consume a channel that the first one produces for, each with its neighbour as its home."""
+    first, last = line.first.host, line.last.host
+    line.run(_KNOWN_S)
+    last.subscribe(last.overlay.consume(CHANNEL, line.now), now=line.now)
+    line.run(_KNOWN_S)
+
+    def publish(payload: bytes) -> None:
+        first.overlay.emit(CHANNEL, payload, line.now, lifetime_us=_LIFETIME_US)
+
+    return publish
+
+
+_KINDS: Mapping[str, Callable[[Line], Publish]] = {"gossip": _gossip, "leg": _leg, "event": _event}
 
 
 def message_us(kind: str, payloads: Sequence[bytes], security: str, *, together: int, hops: int = 2) -> float:
     """Return the CPU microseconds that all hosts together need for one message.
 
-    `kind`: `leg` or `gossip`. So many messages are published `together`; the next ones when the last host has them.
+    `kind`: `leg`, `event` or `gossip`. So many messages are published `together`; the next ones when the last host has
+    them. The first message is not counted: with it the producer of events finds its home.
     """
-    leg, names = kind == "leg", "abcdefgh"[: hops + 1]
-    settings = Settings.emulated(
-        security=security, island=True, altruistic=not leg, cache_messages_max=4 * len(payloads) + 1_000,
-        overlay={"enabled": True, "broker": True, "neighbours_max": 1},
-    )  # fmt: skip
-    line = Line(names, settings)
-    first, last = line.first.host, line.last.host
-    if not leg:
-        last.subscribe(DESTINATION, now=0)
-    line.run(_KNOWN_S)
-    assert len(first.overlay.path(last.node) or ()) == hops + 1
+    names = "abcdefgh"[: hops + 1]
+    clients = {names[0], names[-1]} if kind == "event" else set()
+    line = Line({
+        name: Settings.emulated(
+            security=security, island=True, altruistic=kind == "gossip", cache_messages_max=4 * len(payloads) + 1_000,
+            overlay={"enabled": True, "broker": name not in clients, "neighbours_max": 1},
+        )
+        for name in names
+    })  # fmt: skip
+    publish = _KINDS[kind](line)
+    publish(payloads[0])
+    line.run(60.0, until=1)
+    line.run(_SETTLED_S)
     spent_s = -time.process_time()
     for at in range(0, len(payloads), together):
         for payload in payloads[at : at + together]:
-            message = first.publish(DESTINATION, payload, lifetime_us=600_000_000, now=line.now)
-            if leg:
-                first.overlay.send(message, [last.node], line.now)
-        line.run(60.0, until=at + together)
+            publish(payload)
+        line.run(60.0, until=at + together + 1)
         line.run(0.5)
     line.run(_SETTLED_S)
     spent_s += time.process_time()
-    assert line.last.delivered == len(payloads)
+    assert line.last.delivered == len(payloads) + 1
     return spent_s / len(payloads) * 1e6

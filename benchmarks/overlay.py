@@ -1,4 +1,4 @@
-"""Cost of the overlay: routes between brokers, and a leg beside the same message by gossip.
+"""Cost of the overlay: routes between brokers, legs and events beside the same messages by gossip, and modulators.
 
 *Routes*: brokers on a square, each with its six nearest as neighbours, are all in the tables of one of them; an entry
 changes, and the path to every broker is looked up again. The goal is a time on the machine at hand.
@@ -9,7 +9,15 @@ and the one between check two each. By gossip one message is made, and the host 
 three hosts counts, publication and acknowledgements included. *Alone*: each message is published when the last came;
 *together*: so many at once, so that gossip shares its steps among them.
 
-Run: carrypost bench overlay [--quick] [--strict] [--json] [--messages N] [--repeats N]
+*Events*: the same for an event over three hops, from its producer over both homes to its consumer: four messages are
+made, three are acknowledged.
+
+*Modulators*: what a broker does around the function of a named modulator, beside that function alone.
+
+*Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, with brokers alone and with clients, beside the
+same scenario without overlay.
+
+Run: carrypost bench overlay [--quick] [--strict] [--json] [--messages N] [--repeats N] [--walkers SECONDS]
 """
 
 from __future__ import annotations
@@ -19,21 +27,55 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from benchmarks import _report
 from benchmarks._line import message_us
 
+from carrypost.config import Limits
+from carrypost.emu import run
+from carrypost.emu.scenario.scenario import Scenario
+from carrypost.gossip.holdings.copies import Copy
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.items import Entry
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.processing import Processing, SeatRow
+from carrypost.overlay.registry import Event, Result, modulator
 from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
 
 ROUTES_GOALS_MS = {40: 1.0, 256: 10.0}
 """Time in which all paths are found anew, by number of brokers."""
-LEG_GOALS = {"off": 2.0, "signed": 2.5}
-"""CPU time of a leg, by that of the same message by gossip over as many hops."""
+GOSSIP_GOALS = {"off": 2.0, "signed": 2.5}
+"""CPU time of a leg or an event, by that of the same message by gossip over as many hops."""
+HOPS = {"leg": 2, "event": 3}
+MODULATOR_GOAL_US = 10.0
+"""Time that a named modulator takes above its function."""
+WALKERS_GOALS = {"brokers": 1.5, "clients": 2.5}
+"""CPU time of walking nodes, by that of the same without overlay."""
 TOGETHER = (1, 20)
+SCENARIO = Path(__file__).resolve().parents[1] / "scenarios" / "overlay.toml"
 _BYTES, _NEIGHBOURS = 1_000, 6
+_CLIENTS = """
+[[nodes.group]]
+name = "producers"
+count = 10
+
+[[nodes.group]]
+name = "consumers"
+count = 60
+
+[[workload]]
+kind = "channel"
+producers = "producers"
+consumers = "consumers"
+first_s = 30
+period_s = 300
+"""
+"""Clients of the overlay: one event of each producer every 300 s."""
 
 
 def overlay(count: int, seed: int = 1) -> tuple[TopologyTable[Entry], Brokers, list[bytes]]:
@@ -74,23 +116,100 @@ def routes(count: int, repeats: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def legs(messages: int, repeats: int) -> Iterator[dict[str, object]]:
-    """Rows of the table of legs: both ways in turn, medians."""
+def beside_gossip(kind: str, messages: int, repeats: int) -> Iterator[dict[str, object]]:
+    """Rows of the table of legs or events: both ways in turn, medians."""
     rng = random.Random(1)
     payloads = [rng.randbytes(_BYTES) for _ in range(messages)]
-    for security, goal in LEG_GOALS.items():
+    for security, goal in GOSSIP_GOALS.items():
         for together in TOGETHER:
-            spent: dict[str, list[float]] = {"leg": [], "gossip": []}
+            spent: dict[str, list[float]] = {kind: [], "gossip": []}
             for _ in range(repeats):
-                for kind, times_us in spent.items():
-                    times_us.append(message_us(kind, payloads, security, together=together))
-            leg_us, gossip_us = statistics.median(spent["leg"]), statistics.median(spent["gossip"])
-            times = leg_us / gossip_us
+                for each, times_us in spent.items():
+                    times_us.append(message_us(each, payloads, security, together=together, hops=HOPS[kind]))
+            own_us, gossip_us = statistics.median(spent[kind]), statistics.median(spent["gossip"])
+            times = own_us / gossip_us
             yield {
                 "security": security, "published": "alone" if together == 1 else f"{together} together",
-                "messages": messages, "repeats": repeats, "leg µs": leg_us, "gossip µs": gossip_us, "times": times,
+                "messages": messages, "repeats": repeats, f"{kind} µs": own_us, "gossip µs": gossip_us, "times": times,
                 "goal": goal, "met": times <= goal,
             }  # fmt: skip
+
+
+@modulator("benchmark-count", payload=True)
+class Count:
+    """A modulator that counts events, and lets them pass."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def process(self, event: Event) -> list[Event | Result]:
+        """Let an event pass."""
+        self._count += 1
+        return [event]
+
+    def save(self) -> bytes:
+        """Return the count."""
+        return self._count.to_bytes(8, "big")
+
+    def load(self, state: bytes) -> None:
+        """Go on with a count."""
+        self._count = int.from_bytes(state, "big")
+
+
+def modulators(repeats: int, events: int = 2_000) -> dict[str, object]:
+    """Return how long a seat takes for an event with a named modulator, above its function, in the median of rounds."""
+    payload, function = bytes(_BYTES), Count()
+    descriptor = Descriptor(
+        "p", 1, 1, 0, None, "channel/x", _BYTES, _BYTES, PayloadCodec.PLAIN, b"", 1_024, headers=Headers(event=1)
+    )
+    copy, event, row = Copy(0, 0, descriptor, descriptor.id), Event(payload), SeatRow(1, 0, {"p": 0})
+    seats = [Processing(each, Limits(), b"") for each in (Modulator.named("benchmark-count"), None)]
+    named, plain = (partial(each.step, row, copy, payload, "results/c/1", 0) for each in seats)
+    median_us = {
+        run: statistics.median([_each_us(run, events) for _ in range(repeats)])
+        for run in (named, plain, partial(function.process, event), function.save)
+    }
+    named_us, *others_us = median_us.values()
+    above_us = named_us - sum(others_us)
+    return {
+        "events": events, "repeats": repeats, "with it µs": named_us, "without it µs": others_us[0],
+        "its function µs": sum(others_us[1:]), "above µs": above_us,
+        "goal": MODULATOR_GOAL_US, "met": above_us <= MODULATOR_GOAL_US,
+    }  # fmt: skip
+
+
+def _each_us(run: Callable[[], object], count: int) -> float:
+    began_s = time.process_time()
+    for _ in range(count):
+        run()
+    return (time.process_time() - began_s) / count * 1e6
+
+
+def walkers(duration_s: float) -> Iterator[dict[str, object]]:
+    """Rows of the table of walkers: CPU seconds without overlay, of brokers alone, and with clients."""
+    spent_s = {"none": _walk_s(duration_s, without=True)}
+    for kind, goal in WALKERS_GOALS.items():
+        spent_s[kind] = _walk_s(duration_s, clients=kind == "clients")
+        times = spent_s[kind] / spent_s["none"]
+        yield {
+            "overlay": kind, "seconds": duration_s, "CPU s": spent_s[kind], "without overlay CPU s": spent_s["none"],
+            "times": times, "goal": goal, "met": times <= goal,
+        }  # fmt: skip
+
+
+def _walk_s(duration_s: float, *, without: bool = False, clients: bool = False) -> float:
+    """Return the CPU seconds that `scenarios/overlay.toml` takes, with settings of the paper for each kind."""
+    text = SCENARIO.read_text(encoding="utf-8").replace("duration_s = 600", f"duration_s = {duration_s}")
+    if without:
+        text = text.partition("[settings.overlay]")[0]
+    elif clients:
+        text = (
+            text.replace("update_s = 50", "update_s = 20\ndiscovery_s = 10").replace("count = 40", "count = 20")
+            + _CLIENTS
+        )
+    began_s = time.process_time()
+    run(Scenario.parse(text))
+    return time.process_time() - began_s
 
 
 def main(argv: Sequence[str]) -> int:
@@ -99,14 +218,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="20 messages, once, in a few seconds")
     parser.add_argument("--messages", type=_report.positive, default=200, metavar="N", help="messages of a round")
     parser.add_argument("--repeats", type=_report.positive, default=5, metavar="N", help="rounds of each kind")
+    parser.add_argument("--walkers", type=_report.positive, metavar="SECONDS", help="also emulate so long")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     given = parser.parse_args(argv)
     messages, repeats = (20, 1) if given.quick else (given.messages, given.repeats)
     found = [routes(count, max(11, repeats)) for count in ROUTES_GOALS_MS]
     _report.show("Routes: all paths of one broker, found anew", found, json=given.json)
-    passed = list(legs(messages, repeats))
+    passed = list(beside_gossip("leg", messages, repeats))
     _report.show("Legs: a message over two hops, as a leg and by gossip", passed, json=given.json)
-    return 1 if given.strict and not all(row["met"] for row in (*found, *passed)) else 0
+    emitted = list(beside_gossip("event", messages, repeats))
+    _report.show("Events: an event over both homes, three hops, and by gossip", emitted, json=given.json)
+    modulated = [modulators(max(5, repeats))]
+    _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
+    walked = [] if given.walkers is None else list(walkers(given.walkers))
+    if walked:
+        _report.show("Walkers: nodes that walk, with overlay and without", walked, json=given.json)
+    rows = [*found, *passed, *emitted, *modulated, *walked]
+    return 1 if given.strict and not all(row["met"] for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -8,15 +8,18 @@ import pytest
 from tests.benches import Bench
 
 
-def test_legs_are_weighed_against_gossip_and_routes_by_the_clock(tmp_path: Path) -> None:
+def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the_clock(tmp_path: Path) -> None:
     shown = Bench("overlay").tables(tmp_path, "--quick", "--json")
-    assert list(shown)[:2] == ["Routes", "Legs"]
+    assert list(shown) == ["Routes", "Legs", "Events", "Modulators"]
     assert [(row["brokers"], row["reached"]) for row in shown["Routes"]] == [(40, 39), (256, 255)]
     assert all(row["median ms"] > 0 for row in shown["Routes"])
-    assert [(row["security"], row["published"]) for row in shown["Legs"]] == [
-        ("off", "alone"), ("off", "20 together"), ("signed", "alone"), ("signed", "20 together"),
-    ]  # fmt: skip
-    for row in shown["Legs"]:
-        assert row["times"] == pytest.approx(row["leg µs"] / row["gossip µs"])
-        assert row["times"] > 1
-        assert row["met"] == (row["times"] <= row["goal"])
+    for table, kind in {"Legs": "leg", "Events": "event"}.items():
+        assert [(row["security"], row["published"]) for row in shown[table]] == [
+            ("off", "alone"), ("off", "20 together"), ("signed", "alone"), ("signed", "20 together"),
+        ]  # fmt: skip
+        for row in shown[table]:
+            assert row["times"] == pytest.approx(row[f"{kind} µs"] / row["gossip µs"])
+            assert row["times"] > 1
+            assert row["met"] == (row["times"] <= row["goal"])
+    (modulated,) = shown["Modulators"]
+    assert modulated["with it µs"] > modulated["without it µs"] > 0

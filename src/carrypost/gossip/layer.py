@@ -168,6 +168,10 @@ class Layer:
         """The end of a step: return what is to be published. What cannot be is not told by `published`."""
         return ()
 
+    def follow_up(self, now: int) -> Sequence[Draft]:
+        """Return what is to be published after what `finish`, or this, returned before in the same step."""
+        return ()
+
     def rows(self, serial: int) -> Rows:
         """What changed since the last call, for the batch of this number.
 
@@ -312,6 +316,10 @@ class Layers:
         for finish in self._of["finish"]:
             drafts += finish(now)
         return drafts
+
+    def follow_up(self, now: int) -> list[Draft]:
+        """Return what is to be published after what was just published."""
+        return [draft for follow_up in self._of["follow_up"] for draft in follow_up(now)]
 
     def companions(self, now: int, link: Link | None) -> list[Frame]:
         """Frames that go beside an announcement, to one neighbour or (None) to everybody."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from carrypost.errors import LocalError
 from carrypost.journal import INCARNATION
 from carrypost.model.times import NEVER
 
@@ -165,12 +164,10 @@ class Steps:
             self.undo.commit()
         if self._wishes:
             self.grant_wishes(now)
-        for draft in self._layers.finish(now):
-            try:
-                self._works.publish(draft, now)
-            except LocalError:
-                # There is no room, or it is beyond the limits; the layer was not told of it by `published`.
-                self._outputs.refuse("draft", "")
+        drafts = self._layers.finish(now)
+        while drafts:
+            self._works.publish_all(drafts, now)
+            drafts = self._layers.follow_up(now)
 
     def grant_wishes(self, now: int) -> None:
         """Act upon changes of what this node wants: hand on what is here, and tell neighbours."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from carrypost.errors import IllegalStateException, ResourceAllocationException
+from carrypost.errors import IllegalStateException, LocalError, ResourceAllocationException
 from carrypost.events import Published
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
@@ -61,21 +61,45 @@ class Works:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""
+        admitted = self._admitted(draft, now)
+        self._enter((admitted,), now, alone=True)
+        return admitted[0]
+
+    def publish_all(self, drafts: Sequence[Draft], now: int) -> None:
+        """Publish what layers say, together. What cannot be is counted, and `published` does not tell of it."""
+        admitted = []
+        for draft in drafts:
+            try:
+                admitted.append(self._admitted(draft, now))
+            except LocalError:  # There is no room, or it is beyond the limits.
+                self._outputs.refuse("draft", "")
+        if admitted:
+            self._enter(admitted, now, alone=True)
+
+    def _admitted(self, draft: Draft, now: int) -> tuple[Copy, Packed]:
         drafted = Drafted(0, draft, self.publisher.pack(draft), None)
         ((_, descriptor),) = self._made((drafted,), now)
-        return self._send(drafted, descriptor, now, alone=True)
+        return self.publisher.admit(descriptor, drafted.packed, now, withheld=draft.withheld), drafted.packed
 
-    def _send(self, drafted: Drafted, descriptor: Descriptor, now: int, *, alone: bool, withheld: bool = False) -> Copy:
-        publisher, packed = self.publisher, drafted.packed
-        copy = publisher.admit(descriptor, packed, now, withheld=withheld or drafted.draft.withheld)
-        self._outputs.tell(Published(copy.descriptor))
-        self.layers.published((copy,))
-        delivered = self.layers.take((copy,))
-        publisher.journal(copy, packed, alone=alone)
-        if others := [each for each in delivered if each is not copy]:
+    def _enter(self, admitted: Sequence[tuple[Copy, Packed]], now: int, *, alone: bool) -> None:
+        """Let the layers have messages that were admitted, journal them, and offer them to others."""
+        copies = [copy for copy, _ in admitted]
+        for copy in copies:
+            self._outputs.tell(Published(copy.descriptor))
+        self.layers.published(copies)
+        delivered = self.layers.take(copies)
+        for copy, packed in admitted:
+            self.publisher.journal(copy, packed, alone=alone)
+        if others := [each for each in delivered if each not in copies]:
             self._holdings.keep(others, again=True)
-        self._strategy.published((copy,), now)
-        return copy
+        self._strategy.published(copies, now)
+
+    def _send(self, drafted: Drafted, descriptor: Descriptor, now: int, *, withheld: bool) -> Descriptor:
+        """Send a message of a work."""
+        withheld = withheld or drafted.draft.withheld
+        copy = self.publisher.admit(descriptor, drafted.packed, now, withheld=withheld)
+        self._enter(((copy, drafted.packed),), now, alone=False)
+        return copy.descriptor
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each with its descriptor, made unless it has one. Raises what is wrong with one, and changes nothing.
@@ -164,7 +188,7 @@ class Works:
         self._check_room(alive)
         # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(work.acks)
-        sent = [(each[0].draft, self._send(*each, now, alone=False, withheld=whole).descriptor) for each in alive]
+        sent = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length

@@ -378,6 +378,12 @@ class Overlay(Layer):
         self._look_ahead()
         return drafts
 
+    def follow_up(self, now: int) -> Sequence[Draft]:
+        """Process further events of seats whose results were just published."""
+        results = self.seats.work_on(now)
+        self._look_ahead()
+        return results
+
     def _take_events(self) -> None:
         """Give seats the events that arrived."""
         events, self.legs.events = self.legs.events, []

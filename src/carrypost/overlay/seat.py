@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 FAMILY = b"S"
 """First byte of the names of rows."""
+_STEP_EVENTS_MAX = 32
+"""Events that are processed in one step, or one of each seat if these are more: a host must not be busy for long."""
 _AGAIN_US = 5_000_000
 """Time after which a result that found no room is tried again."""
 
@@ -136,6 +138,8 @@ class Seats:
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
         self._said: list[tuple[NodeId, Item]] = []
+        self._worked = 0
+        """Events that were processed in this step."""
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -334,6 +338,14 @@ class Seats:
 
     def work(self, now: int) -> list[Draft]:
         """Process one event of each seat that has one. Returns results that are to be published."""
+        self._worked = 0
+        return self._work(now)
+
+    def work_on(self, now: int) -> list[Draft]:
+        """Process one more event of each seat whose last result is published, unless that were too many in one step."""
+        return self._work(now) if 0 < self._worked < _STEP_EVENTS_MAX else []
+
+    def _work(self, now: int) -> list[Draft]:
         self._leaving = {}
         made = []
         for seat in self._seats.values():
@@ -341,6 +353,7 @@ class Seats:
                 continue
             heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
             if heads:
+                self._worked += 1
                 made += self._process(seat, seat.reading or min(heads, key=_date), now)
             elif seat.mute_us <= now:
                 step = seat.processing.mute(seat.row, seat.destination, self._event_us, signed=self._signed)
