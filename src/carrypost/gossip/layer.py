@@ -1,4 +1,4 @@
-"""What stands on gossip: layers, through which messages pass on their way to the application.
+"""Layers: the parts above gossip, through which messages pass on their way to the application.
 
 A host has its layers in a fixed order, lowest first. When messages become whole, gossip hands their list to the first
 layer; each returns those that may go on, and the last one is the application's side, which delivers them. Copies that
@@ -53,9 +53,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     ordering: Ordering = Ordering.NONE
     headers: Headers | None = None
     receipt: bool = False
-    """Whether whoever sends it wants to hear how far it comes (`events.Receipt`)."""
+    """True if the sender wants to hear how far the message comes (`events.Receipt`)."""
     receipt_timeout_us: int | None = None
-    """It counts as failed if nothing was heard of its delivery for so long."""
+    """Time after which the message counts as failed if nothing was heard of its delivery."""
     recipients: tuple[str, ...] | None = None
     """Ids of the nodes that it is for; None: it is for whoever subscribes."""
     withheld: bool = False
@@ -102,7 +102,7 @@ class Layer:
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Its own kinds of frames, and what takes them. Asked for once."""
+        """The layer's own kinds of frames and their handlers. Read once."""
         return {}
 
     def commands(self, steps: Steps) -> object | None:
@@ -173,7 +173,7 @@ class Layer:
         return ()
 
     def rows(self, serial: int) -> Rows:
-        """What changed since the last call, for the batch of this number.
+        """Return the rows that changed since the last call, for the batch of this number.
 
         A layer whose rows alone are a reason to make a batch puts one of them into the journal itself.
         """
@@ -193,7 +193,7 @@ class Layer:
 
 @functools.cache
 def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
-    """Which of these layers override a method, by its name: found once, and not for each host of an emulation."""
+    """Return the layers that override each method, by its name: found once, and not for each host of an emulation."""
     for kind in kinds:
         kind.register()
         if kind.kind:
@@ -214,7 +214,7 @@ class Layers:
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
-        """Those that expire something: whoever steps looks at their `due_us`."""
+        """Layers that expire something: each step looks at their `due_us`."""
         self._handlers = handlers
         """Links of the host: layers enter there what takes their kinds of frames (`Links.handlers`)."""
         self._stored: Sequence[tuple[Key, Value]] = ()
@@ -228,11 +228,11 @@ class Layers:
         """By name of a method: those of the layers that override it."""
         self.timed[:] = [layers[at] for at in places["expire"]]
         self.announcing = bool(self._of["companions"])
-        """Whether any layer has frames that go beside announcements."""
+        """True if any layer has frames that go with announcements."""
         self.listening = bool(self._of["heard"])
         """True if any layer wants to know whom neighbours hear."""
         self.finishing = bool(self._of["finish"])
-        """Whether any layer has something to do at the end of a step."""
+        """True if any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])
         """True if any layer has something that works may acknowledge."""
         for layer in self._all:

@@ -1,4 +1,4 @@
-"""What one host wants done and has to tell: changes for the store, frames to send, events.
+"""Outputs of one host: changes for the store, frames to send, events.
 
 Every part of a host writes here and none reads: a driver takes all of it, changes first, then frames, then events.
 Refusals are counted by reason and, as far as they name no message, reported together, because strangers decide how many
@@ -40,7 +40,7 @@ class Outputs:
         self.undo = UndoLog(self.journal, self.tell)
         self.outgoing: list[Transmission] = []
         self.gathered = False
-        """Whether `report` has anything to tell."""
+        """True if `report` has anything to report."""
         self.tracing = False
         """True if `passed` is to be called."""
         self._received: dict[tuple[NodeId, tuple[NodeId, ...]], list[Reception]] = {}
@@ -48,7 +48,7 @@ class Outputs:
         self._expired: list[Descriptor] = []
         """Not reported yet: received, and never to be delivered."""
         self.refused: Counter[str] = Counter()
-        """What peers sent and was not taken, by reason."""
+        """Number of things that peers sent and this host refused, by reason."""
         self.dropped: Counter[str] = Counter()
         """Copies that left or were not let in, by reason."""
         self.refusals: Counter[tuple[str, str]] = Counter()

@@ -25,7 +25,7 @@ from carrypost.model.times import NEVER
 
 
 class Timer(enum.IntEnum):
-    """What is done when it ends. All of a link's timers are cancelled with its contact."""
+    """The timers of a link, each named by its action at the end. All are cancelled with the link's contact."""
 
     OFFER = 0
     """Offer what is new."""
@@ -70,7 +70,7 @@ class Timers:
         self._schedule = schedule
         self._due = _NONE.copy()
         self.due: Sequence[int] = self._due
-        """When each is due, `NEVER` if it is not armed; by `Timer`."""
+        """Time at which each timer is due, `NEVER` if it is not armed; by `Timer`."""
 
     def arm(self, timer: Timer, due_us: int) -> None:
         """Let a timer end then, whenever it would have ended."""
@@ -123,7 +123,7 @@ class Schedule:
         del self._tables[timers]
 
     def next_due_us(self) -> int:
-        """When to look next: no timer ends before, and mostly one does then."""
+        """Return the time to look next: no timer ends before, and mostly one does then."""
         if self.marked:
             for timers in self.marked:
                 due_us = min(timers.due)
@@ -133,7 +133,7 @@ class Schedule:
         return self.bound_us
 
     def due_elsewhere(self, own: Timers | None, now: int) -> bool:
-        """Whether a timer of another table than this may have ended."""
+        """Return True if a timer of another table may have ended."""
         if self.bound_us <= now:
             return True
         # By a loop: this is asked after every step, and mostly its own table is the only one.

@@ -86,14 +86,14 @@ class Acked(Layer):
         self._broadcast_us = 0
         """Not before this time is anything broadcast."""
         self._send_us = NEVER
-        """When something is signed, broadcast or sent next."""
+        """Time at which something is signed, broadcast or sent next."""
         self._straight = settings.island
         """True if acknowledgements go to those who brought the messages as soon as they may be signed."""
         self._straight_us, self._straight_after_us = NEVER, 0
-        """When that is done next, and not before when."""
+        """Time of the next straight sends, and the time before which there are none."""
         self._restored: list[AckRecord] = []
         self._again_us = NEVER
-        """When is written again what was in lost batches."""
+        """Time at which rows of lost batches are written again."""
         self._untold: list[Acknowledged] = []
         """Events that were in lost batches, and are told then."""
         self._linger_us = 0

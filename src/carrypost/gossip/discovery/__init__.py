@@ -1,1 +1,1 @@
-"""Who is there: announcements, neighbours, and where their frames go."""
+"""Discovery: announcements, neighbours, and the routing of their frames."""

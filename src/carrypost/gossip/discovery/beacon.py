@@ -1,4 +1,4 @@
-"""When a host announces itself.
+"""The beacon: times at which a host announces itself.
 
 The period doubles from `announce_s_min` to `announce_s_max` while nothing changes, and falls back when something does;
 then the next announcement comes soon, at a moment spread by chance, so that neighbours do not all speak at once.

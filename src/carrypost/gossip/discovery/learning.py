@@ -26,7 +26,7 @@ _PAUSE_US = 200_000
 
 
 class LearningPace:
-    """When a host goes on learning, for how long, and at whose cost."""
+    """The pace of learning: its times, its length, and the link that is charged for it."""
 
     def __init__(self, ground: Ground) -> None:
         self._index = ground.holdings.index
@@ -35,7 +35,7 @@ class LearningPace:
 
     @property
     def due_us(self) -> int:
-        """When it is time to go on."""
+        """Time at which learning continues."""
         return self._timers.due[LEARN]
 
     def begin(

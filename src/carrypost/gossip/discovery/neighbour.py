@@ -27,7 +27,7 @@ _PERIOD_US_MAX = 600_000_000
 
 
 class NeighbourState(enum.Enum):
-    """What may be done with a neighbour."""
+    """The state of a neighbour: determines what may be exchanged with it."""
 
     SILENT = "silent"
     HEARD = "heard"
@@ -39,7 +39,7 @@ SILENT, HEARD, LINKED = NeighbourState.SILENT, NeighbourState.HEARD, NeighbourSt
 
 
 class Sign(enum.Enum):
-    """What moves a neighbour from state to state."""
+    """The inputs that change a neighbour's state."""
 
     LISTS_ME = "announcement that lists this host, or a request that names it"
     OMITS_ME = "announcement that does not list this host"
@@ -76,12 +76,12 @@ class Neighbour:
         self.counter = -1
         self.period_us = _PERIOD_US_MIN
         self.placed_us = now
-        """When it got its place."""
+        """Time at which it got its place."""
         self.first_us = now
-        """When this episode of hearing it began."""
+        """Time at which this host began to hear it, in this episode."""
         self.heard_us = now
         self.linked_us = now
-        """When it became usable."""
+        """Time at which the link became usable."""
         self.announced_us = -NEVER
         self.counted_us = -NEVER
         """Time at which its last period began: it may announce itself more often."""
@@ -89,14 +89,14 @@ class Neighbour:
         self.driver_asserted = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
         self.addressed_us = -NEVER
-        """When an announcement last went to it alone."""
+        """Time of the last announcement that went to it alone."""
         self.one_way_reported = False
         self.profile = b""
         self.profile_asked_us = -NEVER
         self.view: View | None = None
 
     def alive(self, heard_us: int) -> None:
-        """It was last heard then."""
+        """Note that it was last heard at this time."""
         self.heard_us = heard_us
         self.link.timers.arm(FORGET, self.silent_us)
         if self.contact is not None:
@@ -128,7 +128,7 @@ class Neighbour:
         return others
 
     def repeats(self, frame: Announce, prefix: bytes, now: int, *, listening: bool = False) -> bool:
-        """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
+        """Return True if an announcement only repeats what is known, as most do. Then it is noted, and nothing is due.
 
         The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
         host's). Anything that is not just like the last one goes the long way; another heard-list only if `listening`.
@@ -162,7 +162,7 @@ class Neighbour:
 
     @property
     def silent_us(self) -> int:
-        """When three periods will have passed without a word."""
+        """Time at which three periods will have passed in silence."""
         return NEVER if self.driver_asserted else self.heard_us + SILENT_PERIODS * self.period_us
 
     @property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
 
 _OVERTAKEN_US = 250_000
-"""What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""
+"""Time by which frames of a contact may overtake the neighbour's announcement that the contact begins, at most."""
 _PROFILE_RETRY_US = 1_000_000
 _CHANGE_COST = 25
 """Cost of a link that begins, ends or takes other datagrams, beside the frames that made it do so
@@ -65,7 +65,7 @@ class Neighbours:
         """The neighbour at a link address. Asked for every datagram."""
         self._pace = LearningPace(ground)
         self.profiles_wanted: list[Neighbour] = []
-        """Those whose profile is to be asked for."""
+        """Neighbours whose profile is to be requested."""
         self.places = Places(ground, self._neighbours)
         self.announcing = Announcing(ground, self.places, layers, rng, fixed_period=strategy.fixed_period)
         self.beacon = self.announcing.beacon
@@ -194,7 +194,7 @@ class Neighbours:
 
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:
-        """Whether a neighbour for whom a contact begins had begun it before, and so has forgotten it in between.
+        """Return True if a neighbour for which a contact begins had begun it before, and so forgot it in between.
 
         How long this host has been linked does not tell: on a slow link the two begin seconds apart, and where periods
         are short a neighbour that was suspended is forgotten a moment after it was met.

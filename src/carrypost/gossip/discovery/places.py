@@ -1,4 +1,4 @@
-"""Who may be a neighbour: the places of one host, and who waits for one.
+"""Places for neighbours, and the line of nodes that wait for one.
 
 Somebody who is found by an announcement has to be told that it is heard, and the list that tells it has to fit into
 one datagram. So there are only so many places. Contacts that the driver tells of need no list, and take no place.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
 
 HEARD_BYTES = 6
-"""What an entry of a heard-list takes."""
+"""Bytes of an entry of a heard-list."""
 ANNOUNCE_BYTES = 128
-"""What the rest of an announcement takes, at most."""
+"""Bytes of the rest of an announcement, at most."""
 ROTATING = 4
 """One place in so many rotates: fewer, and newcomers wait for longer; more, and strangers turn out more of those who
 were there before them."""
@@ -41,15 +41,15 @@ STAY_PERIODS = 3
 """A place that rotates is kept for so many of the longest periods. By then it is known whether each hears the other
 (`neighbour.SILENT_PERIODS`), and where that was so at once, most of the time was left for messages."""
 WAITING_MAX = 512
-"""How many may wait. With the usual settings such a line has had its turn within about three minutes."""
+"""Number of nodes that may wait. With default settings each has had its turn within about three minutes."""
 LAPSE_PERIODS = 2
-"""Who has not announced itself for so many of the longest periods waits no more: an address that was forged, mostly."""
+"""Number of the longest periods without an announcement after which a node waits no more: mostly a forged address."""
 _LOOK_US = 100_000
-"""How long what was found out about who might go is good for: strangers ask thousands of times a second."""
+"""Time for which the list of neighbours that could go is reused: strangers ask thousands of times a second."""
 
 
 def places(settings: Settings) -> int:
-    """How many neighbours can be told that they are heard."""
+    """Return the number of neighbours that an announcement can list as heard."""
     limits, room = settings.limits, settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES
     return min(limits.heard_max, limits.neighbours_max, room // HEARD_BYTES)
 
@@ -63,19 +63,19 @@ class Places:
         self._lasting = self.count - max(1, self.count // ROTATING)
         self._period_us = round(ground.settings.announce_s_max * 1e6)
         self._line: dict[str, int] = {}
-        """Who waits, first who has waited for longest, and when each was last heard."""
+        """Nodes that wait, the longest waiting first, and the time at which each was last heard."""
         self._openings = 0
-        """How many could go, when it was looked last."""
+        """Number of neighbours that could go, as last determined."""
         self._look_us = 0
-        """When to look again."""
+        """Time at which that is determined again."""
 
     def waiting(self, now: int) -> int:
-        """How many wait for a place."""
+        """Return the number of nodes that wait for a place."""
         since_us = now - LAPSE_PERIODS * self._period_us
         return sum(heard_us >= since_us for heard_us in self._line.values())
 
     def room_for_asserted(self) -> bool:
-        """Whether one more contact that the driver tells of may be kept."""
+        """Return True if one more contact that the driver asserts may be kept."""
         return len(self.neighbours) < self._limits.neighbours_max
 
     def ask(self, peer: str, now: int) -> Sequence[Neighbour] | None:
@@ -97,7 +97,7 @@ class Places:
         return going
 
     def listed(self, to: Neighbour | None) -> tuple[bytes, ...]:
-        """Whom an announcement lists, in a host that has more neighbours than places.
+        """Return the neighbours that an announcement lists, in a host that has more neighbours than places.
 
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
@@ -110,7 +110,7 @@ class Places:
         self._line = {peer: heard_us + delta_us for peer, heard_us in self._line.items()}
 
     def _free(self) -> int:
-        """How many places nobody has."""
+        """Return the number of free places."""
         known, limits = self.neighbours, self._limits
         free = self.count - len(known)
         if free <= 0:
@@ -128,7 +128,7 @@ class Places:
         self._openings = len(self._expendable(now))
 
     def _expendable(self, now: int) -> list[Neighbour]:
-        """Who could go: first who seems to be gone, then who has had its stay.
+        """Return the neighbours that could go: first those that seem to be gone, then those that have had their stay.
 
         Strangers may say that they will be silent for long; only of who gave something that is believed.
         """

@@ -1,1 +1,1 @@
-"""What this host has: the cache, its order of privilege, and its deadlines."""
+"""The messages of this host: the cache, its order of privilege, and its deadlines."""

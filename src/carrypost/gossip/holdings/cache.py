@@ -49,7 +49,7 @@ class Cache:
         self.room = Room(settings, self.copies, ranking.level_shift)
         self.memories = Memories(settings.limits, self.copies, self.room, ranking)
         self.changed = False
-        """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
+        """True if `take_removed` and `take_released` have something to return. Read after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._ended = 0
         """Number of ended tenancies, or `_ENDED_MAX` where they must be known soon: what expired waits for company."""
@@ -66,12 +66,12 @@ class Cache:
 
     @property
     def messages(self) -> int:
-        """How many copies are here."""
+        """Number of copies in the cache."""
         return self.room.messages
 
     @property
     def bytes(self) -> int:
-        """How many bytes they use."""
+        """Number of bytes that they use."""
         return self.room.bytes
 
     @property
@@ -83,7 +83,7 @@ class Cache:
         return self.ranking.floor(self.ranking.top if lowest is None else lowest.rank)
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
-        """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
+        """Return True if an offered message is worth requesting. Its age is not known yet and may decide later."""
         admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting), interesting=interesting)
         if not admits:
             self.memories.fall_short()

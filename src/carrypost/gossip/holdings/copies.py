@@ -1,4 +1,4 @@
-"""What the cache has of one message (`Copy`), and how much several of them are (`Usage`).
+"""Copies: the state of one message in the cache (`Copy`), and the room that several of them use (`Usage`).
 
 The lowest module of holdings: whoever speaks of messages that are here knows it, and it knows nobody. Who may stay when
 room is short, and whom a copy's room is charged to, is for `gossip.holdings.room`; when copies come and go, and what
@@ -16,7 +16,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.ids import MessageId, NodeId
 
 DELIVERED, CLAIMED = 1, 2
-"""It was given to the application; a subscription of messaging has, or had, a claim to it."""
+"""The copy was delivered to the application; a subscription of messaging has, or had, a claim to it."""
 
 
 SERIAL_SHIFT, DEADLINE_SHIFT = 32, 96
@@ -34,7 +34,7 @@ def slot_of(expiry: int) -> int:
 
 
 class Copy(msgspec.Struct, eq=False, gc=False):
-    """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
+    """The copy of one message, present or past: one object per tenancy of a slot, changed only by the cache.
 
     `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and
     `held_bytes` still say what it had, until it is admitted again or condensed. What follows `expiry` up to
@@ -58,20 +58,20 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     """At receipt."""
     received_us: int = 0
     rank: int = 0
-    """Its place in the order of replacement (`holdings.ranking`); the larger stays longer."""
+    """Place in the order of replacement (`holdings.ranking`); copies of higher rank stay longer."""
     sending_order: int = 0
     held: int = 0
     """Bitset of pieces."""
     held_bytes: int = 0
     """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
     here: bool = False
-    """It uses room: all, some or (just admitted) none of its pieces are held."""
+    """True if the copy uses room: all, some or (just admitted) none of its pieces are held."""
     whole: bool = False
-    """It is here with all of its pieces."""
+    """True if the copy is here with all of its pieces."""
     finished: bool = False
     """Once it leaves it is never wanted again."""
     pins: int = 0
-    """Who keeps it from being evicted (`holdings.owners`); of one that left, who did when it left."""
+    """Owners that keep the copy from being evicted (`holdings.owners`); of a copy that left, those at that time."""
     handle: int = -1
     entry: OfferEntry | None = None
     given: int = 0

@@ -1,4 +1,4 @@
-"""What there is for each destination, so that a subscription finds its own without looking at everything.
+"""Messages by destination, so that a subscription finds its messages without looking at all of them.
 
 Whole destinations are looked up, and what begins like a pattern is found by bisection: two thousand subscriptions over
 twenty thousand messages look at what they get, not at forty million pairs. A pattern that begins with anything at all,
@@ -71,7 +71,7 @@ class Destinations:
 
 
 class CachedDestinations:
-    """What one cache knows, by destination.
+    """The messages of one cache, by destination.
 
     Nothing is done for a message that comes or goes: newcomers are entered when somebody subscribes, and a slot that
     has no tenant, or another one, is passed over until there are many of that kind.
@@ -83,7 +83,7 @@ class CachedDestinations:
         self._cache = cache
         self._slots = Destinations()
         self._entered = 0
-        """How often a slot was entered."""
+        """Number of times that a slot was entered."""
         self._serial = 0
         """Of the last copy that was."""
 

@@ -1,4 +1,4 @@
-"""What one host has: the cache, the index of profiles over it, hash lists and handles; one way in and one way out.
+"""The messages of one host: the cache, the index of profiles over it, hash lists and handles.
 
 A copy that comes in is matched against every profile, and counts in what is compared with neighbours once its id is
 known. One that goes is noted here, journalled and reported by `gossip.transfers.departures`; its slot is given to
@@ -71,11 +71,11 @@ class Holdings:
         self.cache = Cache(settings, ranking)
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
-        """What is not let in any more, because it reached whom it was for."""
+        """Messages that are not admitted any more, because they reached their addressees."""
         self.recipients = Recipients(node, journal, self.purged, self.cache.get)
         """Recipients that are left of messages that list some."""
         self._needed: set[MessageId] = set()
-        """What a layer has to have a copy of, and has not."""
+        """Messages that a layer must have a copy of and lacks."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0
@@ -85,11 +85,11 @@ class Holdings:
         self.watched = 0
         """Slots of own messages of which it is to be told that a neighbour has them."""
         self._carried: list[Copy] = []
-        """Those of them that one has by now, until they are taken."""
+        """Copies of needed messages that arrived, until they are taken."""
         self.paused_until_us = 0
         """The disk is full or failing: nothing is asked for until then."""
         self.claims = False
-        """Whether messaging ever had a claim to anything in this life or, unconfirmed, in an earlier one."""
+        """True if messaging ever had a claim in this life or, unconfirmed, in an earlier one."""
         self.follows = False
         """True if messaging follows who has the messages of this host; it says so."""
         self.struck: list[tuple[MessageId, NodeId]] = []
@@ -101,7 +101,7 @@ class Holdings:
         self.reminders: dict[MessageId, str] = {}
         """Messages that this host is done with and was offered, and by whom: perhaps its acknowledgement got lost."""
         self._seen: dict[int, MessageId] = {}
-        """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
+        """Confirmed messages, by slot: their ids are stored until the deadline. All were delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._handled: dict[int, Copy] = {}
@@ -239,7 +239,7 @@ class Holdings:
             self._needed.discard(message)
 
     def is_needed(self, message: MessageId) -> bool:
-        """Whether it may come in also if this host published it, and has not got it any more."""
+        """Return True if a message may come in even if this host published it and no longer has it."""
         return message in self._needed
 
     def withhold(self, copy: Copy, owner: int) -> None:
@@ -285,7 +285,7 @@ class Holdings:
         return [copy for slot in bits(mask) if (copy := self.cache.copies[slot]) is not None]
 
     def take_carried(self) -> list[Copy]:
-        """What is watched and was found to be at a neighbour since the last call."""
+        """Return the watched messages that were found to be at a neighbour since the last call."""
         carried, self._carried = self._carried, []
         return carried
 
@@ -324,7 +324,7 @@ class Holdings:
         return copy.handle
 
     def entry_of(self, copy: Copy) -> OfferEntry:
-        """What an offer says of this copy, as long as all of it is here."""
+        """Return the entry of an offer for this copy, as long as all of it is here."""
         if copy.entry is None:
             copy.entry = OfferEntry(copy.id, self.handle_of(copy), copy.descriptor.length, copy.privilege)
         return copy.entry
@@ -332,15 +332,15 @@ class Holdings:
     # --- delivered and confirmed ---------------------------------------------------------------------------
 
     def is_delivered(self, copy: Copy) -> bool:
-        """Whether the application was given it, in this life or, unconfirmed, in an earlier one."""
+        """Return True if it was delivered to the application, in this life or, unconfirmed, in an earlier one."""
         return bool(copy.given & DELIVERED)
 
     def is_claimed(self, copy: Copy) -> bool:
-        """Whether messaging has, or had, a claim to it."""
+        """Return True if messaging has, or had, a claim to it."""
         return bool(copy.given & CLAIMED)
 
     def is_given(self, copy: Copy) -> bool:
-        """Whether the application was given it, or a subscription of messaging has or had a claim to it."""
+        """Return True if it was delivered to the application, or messaging has or had a claim to it."""
         return bool(copy.given)
 
     def mark_delivered(self, copies: Iterable[Copy]) -> None:
@@ -349,7 +349,7 @@ class Holdings:
             copy.given |= DELIVERED
 
     def unmark_delivered(self, copy: Copy) -> None:
-        """It was not handed over after all, to nobody."""
+        """Undo the mark: it was not delivered to any program."""
         copy.given = 0
 
     def mark_claimed(self, copy: Copy) -> None:
@@ -358,7 +358,7 @@ class Holdings:
         self.claims = True
 
     def is_confirmed(self, copy: Copy) -> bool:
-        """Whether somebody here confirmed it: then it is given to nobody who was not promised it before."""
+        """Return True if a program here confirmed it. Then no program gets it that was not promised it before."""
         return copy.slot in self._seen
 
     def confirm(self, copies: Iterable[Copy]) -> None:
@@ -399,7 +399,7 @@ class Holdings:
         return taken
 
     def unconfirm(self, copy: Copy) -> None:
-        """That it was confirmed could not be written, and is not to be written again."""
+        """Undo a confirmation that could not be written and is not to be written again."""
         if self._seen.pop(copy.slot, None) is not None:
             self._journal.delete((keys.SEEN, copy.id, 0))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CopyState(enum.Enum):
-    """What a host has of a message."""
+    """The state of a message on a host."""
 
     UNKNOWN = "unknown"
     """Nothing is here, not even a memory. On offer, it is a *want*: noted, requested, then a buffer of fragments."""
@@ -41,7 +41,7 @@ class CopyState(enum.Enum):
 
 
 class Move(enum.Enum):
-    """What happens to it."""
+    """The inputs that change the state of a copy."""
 
     FIRST_PIECE = "first of several pieces"
     ONLY_PIECE = "only piece"
@@ -105,7 +105,8 @@ _HELD_BY = (
     (owners.DELIVERIES, CopyState.PINNED),
     (owners.CLAIMS, CopyState.PINNED),
 )
-"""What those who pin a copy say of it. An own message that is delivered here is handed over when it may be sent."""
+"""States of a copy by the owner of its pin. An own message that is delivered here is handed over when it may be
+sent."""
 
 
 def state_of(cache: Cache, message: MessageId) -> CopyState:

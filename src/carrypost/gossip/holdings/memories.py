@@ -38,7 +38,7 @@ from carrypost.model.times import NEVER
 _INVITED_MIN = 256
 """Fewest declined messages that may be offered again after a review; as many as there are places, if those are more."""
 _INVITE_SCAN = 4096
-"""They are looked for among so many at a time."""
+"""Number of remembered copies that are examined at a time."""
 
 
 class Memories:

@@ -1,4 +1,4 @@
-"""Who may keep a copy from being evicted, offered or let in: each owner for itself, and none undoes another's."""
+"""Owners that keep a copy from being evicted, offered or admitted. Each undoes only its own mark."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final
 
 # Bits rather than members of an enumeration, whose operators cost ten times as much: pins come with every message.
 DELIVERIES: Final = 1
-"""It was delivered, and is not confirmed."""
+"""The copy was delivered and is not confirmed."""
 ORDER: Final = 2
-"""It waits for messages that it depends on."""
+"""The copy waits for messages that it depends on."""
 PUBLISHING: Final = 4
-"""It was published here, and may leave only once that is durable."""
+"""The copy was published here and may leave only once that is durable."""
 CLAIMS: Final = 8
 """A subscription of messaging has a claim to it."""
 QUEUES: Final = 16
-"""It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""
+"""The copy is an entry of a queue that this node manages, or was assigned to this node by another manager."""
 RECIPIENTS: Final = 32
 """Owner of messages that are for this node alone, of all that they were for."""
 ISLAND: Final = 64

@@ -1,4 +1,4 @@
-"""Which messages reached whom they were for, as their addressees say: those are not let in any more.
+"""Messages that reached their addressees, as these report: they are not admitted any more.
 
 A notice names messages by their ids, and an id does not tell for whom a message is. So an id is remembered together
 with the node whose notice it was, and counts against a message only once its descriptor shows that it is addressed to
@@ -25,7 +25,7 @@ IDS_MAX = 65_536
 NODE_IDS_MAX = 8_192
 """Ids of one node, its latest: eight nodes that purge without end fill what there is."""
 _SWEEP_US = 60_000_000
-"""What is out of date is looked for so often at most: notices that end one by one would have all ids looked through."""
+"""Least time between two sweeps. Notices that end one by one would otherwise cause a scan of all ids each."""
 
 
 class Purged:
@@ -59,7 +59,7 @@ class Purged:
             self._count -= len(self.by_node.popitem(last=False)[1])
 
     def names(self, message: MessageId, node: NodeId, now: int) -> bool:
-        """Whether a notice of this node names the message."""
+        """Return True if a notice of this node names the message."""
         ids = self.by_node.get(node)
         return ids is not None and ids.get(message, now) > now
 

@@ -1,1 +1,1 @@
-"""Who wants what: profiles, and which messages match them."""
+"""Interests: profiles, and the messages that match them."""

@@ -32,7 +32,7 @@ _READING_US, _STEPS_PER_US = 4, 5
 _CHOSEN_MAX = 16_384
 """Selectors in all sets of entries for which they are gathered."""
 _Guard = tuple["Callable[[Properties], bool]", int, int]
-"""Whether a selector holds, the entries that have it, and its weight."""
+"""The evaluation of a selector, the entries that have it, and its weight."""
 
 
 class Guards:
@@ -48,7 +48,7 @@ class Guards:
         self.guarded = 0
         """Entries whose selector is evaluated."""
         self.over = 0
-        """Those whose selector is not, for want of room or because it is none."""
+        """Entries whose selector is not evaluated, for want of room or because it is invalid."""
         self._at: dict[int, _Guard] = {}
         """By the place of a guarded entry."""
         self._chosen: dict[int, tuple[_Guard, ...]] = {}
@@ -57,7 +57,7 @@ class Guards:
         self._characters = sum(map(len, asking))
         self._steps = 0
         self._fields = any(HEADER_PREFIX in text for text in asking)
-        """Whether any of them may name a header field: to offer them takes longer than most selectors do."""
+        """True if a selector may name a header field. Providing these takes longer than most selectors do."""
         evaluated = _within_budget(asking, own=own) if asking else {}
         for text, mask in asking.items():
             selector = evaluated.get(text)
@@ -73,11 +73,11 @@ class Guards:
         return _READING_US * self._characters + self._steps // _STEPS_PER_US
 
     def _seen(self, descriptor: Descriptor) -> Properties:
-        """What selectors see of a message."""
+        """Return the properties of a message that selectors see."""
         return Selectable(descriptor) if self._fields else descriptor.attributes
 
     def admits(self, mask: int, descriptor: Descriptor) -> bool:
-        """Whether any of these entries, all of them guarded, lets a descriptor through."""
+        """Return True if any of these entries, all of them guarded, admits a descriptor."""
         properties = self._seen(descriptor)
         for matches, _, weight in self._of(mask):
             self._steps += weight
@@ -86,7 +86,7 @@ class Guards:
         return False
 
     def admitting(self, mask: int, descriptor: Descriptor) -> int:
-        """Those of these entries, all of them guarded, that let a descriptor through."""
+        """Return those of these entries, all of them guarded, that admit a descriptor."""
         properties = self._seen(descriptor)
         found = 0
         for matches, asking, weight in self._of(mask):

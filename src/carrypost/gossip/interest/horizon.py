@@ -20,12 +20,12 @@ _LIST_BYTES = 8
 
 
 def entry_bytes(one: Entry) -> int:
-    """What an entry takes of a profile."""
+    """Return the bytes of an entry in a profile."""
     return len(encode_entries((one,)))
 
 
 def entries_bytes_max(limits: Limits) -> int:
-    """What the entries of a profile may take together."""
+    """Return the bytes that the entries of a profile may take together."""
     return limits.profile_bytes_max - _LIST_BYTES
 
 

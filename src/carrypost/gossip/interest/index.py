@@ -1,4 +1,4 @@
-"""Which messages match which profile, and the fingerprints of what is known of them.
+"""The index: messages that match each profile, and the fingerprints of those that are known.
 
 The index has one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the
 slots that match, and, over those of them whose id is *known* here (whole, done or declined), the XOR of the
@@ -162,7 +162,7 @@ class ProfileIndex:
         self.listed |= 1 << copy.slot
 
     def mark_known(self, copy: Slotted) -> None:
-        """Its id became known: from now on it counts in what is compared with neighbours. Idempotent."""
+        """Count the copy's id in what is compared with neighbours from now on. Idempotent."""
         slot = copy.slot
         fingerprints = self.fingerprints
         if slot >= len(fingerprints):
@@ -196,14 +196,14 @@ class ProfileIndex:
             fresh.append(slot)
 
     def mark_unknown(self, copy: Slotted) -> None:
-        """Its id is not known any more, and the message would be taken again; the slot stays. Idempotent."""
+        """Stop counting the copy's id: the message would be accepted again. The slot stays. Idempotent."""
         slot = copy.slot
         if slot < len(self.fingerprints) and self.fingerprints[slot] != _UNKNOWN:
             self.apply()
             self._forget(slot)
 
     def release(self, mask: int) -> None:
-        """These slots were freed: they are gone from every bitset and every XOR."""
+        """Remove freed slots from every bitset and every XOR."""
         if not mask:
             return
         fingerprints, holders = self.fingerprints, self.holders

@@ -47,7 +47,7 @@ class Learning:
         return not left
 
     def release(self, mask: int) -> None:
-        """These slots were freed."""
+        """Forget freed slots."""
         for slot in bits(mask):
             self._left.pop(slot, None)
         self.view.clear(~mask)

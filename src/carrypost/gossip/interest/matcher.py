@@ -1,4 +1,4 @@
-"""Which of a profile's entries a descriptor matches (JOMS-12 §III.A: a profile is the OR of patterns).
+"""Matching: the entries of a profile that a descriptor matches (JOMS-12 §III.A: a profile is the OR of patterns).
 
 Sets of entries are bitsets. For every attribute that a profile names, a column maps a value to the entries
 that this value leaves possible; a descriptor matches what all columns leave. Whole values and prefixes are
@@ -36,7 +36,7 @@ _STEPS_PER_US = 200
 
 
 class Slotted(Protocol):
-    """What the index has to know of a copy."""
+    """The part of a copy that the index needs."""
 
     @property
     def slot(self) -> int:
@@ -44,7 +44,7 @@ class Slotted(Protocol):
 
     @property
     def descriptor(self) -> Descriptor:
-        """What profiles are matched against."""
+        """The descriptor that profiles are matched against."""
 
 
 class Matcher:
@@ -68,14 +68,15 @@ class Matcher:
         self._guards = Guards(self.entries, own=own)
         over = reduce(or_, [column.over for column in self._columns], self._guards.over)
         self.over_forwards = over.bit_count()
-        """How many entries count as matching on an attribute, or by their selector, for want of evaluation."""
+        """Number of entries that count as matching on an attribute, or by their selector, because they are not
+        evaluated."""
         self.plain: dict[str, tuple[int, ...]] | None = None
-        """Which entries match each destination, where that is all that is asked for: most profiles are like that.
-        Destinations that some entry asks for with a selector are not among them."""
+        """Entries that match each destination, if entries name nothing else, as in most profiles. Destinations that an
+        entry names with a selector are not among them."""
         self._guarded: dict[str, int] = {}
-        """Those destinations, and who asks for them, with a selector or without."""
+        """Destinations that entries name with a selector, and all entries that name them."""
         self._whole = True
-        """Whether nothing else matches than what is looked up: no entry asks for all that begins with something."""
+        """True if only looked-up values match: no entry asks for a prefix."""
         self._look_destinations_up()
 
     @property
@@ -85,7 +86,7 @@ class Matcher:
 
     @property
     def is_cheap(self) -> bool:
-        """Whether all that it takes is to look values up."""
+        """True if matching needs nothing but lookups of values."""
         return not self._guards.guarded and not any(column.runs for column in self._columns)
 
     @property
@@ -94,7 +95,7 @@ class Matcher:
         return self._guards.spent_us
 
     def matches(self, descriptor: Descriptor) -> bool:
-        """Whether any entry matches."""
+        """Return True if any entry matches."""
         if self.plain is not None:
             if descriptor.destination in self.plain:
                 return True
@@ -138,7 +139,7 @@ class Matcher:
         return [copy.slot for copy in copies if matches(copy.descriptor)]
 
     def _admits(self, mask: int, descriptor: Descriptor) -> bool:
-        """Whether any of the entries that patterns leave needs no selector, or one that holds."""
+        """Return True if any entry that the patterns leave has no selector, or one that holds."""
         doubtful = mask & self._guards.guarded
         return mask != doubtful or (doubtful != 0 and self._guards.admits(doubtful, descriptor))
 
@@ -214,7 +215,7 @@ def _split(patterns: list[str], memory_bytes: int) -> list[PatternSet]:
 
 
 class _Column:
-    """What the values of one attribute leave possible."""
+    """The entries that remain possible, by the values of one attribute."""
 
     __slots__ = (
         "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets", "_weight",
@@ -226,7 +227,7 @@ class _Column:
         self.bound = 0
         """Entries that ask for this attribute."""
         self.over = 0
-        """Those of them whose pattern cannot be evaluated."""
+        """Entries whose pattern cannot be evaluated."""
         self.decided = 0
         """Entries that no later column can take away."""
         self.steps = 0

@@ -1,4 +1,4 @@
-"""What this node as a whole wants: numbered entries, which of them a message matches, and the profile that says so.
+"""The interests of this node: numbered entries, those that a message matches, and the profile made of them.
 
 The application's side (`local`) adds and removes entries; inspection, discovery and transfers ask. To compile all
 entries for each one that comes or goes would make a program's two thousand subscriptions cost two thousand times two
@@ -62,30 +62,30 @@ class Own:
         """Some came or went since all were compiled."""
         self._compiled = Matcher((), limits, own=True)
         self._numbers: tuple[int, ...] = ()
-        """Those that are compiled together, by their places; some may be gone."""
+        """Entries that are compiled together, by their places; some may be gone."""
         self._recent: dict[int, Entry] = {}
-        """Those that are not."""
+        """Entries that are not."""
         self._newcomers: Matcher | None = None
         self._debt = 0
-        """What has been spent since the last compilation, in entries compiled and messages looked at."""
+        """Cost since the last compilation, in entries compiled and messages examined."""
         self._numbers_by_match: dict[tuple[int, ...], tuple[int, ...]] = {}
         """Numbers of the entries at these places: bursts mostly match the same ones."""
         self._plain: dict[str, tuple[int, ...]] = {}
-        """Who asks for each destination that nobody asks for otherwise, as long as all are compiled."""
+        """Entries for each destination that no other entry matches, as long as all are compiled."""
         self._carried = carried_entries(settings, everything=everything)
         self.stale = False
-        """Whether entries came or went since the profile was made."""
+        """True if entries came or went since the profile was made."""
         self.view: View | None = None
         """The profile as last made, against everything that is here."""
         self.encoded = b""
-        """Its entries as they travel."""
+        """Entries of the profile, as they travel."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """What is asked for as far as the profile says so, each once."""
+        """The entries that the profile tells, each once."""
         if not self._hidden:
             return tuple(dict.fromkeys(self._entries.values()))
         return tuple(dict.fromkeys([each for number, each in self._entries.items() if number not in self._hidden]))
@@ -159,7 +159,7 @@ class Own:
 
     @property
     def wants_something(self) -> bool:
-        """Whether this node asks for anything that is not only carried. Without a profile, anything may be wanted."""
+        """True if this node asks for anything that is not only carried. Without a profile, anything may be wanted."""
         return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
@@ -177,7 +177,7 @@ class Own:
         return found or any(self._numbers[place] in self._entries for place in self._compiled.which_of(descriptor))
 
     def carries(self, descriptor: Descriptor) -> bool:
-        """Whether a message is taken along for others: altruistically, or for somebody within the horizon."""
+        """Return True if a message is carried for others: altruistically, or for a node within the horizon."""
         return self.view is not None and self.view.matcher.matches(descriptor)
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
 
 
 class Known(Protocol):
-    """Whose ids are known here, and their fingerprints: the same for all views of a host, and theirs to read only."""
+    """The known ids and their fingerprints: shared by all views of a host, which only read it."""
 
     @property
     def known(self) -> int:
@@ -49,7 +49,7 @@ class Known(Protocol):
 
     @property
     def twins(self) -> int:
-        """How many known slots have a fingerprint that another one had before."""
+        """Number of known slots that share their fingerprint with an earlier one."""
 
     @property
     def listed(self) -> int:
@@ -60,7 +60,7 @@ class Known(Protocol):
 
 
 class _Sorted(NamedTuple):
-    """What a view has in one of the 64 buckets."""
+    """The members of a view in one of the 64 buckets."""
 
     values: list[int]
     """Fingerprints, ascending; twins stand next to each other."""
@@ -83,13 +83,13 @@ class View:
         self.matcher = Matcher(entries, limits)
         near = sum(not entry.hops for entry in entries)
         self.mixed = near < len(entries)
-        """Whether some of it is only to be carried for others."""
+        """True if some entries are only carried for others."""
         self._near_made: Matcher | None = None  # made when asked for, which the host does not ask of its own profile
         self._limits = limits
         self.wants_something = near > 0
-        """Whether anything is wanted for the node itself."""
+        """True if anything is wanted for the node itself."""
         self.references = 0
-        """How many neighbours, and the host itself, use this view."""
+        """Number of users of this view: neighbours, and the host itself."""
         self._index = index
         self._matches = 0
         self._fresh: list[int] = []  # matching slots that are not in the bitset yet
@@ -106,7 +106,7 @@ class View:
         return self._matches
 
     def wants(self, descriptor: Descriptor, node: NodeId) -> bool:
-        """Whether a match is for this node itself, which has the profile, not only to be carried for others.
+        """Return True if a match is for the node that has the profile, not only carried for others.
 
         What it is a recipient of is, though no profile says so (`gossip.interest.own`). What lists others is not.
         """
@@ -123,7 +123,7 @@ class View:
         return self._near_made
 
     def wanted(self, mask: int, copies: Sequence[Slotted | None], node: NodeId) -> int:
-        """Those of these slots whose messages are for this node itself, as `wants` says of one.
+        """Return those of these slots whose messages are for this node itself, as `wants` decides for one.
 
         Asked for every page of offers, of all that might be on it; so each slot is held against the profile once.
         """
@@ -162,7 +162,7 @@ class View:
 
     @property
     def count(self) -> int:
-        """How many slots the set has."""
+        """Number of slots in the set."""
         return self.known.bit_count()
 
     @property

@@ -1,1 +1,1 @@
-"""What a contact begins with and what is offered."""
+"""Strategies: the beginning of a contact, and offers."""

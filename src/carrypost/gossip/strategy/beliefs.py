@@ -1,4 +1,4 @@
-"""What is believed of a neighbour's cache, and which offers it was made.
+"""Beliefs about a neighbour's cache, and the offers that it was made.
 
 This is what the strategies `exchange` and `paper` remember of a contact. Nothing in it is believed for longer than
 until the next review.
@@ -33,7 +33,7 @@ class OpenOffer:
 
 
 class Offering:
-    """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
+    """The beliefs about one neighbour's cache, and the offers made to it (`gossip.strategy.offers`)."""
 
     __slots__ = (
         "_timers", "candidates", "looked_at", "naming", "offered", "offered_us", "open", "partials", "partials_us",
@@ -43,19 +43,19 @@ class Offering:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self.candidates = Candidates()
-        """What may be offered next."""
+        """Messages that may be offered next."""
         self.looked_at = self.naming = 0
         """Slots outside the neighbour's profile whose lists of recipients were looked at, and those that name it."""
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
         self.offered_us = -NEVER
-        """When the last offer of something new went out."""
+        """Time of the last offer of something new."""
         self.open: dict[int, OpenOffer] = {}
-        """Those offers, by serial."""
+        """Open offers, by serial."""
         self.partials: dict[int, int] = {}
         """By slot: which pieces of a half-received message stood in the last offer."""
         self.partials_us = 0
-        """When their growth may be told again."""
+        """Time at which the growth of half-received messages may be told again."""
         self.stalled = False
         """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
 
@@ -72,7 +72,7 @@ class Offering:
         self.stalled = True
 
     def revive(self, now: int) -> None:
-        """It is heard again."""
+        """Note that the neighbour is heard again."""
         self.stalled = False
         self._timers.arm(OFFER, now)
         self._timers.arm(OFFER_AGAIN, now)
@@ -125,7 +125,7 @@ class ExchangeContact(Contact):
         """After so many periods the next one may be the time to compare sets again."""
 
     def learn(self, view: View) -> None:
-        """It is known what the neighbour wants."""
+        """Note the neighbour's interests."""
         self.view = view
         self.offering.candidates.clear()
         self.agreement.profile_known()

@@ -1,4 +1,4 @@
-"""What a neighbour may be offered, in the order in which it is: each message is ranked once, not for every page.
+"""Candidates for offers, in the order of offering: each message is ranked once, not for every page.
 
 First comes what the neighbour wants for itself, then by privilege, then the one that has waited longest; of equals the
 lowest slot. Where a message stands does not change while it has its slot, so what is left over from one page is in
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _FEW = 16
 """Newcomers are pushed one by one if the heap has more than so many times as many."""
 _STALE_SLACK = 64
-"""What is stale is swept out when there is this much more than twice of what is not."""
+"""Number of stale entries, beyond twice the others, at which stale ones are swept out."""
 
 
 class Candidates:
-    """What one neighbour may be offered."""
+    """The messages that one neighbour may be offered."""
 
     __slots__ = ("_heap", "_ranked")
 

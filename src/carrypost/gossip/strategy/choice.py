@@ -1,4 +1,4 @@
-"""Which strategy a host has, by its settings."""
+"""Choice of a host's strategy by its settings."""
 
 from __future__ import annotations
 

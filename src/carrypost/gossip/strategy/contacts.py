@@ -83,7 +83,7 @@ class Contacts(Generic[C]):
         self._changed()
 
     def end(self, contact: C) -> None:
-        """Its link is not usable any more."""
+        """End a contact whose link is not usable any more."""
         del self._by_link[contact.link]
         self._changed()
 

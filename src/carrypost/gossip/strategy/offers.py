@@ -35,11 +35,11 @@ _OPEN_JOBS_MAX = 2048
 _ENTRY_BYTES = 16
 """An offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
-"""How often, at most, the growth of a half-received message is told."""
+"""Least time between two reports of the growth of a half-received message."""
 _FEW_LINKS = 2
 """With so many neighbours, what is new is offered at once."""
 _SHARE_WAIT_US = 20_000
-"""How long a burst waits for other neighbours who were offered the same message."""
+"""Time that a burst waits for other neighbours that were offered the same message."""
 _SENDING_ORDER = attrgetter("sending_order")
 
 
@@ -102,7 +102,10 @@ class Offers:
                     self._offer([contact], mask, now)
 
     def _concerns_all(self, mask: int, lacking: list[ExchangeContact]) -> bool:
-        """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
+        """Return True if an offer may be broadcast.
+
+        Neighbours that do not lack these messages have them, and ask for none.
+        """
         usable = self._contacts.all
         if not all(contact.link.broadcast for contact in lacking):
             return False
@@ -160,7 +163,7 @@ class Offers:
             self._outputs.broadcast(frames)
 
     def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
-        """How many pages, and how many messages, may be offered now."""
+        """Return the number of pages, and of messages, that may be offered now."""
         pages = _OPEN_PAGES_MAX - max(len(each.offering.open) for each in contacts)
         page_entries = contacts[0].link.body_bytes_max // _ENTRY_BYTES  # At most; ids take their part of it.
         most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * page_entries)
@@ -305,21 +308,24 @@ class Offers:
             self._end_turn(contact, now)
 
     def _prompt(self, contact: ExchangeContact) -> bool:
-        """Whether more may be offered as soon as there is room: with `offer_s_min` what came since has its own time."""
+        """Return True if more may be offered as soon as there is room.
+
+        With `offer_s_min`, newer messages have their own time.
+        """
         return not self._gap_us or contact.timers.due[OFFER] == NEVER
 
     def _few_links(self) -> bool:
-        """Whether this host is a relay between a few, and nobody else is likely to be."""
+        """Return True if this host relays between a few neighbours, and probably no other host does."""
         return len(self._contacts.all) <= _FEW_LINKS
 
     @staticmethod
     def _end_turn(contact: ExchangeContact, now: int) -> None:
-        """What the neighbour's review had shown it to lack is there: now for the rest."""
+        """Go on with the rest, once the neighbour has what its review had shown it to lack."""
         agreement = contact.agreement
         if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
             contact.timers.arm(REVIEW, now)
 
 
 def _idle(contact: ExchangeContact) -> bool:
-    """Whether nothing is on its way to the neighbour, nor offered to it."""
+    """Return True if nothing is on its way to the neighbour, nor offered to it."""
     return not (contact.offering.open or contact.link.outbox.jobs)

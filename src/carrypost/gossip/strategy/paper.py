@@ -60,7 +60,7 @@ class Paper(Exchange):
         return contact.offering.stalled
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
-        """What is new is in the next catalogue."""
+        """Do nothing: the next catalogue has what is new."""
 
     def announced(self, now: int) -> bool:
         """Offer everything."""

@@ -1,4 +1,4 @@
-"""How two hosts find out in a few datagrams what the one has and the other lacks.
+"""Reconciliation: two hosts find out in a few datagrams what the one has and the other lacks.
 
 Pure steps over a `View`: `opening` asks, `answer` replies to what was asked, `split` cuts a step into frames
 that fit. Nobody keeps anything between two steps. Invariant: a reply lists a bucket for good or speaks of
@@ -82,7 +82,7 @@ CHILDREN = 1 << CHILD_BITS
 DEPTHS = (0, 2, *range(ROOT_BITS, FINGERPRINT_BITS, CHILD_BITS))
 """Depths of buckets. The root has 64 children, or is cut into four buckets of depth 2 that have 16 each."""
 DEPTH_MAX = DEPTHS[-1]
-"""Where a bucket has at most four members, and is listed in any case."""
+"""Depth at which a bucket has at most four members, and is listed in any case."""
 ROUNDS_MAX = 2 + (DEPTH_MAX - ROOT_BITS) // CHILD_BITS
 """The last round of two honest sides: one XOR step per level, one listing, one list of what is wanted."""
 BUCKETS_MAX = 256
@@ -92,13 +92,13 @@ CHILDREN_MAX = 128
 NUMBERS_MAX = 1024
 """Numbers in one frame made here, whatever the MTU."""
 ENVELOPE_BYTES = 32
-"""What a datagram has around buckets and wanted fingerprints: headers, profile, round, lengths."""
+"""Bytes of a datagram around buckets and wanted fingerprints: headers, profile, round, lengths."""
 NUMBER_BYTES = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one digest tells and calls for."""
+    """The contents and consequences of one digest."""
 
     reply: Digest | None
     """To be sent back, through `split`; None where no answer is due."""
@@ -168,7 +168,7 @@ def split(digest: Digest, mtu_bytes: int) -> list[Digest]:
 
 
 def _compared(view: View, theirs: Bucket) -> Iterator[Bucket]:
-    """What there is to say about the children of a bucket that differ."""
+    """Return what is to be said about the children of a bucket that differ."""
     width = ROOT_BITS if len(theirs.fingerprints) == ROOT_CHILDREN else CHILD_BITS
     depth = theirs.depth + width
     first = theirs.prefix << width

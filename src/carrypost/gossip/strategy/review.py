@@ -37,7 +37,7 @@ _QUESTIONS_MAX = 4096
 _OPENINGS_MAX = 8
 """Frames that may open a run; whoever sends more is charged for them (`gossip.transfers.accounts`)."""
 _RUN_COST = 100
-"""What it costs to begin a run, which a neighbour brings about by its announcements."""
+"""Cost of beginning a run, which a neighbour causes by its announcements."""
 _PARTS_MAX = 256
 """Frames of one answer."""
 
@@ -81,7 +81,7 @@ class Review:
         self._send(contact, run, reconcile.opening(view), 0)
 
     def due(self, contact: ExchangeContact, now: int) -> bool:
-        """Whether it is time to begin anew: beliefs go stale.
+        """Return True if it is time to begin anew: beliefs go stale.
 
         A review is repeated every so many periods of the neighbour, by the smaller id if it can.
         """
@@ -164,7 +164,7 @@ class Review:
                 self.ask(contact, now)
 
     def _same(self, contact: ExchangeContact) -> bool:
-        """Whether the two want the same: then one run serves both."""
+        """Return True if both want the same. Then one run serves both."""
         return contact.view is not None and contact.view is self._own.view
 
     def _send(self, contact: ExchangeContact, run: ReviewRun, digest: Digest, answers: int) -> None:

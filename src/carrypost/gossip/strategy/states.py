@@ -59,16 +59,16 @@ from carrypost.errors import StateError
 
 
 class ExchangeState(enum.Enum):
-    """How far the two have agreed on what the neighbour lacks."""
+    """The progress of the two hosts in agreeing on what the neighbour lacks."""
 
     UNINFORMED = "uninformed"
-    """It is not known what the neighbour wants."""
+    """The neighbour's interests are not known."""
     WAITING = "waiting"
     """The neighbour may begin; this host does when its time has come."""
     COMPARING = "comparing"
-    """This host's first run with this profile is under way."""
+    """The first run of this host with this profile is under way."""
     HELPING = "helping"
-    """What the neighbour's run has shown it to lack is offered; then this host begins its own."""
+    """Messages that the neighbour's run has shown it to lack are offered; then this host begins its own run."""
     AGREED = "agreed"
     """The two sets have been compared: only what is new is offered."""
     REVIEWING = "reviewing"
@@ -76,7 +76,7 @@ class ExchangeState(enum.Enum):
 
 
 class Move(enum.Enum):
-    """What moves the exchange from state to state."""
+    """The inputs that change the state of the exchange."""
 
     PROFILE_KNOWN = "profile known"
     PROFILE_CHANGED = "profile changed, not known yet"
@@ -90,7 +90,7 @@ UNINFORMED, WAITING, COMPARING, HELPING, AGREED, REVIEWING = ExchangeState
 SYNCED = (AGREED, REVIEWING)
 """The two sets have been compared, so that everything new may be offered."""
 UNDECIDED = (WAITING, HELPING)
-"""It is this host's turn to compare, and it has not begun."""
+"""The turn to compare is this host's, and it has not begun."""
 
 EXCHANGE_TABLE: dict[tuple[ExchangeState, Move], ExchangeState] = {
     (UNINFORMED, Move.PROFILE_KNOWN): WAITING,
@@ -126,7 +126,7 @@ class ReviewRun:
         self.snapshot = snapshot
         """Slots of the set as it was when the run began."""
         self.asked_us = 0
-        """When something of it last went out."""
+        """Time at which a part of it last went out."""
         self.mine_only = 0
         """Slots of what the other side turned out to lack of it."""
         self.questions: dict[int, set[int]] = {}
@@ -136,7 +136,7 @@ class ReviewRun:
         self.openings = 0
         """Frames of the other side that opened it."""
         self.free = True
-        """It is what an honest neighbour would do, and not charged as waste."""
+        """True if an honest neighbour would do the same, so that it is not charged as waste."""
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
@@ -157,7 +157,7 @@ class Agreement:
         self.answering: ReviewRun | None = None
         """The last one that the neighbour began, for what this host wants: in any state."""
         self.peer_lacks = 0
-        """What that has shown the neighbour to lack: while helping."""
+        """Messages that the neighbour's run has shown it to lack, while helping."""
         self.periods = 0
         """Of the neighbour's announcements since the last review; every `digest_every`-th repeats it."""
         self.tries = 0
@@ -171,7 +171,7 @@ class Agreement:
         return True
 
     def profile_known(self) -> None:
-        """It is known what the neighbour wants."""
+        """Note that the neighbour's interests are known."""
         self._move(Move.PROFILE_KNOWN)
 
     def profile_changed(self) -> None:

@@ -1,4 +1,4 @@
-"""What every strategy is: it decides what a contact begins with and what is offered; `gossip.transfers` moves it.
+"""The base of strategies: a strategy decides what a contact begins with and what is offered.
 
 A strategy is told when a contact begins, when it is known what the neighbour wants, when something new is here, when
 this host announced itself and when a contact is over; at the end of a step it makes its offers. By itself it takes
@@ -71,7 +71,7 @@ class Strategy(Generic[C]):
     # --- what a strategy decides ---------------------------------------------------------------------------
 
     def meet(self, contact: C, now: int) -> None:
-        """What a contact begins with, and begins anew with when the neighbour wants something else."""
+        """Begin a contact, and begin it anew when the neighbour's interests change."""
 
     def stale(self, contact: C, now: int) -> bool:  # noqa: ARG002 - others look at the time
         """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
@@ -88,7 +88,7 @@ class Strategy(Generic[C]):
         """
 
     def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
-        """This host announced itself to everybody. Returns True if the step has to be finished for that."""
+        """Note that this host announced itself to everybody. Returns True if the step has to be finished for that."""
         return False
 
     def offer(self, now: int) -> None:

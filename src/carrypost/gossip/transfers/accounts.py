@@ -1,4 +1,4 @@
-"""What link addresses make this host do for nothing, and which of them it therefore does not listen to for a while.
+"""Accounts of wasted work per link address, and the addresses that are muted for it.
 
 Limits on frames and bytes do not bound work: one frame may name five hundred things, each of which has to be looked up.
 So every frame has a *price*, by what it holds (`price`), in units that are about a microsecond of CPU. Whoever handles
@@ -44,7 +44,7 @@ MERIT_MAX = 200_000
 ACCOUNTS_MAX = 4_096
 """Addresses that are remembered; beyond it, those without a debt are forgotten."""
 _BURST_S = 1.0
-"""What may be wasted at once. An honest contact wastes little, and a crowd of strangers begins all together."""
+"""Seconds of waste that are allowed at once. Honest contacts waste little, and a crowd of strangers begins together."""
 _DEBT_S_MAX = 1.5
 """A debt is paid in this time at the latest: with `_RECOVERED_SHARE`, an address is muted for 2 s at a time, which is
 less than three periods of announcements, so that its link outlives it."""
@@ -53,7 +53,7 @@ _RECOVERED_SHARE = 0.5
 a hundred times a second, a flood would cost more than what is read of it. Strangers are listened to while as much is
 left of what all may waste."""
 _INNOCENT_SHARE = 0.9
-"""Who has still this part of what it may waste does not have to wait until others have paid."""
+"""Part of its allowance above which an address need not wait until others have paid."""
 
 
 def _bucket_price(bucket: f.Bucket) -> int:
@@ -81,13 +81,13 @@ _PRICES: dict[type, Callable[[Any], int]] = {
 
 
 def price(frame: f.Frame) -> int:
-    """What it costs to take a frame, in microseconds or so: by kind, and by how much is in it."""
+    """Return the cost of handling a frame, in microseconds or so: by kind, and by how much is in it."""
     priced = _PRICES.get(type(frame))
     return FRAME if priced is None else priced(frame)
 
 
 class Account:
-    """What one link address may still waste."""
+    """The waste that one link address is still allowed."""
 
     __slots__ = ("budget", "merit", "muted_us")
 
@@ -109,7 +109,7 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
 
     def listens(self, peer: str, now: int, *, neighbour: bool) -> bool:
-        """Whether what comes from an address is to be read."""
+        """Return True if frames from an address are to be read."""
         account = self._accounts.get(peer)
         return (account is None or account.muted_us <= now) and (neighbour or self._short_us <= now)
 

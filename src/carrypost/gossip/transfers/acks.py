@@ -1,4 +1,4 @@
-"""Which transfer frames of a neighbour arrived, and the acknowledgements that say so.
+"""Arrivals of a neighbour's transfer frames, and the acknowledgements that report them.
 
 An acknowledgement reports what the last two did as well, so that one may get lost. Serials mostly rise by one; one that
 is far from the others (a forged one, or one that was long on its way) must not keep those around it from being

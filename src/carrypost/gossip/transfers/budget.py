@@ -74,11 +74,11 @@ class Budget:
         return self.above_us(0.0, now)
 
     def share(self, now: int) -> float:
-        """What is there, as a part of what may be saved up; below 0: a debt."""
+        """Return the balance as a part of the maximum; negative: a debt."""
         return 1 - max(0, self._full_us - now) / self._burst_us
 
     def above_us(self, share: float, now: int) -> int:
-        """When so much will be there, if nothing is spent; now, if it is."""
+        """Return the time at which the balance reaches this share if nothing is spent; now, if it has."""
         return max(now, math.ceil(self._full_us - (1 - share) * self._burst_us))
 
 

@@ -1,4 +1,4 @@
-"""What the parts of gossip stand on: values and owners, each of whom alone changes its own fields."""
+"""The foundation of the parts of gossip: values and owners, each of which alone changes its own fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ground(NamedTuple):
 
     @property
     def node(self) -> NodeId:
-        """This node's id."""
+        """The id of this node."""
         return self.identity.node
 
     @property

@@ -326,7 +326,7 @@ class Inbound:
         return copy
 
     def _has_room(self, found: Descriptor, want: Want) -> bool:
-        """Whether more than its first pieces could come in."""
+        """Return True if there is room for more than its first pieces."""
         copy = self._cache.get(found.id)
         here = copy is not None and copy.here
         return here or self._cache.admits(found.length, self._holdings.privilege(found), interesting=want.interesting)

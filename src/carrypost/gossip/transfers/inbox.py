@@ -1,4 +1,4 @@
-"""What one neighbour offers to this host, and what has come of it so far.
+"""The inbox of one neighbour: its offers to this host, and what has arrived of them so far.
 
 A `Want` is one message of those. Everything that is not verified yet belongs to the link that brought it, so that a
 neighbour who sends rubbish spoils nobody else's pieces. The inbox is gone with the contact; what all inboxes of a host
@@ -31,19 +31,19 @@ class Want(msgspec.Struct, eq=False, gc=False):
     requested: int = 0
     """Bitset of the pieces asked for here and not come yet."""
     asked_us: int = 0
-    """When they were asked for, or when something of them last came."""
+    """Time at which the pieces were requested, or at which some of them last arrived."""
     tries: int = 0
     unasked: int | None = None
     """Serial of the Parcel that came unasked, and is looked at."""
     unsure: bool = False
-    """It was offered a while ago: the neighbour may have it no more, and who has not is silent about it."""
+    """True if it was offered a while ago: the neighbour may have evicted it, and then does not answer."""
     descriptor: Descriptor | None = None
     hashes: bytes = b""
     interesting: bool = False
     hops: int = 0
     age_ms: int = 0
     reset: bool = False
-    """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
+    """True if the parts were given up for want of room. Fragments are of no use until the descriptor comes again."""
     fragments: dict[int, dict[int, bytes]] = {}
     """By piece, and by number in it: of pieces that are not whole, or wait for the hash list."""
     hash_parts: dict[int, bytes] = {}
@@ -58,7 +58,7 @@ class Want(msgspec.Struct, eq=False, gc=False):
 
 
 class Inbox:
-    """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
+    """The offers of one neighbour to this host, and what has arrived of them (`gossip.transfers.requests`)."""
 
     __slots__ = (
         "answers", "asked_us", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "unasked_bytes",
@@ -77,9 +77,9 @@ class Inbox:
         self.fresh: list[int] = []
         """Handles that are to be asked for."""
         self.asked_us = 0
-        """When something was asked for, or asked for again, if nothing has come since then; else 0."""
+        """Time of the last request, or repeated request, if nothing has arrived since then; else 0."""
         self.progress_us = 0
-        """When the neighbour last sent something that it was asked for, or was first asked."""
+        """Time at which the neighbour last sent something requested, or was first asked."""
         self.receipts = Receipts()
         """Of all transfer frames, for acknowledgements."""
         self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)

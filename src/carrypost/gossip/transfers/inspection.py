@@ -1,4 +1,4 @@
-"""Whether a descriptor that a neighbour sent may come in.
+"""Inspection of descriptors that neighbours send, before they are admitted.
 
 Checks run in the order of their cost: sizes, id, author, deadline, date, whether its recipients are done with it,
 interest, room to remember it, security level, and only then the signature, once per message. What fails raises
@@ -32,7 +32,7 @@ class PurgedError(RemoteError):
     def __init__(self, memory: Copy) -> None:
         super().__init__(Reason.PURGED)
         self.memory = memory
-        """What is remembered of the message, if there is room for that."""
+        """Memory of the message, if there is room for it."""
 
 
 class ForgetfulError(RemoteError):

@@ -57,20 +57,20 @@ _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 
 
 class Standing(enum.IntEnum):
-    """What came of a link so far: by this places are given where there are too few (`gossip.discovery.places`)."""
+    """The record of a link: decides on places where there are too few (`gossip.discovery.places`)."""
 
     STRANGER = 0
     TAKER = 1
-    """It acknowledged a whole message."""
+    """The neighbour acknowledged a whole message."""
     GIVER = 2
-    """It brought at least a piece of a message, which was asked for and verified."""
+    """The neighbour brought at least a piece of a message that was requested and verified."""
 
 
 STRANGER, TAKER, GIVER = Standing
 
 
 class Beliefs(Protocol):
-    """What a strategy keeps about a link, for itself: here only so that freed slots are forgotten there, too."""
+    """The data that a strategy keeps about a link: named here only so that freed slots are forgotten there, too."""
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
@@ -115,13 +115,13 @@ class Link:
         self.broadcast = broadcast
         """True if the other side hears what is sent to everybody in reach. All such links have one size."""
         self.node = NodeId("")
-        """Whom the other side claims to be."""
+        """Node that the other side claims to be."""
         self.prefix = b""
         """The name by which requests call it."""
         self.heard: tuple[bytes, ...] = ()
         """Prefixes of the nodes that the other side says it hears."""
         self.usable = False
-        """Whether messages may be exchanged over it: changed by `Links`."""
+        """True if messages may be exchanged over it: changed by `Links`."""
         self.standing = STRANGER
         self.budgets = Budgets(settings.limits)
         self.timers = Timers(links.schedule)

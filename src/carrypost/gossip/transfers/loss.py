@@ -83,7 +83,7 @@ class SentFrame(msgspec.Struct, Generic[Content], eq=False):
 
 
 class Outcome(NamedTuple, Generic[Content]):
-    """What an acknowledgement changed. Every frame in it was in flight, but for those that came late."""
+    """The changes by an acknowledgement. Every frame in it was in flight, except those that came late."""
 
     arrived: list[SentFrame[Content]]
     """Acknowledged; the newest first."""
@@ -96,7 +96,7 @@ class Outcome(NamedTuple, Generic[Content]):
 
 
 class LossRecovery(Generic[Content]):
-    """What is in flight to one neighbour. Serials rise from `sent` to `sent`."""
+    """The frames in flight to one neighbour. Serials rise from `sent` to `sent`."""
 
     __slots__ = (
         "_lost", "_order", "_serials", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window",
@@ -121,22 +121,22 @@ class LossRecovery(Generic[Content]):
 
     @property
     def due_us(self) -> int:
-        """When what is in flight counts as lost."""
+        """Time at which frames in flight count as lost."""
         return self._timers.due[DECLARE_LOST]
 
     @property
     def open(self) -> bool:
-        """Whether another frame may go out."""
+        """True if another frame may go out."""
         return self.bytes_in_flight < self.window.nbytes
 
     @property
     def room_bytes(self) -> float:
-        """How many bytes may still go out."""
+        """Number of bytes that may still go out."""
         return self.window.nbytes - self.bytes_in_flight
 
     @property
     def timeout_us(self) -> int:
-        """How long an acknowledgement is waited for."""
+        """Time to wait for an acknowledgement."""
         return self._timeout.us
 
     def answer_us(self, tries: int, patience_us: int = 0) -> int:
@@ -148,7 +148,7 @@ class LossRecovery(Generic[Content]):
 
     @property
     def unacknowledged(self) -> int:
-        """How many frames an acknowledgement may speak of: those in flight, and the lost ones that are remembered."""
+        """Number of frames that an acknowledgement may name: those in flight, and the lost ones that are remembered."""
         return len(self.in_flight) + len(self._lost)
 
     def expect(self, round_trip_us: int) -> None:
@@ -297,7 +297,7 @@ class LossRecovery(Generic[Content]):
 
 
 def _chosen(serials: Iterable[int], base: int, bitmap: int) -> list[int]:
-    """Those of the serials that an acknowledgement names, rising."""
+    """Return the serials that an acknowledgement names, rising."""
     # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
     octets = bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
     nbits = 8 * len(octets)

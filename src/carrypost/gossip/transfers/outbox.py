@@ -43,7 +43,7 @@ SMALL_ITEMS: tuple[Item, ...] = ((SMALL, 0),)
 THE_PARCEL: Item = (PARCEL, 0)
 PARCEL_ITEMS: tuple[Item, ...] = (THE_PARCEL,)
 SMALL_HEADER_BYTES = 46
-"""What a small message takes beside its descriptor and its payload, at most."""
+"""Bytes of a small message beside its descriptor and its payload, at most."""
 
 _PREAMBLE_KNOWN_US = 1_000_000
 _PREAMBLES_KNOWN_MAX = 64
@@ -64,13 +64,13 @@ class Job(msgspec.Struct, eq=False):
     level: int
     hashes: bytes
     whole: bool = True
-    """Whether all pieces were there to be asked for."""
+    """True if all pieces were here when they were requested."""
     more: int = 0
     """Bitset of pieces that came in, and were asked for, while the others were on their way."""
     items: Iterator[Item] = iter(())
-    """What has not gone out yet."""
+    """Items that have not gone out yet."""
     left: int = 0
-    """How many items that is."""
+    """Number of these items."""
     begun: bool = False
     """Something went out."""
     exhausted: bool = False
@@ -160,7 +160,7 @@ class Job(msgspec.Struct, eq=False):
 
 
 Content = tuple[Job, Item]
-"""What a frame in flight holds."""
+"""The content of a frame in flight."""
 
 
 class Outbox:
@@ -279,7 +279,7 @@ class Outbox:
 
     @property
     def waits_for_ack(self) -> bool:
-        """Whether the next message waits until the last one is acknowledged (stop-and-wait)."""
+        """True if the next message waits until the last one is acknowledged (stop-and-wait)."""
         return self.stop_and_wait and bool(self.recovery.in_flight)
 
     def wait(self, until_us: int) -> None:
@@ -388,7 +388,7 @@ class Outbox:
             job.preamble_skipped = False
 
     def knows_preamble(self, copy: Copy, now: int) -> bool:
-        """Whether the neighbour was sent the descriptor and the hash list of this message a moment ago."""
+        """Return True if the neighbour was sent the descriptor and the hash list of this message a moment ago."""
         return now - self._preambles_known.get(copy.handle, -NEVER) < _PREAMBLE_KNOWN_US
 
     def _finish(self, job: Job, now: int) -> bool:

@@ -50,7 +50,7 @@ class News(NamedTuple):
 
 
 class Receptions:
-    """What one host received."""
+    """The messages that one host received."""
 
     def __init__(self, ground: Ground, layers: Layers, departures: Departures) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache

@@ -42,7 +42,7 @@ _FEW_WANTS = 512
 """With more wants than these, requests are not repeated sooner: to repeat them costs more than a stranger may cause."""
 _REASK_US = 400_000
 _HOPELESS_COST = 20
-"""What was offered, asked for several times and never sent costs this (`gossip.transfers.accounts`)."""
+"""Cost of a message that was offered, requested several times and never sent (`gossip.transfers.accounts`)."""
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
@@ -311,7 +311,7 @@ class Requests:
 
     @staticmethod
     def _forgotten(link: Link, want: Want, now: int) -> bool:
-        """Whether the neighbour seems not to have any more what it offered a while ago."""
+        """Return True if the neighbour seems to have evicted what it offered a while ago."""
         few, many = _UNSURE_TRIES
         idle = now - link.inbox.progress_us >= _REQUEST_RETRY_US
         return want.tries >= many or (idle and want.tries >= few)
@@ -329,7 +329,7 @@ def _patience_us(link: Link, tries: int) -> int:
 
 
 def _given_up(want: Want) -> bool:
-    """Whether it was asked for in vain, and is not asked for any more unless it is offered again."""
+    """Return True if it was requested in vain, and is not requested any more unless it is offered again."""
     return want.tries > _REQUEST_TRIES and not want.requested
 
 

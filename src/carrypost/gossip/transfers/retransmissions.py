@@ -1,4 +1,4 @@
-"""What has to be sent to one neighbour again, in the order in which it goes out.
+"""The contents that have to be sent to one neighbour again, in the order of sending.
 
 Each content is here once at most. To drop those of one job, or to ask whether there are any, costs what the job has
 here, and not what all jobs have: a neighbour that loses much decides how much that is.

@@ -37,7 +37,7 @@ _LOOK_ENTRIES_MAX = 16_384
 """So much is looked through at a time; the other links have their turn at the next one."""
 
 Candidate = tuple[int, bool, int, "OfferEntry"]
-"""Its rank, whether it is wanted here, the bytes that it lacks, and what the neighbour says of it."""
+"""The rank of a message, whether it is wanted here, the bytes that it lacks, and the neighbour's entry for it."""
 _RANK, _LACKING = itemgetter(0), itemgetter(2)
 
 
@@ -52,7 +52,7 @@ class SecondLook:
         self._timers = Timers(ground.links.schedule)
         ground.links.schedule.add(self._timers)
         self._first = 0
-        """Which link comes first."""
+        """Index of the link that comes first."""
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
@@ -115,7 +115,7 @@ class SecondLook:
                 break
 
     def _candidates(self, link: Link) -> list[Candidate]:
-        """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
+        """Return the messages that the neighbour offered in this contact and that found no room here, by rank."""
         inbox, get = link.inbox, self._cache.get
         offered = {entry.handle: entry for entry in self._memories.offers(link)}
         for handle, entry in inbox.closed.items() if self._cache.declined else ():
@@ -185,7 +185,7 @@ class SecondLook:
                 inbox.fresh.append(entry.handle)
 
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
-        """Whether there may be room beside so much that is on its way, at the latest if others give way."""
+        """Return True if there may be room beside so much that is on its way, if necessary by evicting others."""
         rank, interesting, lacking, entry = candidate
         cache, copy = self._cache, self._cache.get(entry.message)
         if copy is not None and self._memories.is_turned_away(copy):
@@ -209,7 +209,7 @@ class _Places:
         self._yielding: list[tuple[int, int]] | None = None
         """Rank and bytes of copies, lowest last; found when somebody has to give way."""
         self.messages = self.bytes = 0
-        """What was asked for during this look, less what those use who have to go for it."""
+        """Messages that were requested during this look, less the room of those that are evicted for them."""
 
     def take(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Keep room for something, beside so much that is on its way. False: too few would give way."""

@@ -1,4 +1,4 @@
-"""What neighbours ask for: queued as jobs of their outboxes, and what they acknowledge of it."""
+"""Requests of neighbours: queued as jobs of their outboxes, and acknowledged by them."""
 
 from __future__ import annotations
 

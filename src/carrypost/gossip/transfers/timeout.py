@@ -46,7 +46,7 @@ class Timeout:
         self._rttvar_us = 0.0
         """Smoothed round trip and its variation."""
         self._known_us = 0
-        """What is measured or expected, without backing off; 0: nothing is known."""
+        """Time that was measured or is expected, without backoff; 0: nothing is known."""
         self._measured = False
 
     def measure(self, round_trip_us: int) -> None:

@@ -40,7 +40,7 @@ _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
 
 Unit = tuple[Frame, ...]
-"""What goes under one serial: a frame, or the descriptor and the payload of a small message."""
+"""The frames under one serial: a frame, or the descriptor and the payload of a small message."""
 
 
 class Transfer:

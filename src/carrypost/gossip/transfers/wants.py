@@ -1,4 +1,4 @@
-"""What neighbours offer and this host would like, over all its links: who offers a message, and who was asked for it.
+"""The messages that this host wants, over all its links: the neighbours that offer them, and those that were asked.
 
 What one neighbour offers, and what has come of it, is in the inbox of its link (`gossip.transfers.inbox`). What is not
 verified yet is bounded there per link, and in all: half-received messages, and the fragments of pieces that are not
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 CLOSED_MAX = 4096
 _BLOCKED_COST = 200
-"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`transfers.accounts`)."""
+"""Cost of a message that was requested, perhaps even verified, and is of no use, beside its frames
+(`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
-"""What a fragment that is kept takes beside its body, about."""
+"""Bytes of a kept fragment beside its body, about."""
 BLOCK_US = 30_000_000
 """So long a message is not taken from a neighbour that sent it wrong."""
 SHARE_BLOCK_US = 600_000_000
@@ -48,7 +49,7 @@ class Wants:
         self._outputs, self._limits = ground.outputs, ground.limits
         self._memories = ground.holdings.cache.memories
         self._sources: dict[MessageId, dict[Link, int]] = {}
-        """Who offers a message, and under which handle."""
+        """Neighbours that offer a message, and the handle of each offer."""
         self._open: dict[Link, dict[int, Want]] = {}
         """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
         self._buffers: OrderedDict[_Buffer, int] = OrderedDict()
@@ -59,9 +60,9 @@ class Wants:
         self._link_bytes: Counter[Link] = Counter()
         """Bytes of the fragments of each link."""
         self._blocked: dict[tuple[Link, MessageId], int] = {}
-        """What is not taken from whom, and until when."""
+        """Messages that are not accepted from a neighbour, and until when."""
         self._asked: dict[MessageId, int] = {}
-        """When somebody was asked for a message, and nothing came of it since."""
+        """Time of the last request for a message of which nothing has arrived since."""
         self.orphaned: dict[MessageId, None] = {}
         """Messages that somebody was asked for who is not waited for any more."""
 
@@ -99,7 +100,7 @@ class Wants:
         return want
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
-        """Whether this neighbour offers all of the message."""
+        """Return True if this neighbour offers all of the message."""
         handle = self._sources.get(message, {}).get(link)
         want = link.inbox.wants.get(handle) if handle is not None else None
         return want is not None and not want.entry.pieces

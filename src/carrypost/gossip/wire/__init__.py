@@ -1,1 +1,1 @@
-"""What hosts say to each other: frames, their bytes, and payloads in pieces."""
+"""The wire format: frames, their bytes, and payloads in pieces."""

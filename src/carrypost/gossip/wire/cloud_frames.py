@@ -37,12 +37,12 @@ FINGERPRINT_BYTES = 8
 
 
 class AckRecord(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Its author, who is one of their recipients, has these messages."""
+    """The record that its author, one of their recipients, has these messages."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
-    """Its public key; where security is off, its name in UTF-8."""
+    """Public key of the author; where security is off, its name in UTF-8."""
     until_us: Count
-    """When it ends: after the deadlines of the messages, or a day."""
+    """Time at which the record ends: after the deadlines of the messages, or a day."""
     messages: Annotated[tuple[MessageKey, ...], msgspec.Meta(min_length=1, max_length=ACKED_IDS_MAX)]
     """Ids of the messages, each once."""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
@@ -126,7 +126,7 @@ class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """The links of one host, told to everybody by itself. The highest boot counts, and in it the highest sequence."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
-    """Its public key; where security is off, its name in UTF-8."""
+    """Public key of the author; where security is off, its name in UTF-8."""
     boot: Count
     """Number of its life."""
     sequence: Count

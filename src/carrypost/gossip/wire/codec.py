@@ -46,11 +46,11 @@ _BINARY_WIDTHS = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """What was in a datagram."""
+    """The contents of a datagram."""
 
     frames: list[Frame]
     refused: dict[str, int]
-    """How often something was not taken, by `Refusal`."""
+    """Number of refused parts, by `Refusal`."""
 
 
 def encode(frame: Frame) -> bytes:
@@ -60,7 +60,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def wire_size(frame: Frame) -> int:
-    """How many bytes `encode` makes of the frame; no blank or stored body is made for it."""
+    """Return the number of bytes that `encode` makes of the frame, without making blank or stored bodies."""
     size = _SIZES.get(type(frame))
     return len(_encode(frame)) if size is None else size(frame)
 
@@ -261,7 +261,7 @@ def _opened(parcel: f.Parcel) -> f.OpenParcel:
 
 
 def _array_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """How many elements the array at `at` declares, and where the first one is; -1 if there is no array."""
+    """Return the number of elements of the array at `at`, and the place of the first one; -1 if there is no array."""
     first = data[at] if at < len(data) else 0
     if _SHORT_ARRAY <= first <= _SHORT_ARRAY | _SHORT_ARRAY_MAX:
         return first & _SHORT_ARRAY_MAX, at + 1

@@ -1,4 +1,4 @@
-"""What hosts say to each other, as typed values.
+"""Frames: the messages between hosts, as typed values.
 
 Frames are frozen values; bytes exist only at the edge, in `gossip.wire.codec`. Every frame has a number (its tag)
 that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
@@ -50,7 +50,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     node: NodePrefix
     """Prefix of the neighbour that sent them."""
     base: Serial
-    """Its serial that the first bit stands for."""
+    """Serial of the first bit."""
     bitmap: bytes
     """Little-endian; bit i stands for serial base + i."""
 
@@ -64,7 +64,7 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     counter: Count
     """Announcements so far in this life."""
     period_ms: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-    """When the next one is due; a neighbour is gone after three silent periods."""
+    """Time until the next one. A neighbour is gone after three silent periods."""
     profile: ProfileDigest
     """Digest of the interest profile."""
     heard: tuple[NodePrefix, ...] = ()
@@ -84,7 +84,7 @@ class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
     part: Part
     parts: Parts
     body: bytes
-    """This part of the encoded entries."""
+    """Part of the encoded entries."""
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -100,9 +100,9 @@ class Bucket(msgspec.Struct, frozen=True, array_like=True):
     """
 
     depth: Annotated[int, msgspec.Meta(ge=0, le=64)]
-    """How many leading bits its members share."""
+    """Number of leading bits that the members share."""
     prefix: Fingerprint
-    """These bits, as a number."""
+    """The shared bits, as a number."""
     fingerprints: tuple[Fingerprint, ...] = ()
     """XOR over the members of each child, in order."""
     members: tuple[Fingerprint, ...] | None = None
@@ -120,7 +120,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     round: Annotated[int, msgspec.Meta(ge=0, le=255)]
     """Number of this step, from 0."""
     buckets: tuple[Bucket, ...] = ()
-    """What is compared."""
+    """Buckets that are compared."""
     wanted: tuple[Fingerprint, ...] = ()
     """Fingerprints that the other side listed and this side lacks."""
     number: Count = 0
@@ -142,13 +142,13 @@ class OfferEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     length: Count
     """Payload bytes as sent."""
     privilege: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    """What matters more has more of it."""
+    """Privilege of the message: higher is more important."""
     pieces: bytes = b""
     """Little-endian bitmap of the pieces held; empty: all of them."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """These match your profile. Answered by a `Request`, be it an empty one."""
+    """A list of messages that match the receiver's profile. Answered by a `Request`, even an empty one."""
 
     serial: Serial
     """Number of this offer among the sender's offers."""
@@ -183,13 +183,13 @@ class DescriptorPart(msgspec.Struct, frozen=True, array_like=True, tag=7):
     handle: Handle
     serial: Serial
     hops: Count
-    """How often the message was passed on."""
+    """Number of times that the message was passed on."""
     age_ms: Count
-    """How old the message is, as far as its carriers can tell."""
+    """Age of the message, as far as its carriers can tell."""
     part: Part
     parts: Parts
     body: bytes
-    """This part of signature and encoding."""
+    """Part of signature and encoding."""
 
 
 class HashList(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -214,7 +214,7 @@ class Data(msgspec.Struct, frozen=True, array_like=True, tag=9):
     index: Count
     """Number of the fragment in the message."""
     last: bool
-    """Whether to acknowledge at once."""
+    """True if it is to be acknowledged at once."""
     body: bytes
     """The bytes of the fragment."""
 
@@ -237,11 +237,11 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=11):
     handle: Handle
     serial: Serial
     hops: Count
-    """How often the message was passed on."""
+    """Number of times that the message was passed on."""
     age_ms: Count
-    """How old the message is, as far as its carriers can tell."""
+    """Age of the message, as far as its carriers can tell."""
     last: bool
-    """Whether to acknowledge at once."""
+    """True if it is to be acknowledged at once."""
     wire: bytes
     """Signature and encoding of the descriptor."""
     body: bytes
@@ -373,7 +373,7 @@ class Transmission(msgspec.Struct, frozen=True):
 
 
 def joined(transmissions: list[Transmission]) -> list[Transmission]:
-    """What goes to the same neighbours, as one transmission, so that small frames share datagrams."""
+    """Combine transmissions to the same neighbours into one, so that small frames share datagrams."""
     if len(transmissions) < 2:  # noqa: PLR2004 - nothing to join
         return transmissions
     by_target: dict[str | None, list[Frame]] = {}

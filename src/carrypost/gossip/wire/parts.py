@@ -16,7 +16,7 @@ PARTS_MAX = 256
 OPEN_MAX = 1024
 """Parts of all things."""
 _PART_BYTES = 128
-"""What a part takes beside its body, about."""
+"""Bytes of a part beside its body, about."""
 
 
 class Parts:
