@@ -1,8 +1,10 @@
-"""A broker inside a program that sends legs, for tests in other network namespaces.
+"""A node inside a program that uses the overlay, for tests in other network namespaces.
 
 The first argument is its file of settings. Orders come as lines of JSON on standard input, and each is answered by one:
-``{"send": NODE, "size": BYTES}`` sends a message along the overlay, ``{}`` does nothing; answers have the node's id and
-its view of the overlay.
+``{"send": NODE, "size": BYTES}`` sends a message along the overlay, ``{"emit": COUNT, "each_s": SECONDS}`` begins to
+emit events to a channel, ``{"consume": true}`` subscribes to it, ``{}`` does nothing. Answers have the node's id, the
+homes of its clients, the number of events that were emitted, and the numbers of those that came: how many, the last,
+and any that was not the next one; with ``"view": true`` in the order also its view of the overlay.
 """
 
 from __future__ import annotations
@@ -15,33 +17,85 @@ from pathlib import Path
 
 import msgspec
 
+from carrypost.errors import LocalError
+from carrypost.events import Delivered
 from carrypost.model.ids import NodeId
 from carrypost.node.runtime import Node
 from carrypost.node.settings import load
+from carrypost.overlay.consumer import EventsLost
+from carrypost.overlay.items import Role
+
+CHANNEL, EVENT_BYTES = "weather", 1_000
 
 
-def say(node: Node) -> None:
-    answer = {"node": node.host.node, "overlay": msgspec.to_builtins(node.host.overlay.view())}
-    print(json.dumps(answer), flush=True)  # noqa: T201 - this is how it answers
+class Agent:
+    """The program."""
 
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._emitting: asyncio.Task[None] | None = None
+        self._emitted = self._count = self._last = self._lost = 0
+        self._wrong: list[int] = []
+        node.attach({Delivered: self._take, EventsLost: self._lose})
 
-async def obey(node: Node) -> None:
-    orders = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    while line := await orders.readline():
-        order = json.loads(line)
-        if "send" in order:
-            host, driver = node.host, node.driver
-            message = host.publish("topic/weather", os.urandom(order["size"]), lifetime_us=10**9, now=driver.now)
-            host.overlay.send(message, [NodeId(order["send"])], driver.now, channel="weather")
+    def _take(self, event: Delivered) -> None:
+        for each in event.deliveries:
+            headers = each.descriptor.original.headers
+            number = 0 if headers is None else headers.event
+            if number != self._last + 1:
+                self._wrong.append(number)
+            self._count, self._last = self._count + 1, number
+
+    def _lose(self, event: EventsLost) -> None:
+        self._lost += event.events
+
+    async def _emit(self, count: int, each_s: float) -> None:
+        driver = self._node.driver
+        for _ in range(count):
+            await driver.room()
+            try:
+                self._node.host.overlay.emit(CHANNEL, os.urandom(EVENT_BYTES), driver.now)
+            except LocalError as error:
+                print(error, file=sys.stderr)  # noqa: T201 - the test shows it
+                raise
+            self._emitted += 1
             driver.drain()
-        say(node)
+            await asyncio.sleep(each_s)
+
+    def say(self, *, view: bool = False) -> None:
+        host = self._node.host
+        answer = {
+            "node": host.node, "homes": [*host.overlay.homes(Role.CONSUMER).values()], "emitted": self._emitted,
+            "count": self._count, "last": self._last, "wrong": self._wrong, "lost": self._lost,
+            "overlay": msgspec.to_builtins(host.overlay.view()) if view else None,
+        }  # fmt: skip
+        print(json.dumps(answer), flush=True)  # noqa: T201 - this is how it answers
+
+    def obey(self, order: dict[str, object]) -> None:
+        host, driver = self._node.host, self._node.driver
+        match order:
+            case {"send": str(to), "size": int(size)}:
+                message = host.publish("topic/weather", os.urandom(size), lifetime_us=10**9, now=driver.now)
+                host.overlay.send(message, [NodeId(to)], driver.now, channel=CHANNEL)
+            case {"emit": int(count), "each_s": float(each_s)}:
+                self._emitting = asyncio.create_task(self._emit(count, each_s))
+            case {"consume": True}:
+                host.subscribe(host.overlay.consume(CHANNEL, driver.now), confirmed=True, now=driver.now)
+            case _:
+                pass
+        driver.drain()
 
 
 async def main() -> None:
+    orders = asyncio.StreamReader()
     async with Node(load(Path(sys.argv[1]))) as node:
-        say(node)
-        await obey(node)
+        agent = Agent(node)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+        agent.say()
+        while line := await orders.readline():
+            order = json.loads(line)
+            agent.obey(order)
+            agent.say(view="view" in order)
 
 
 asyncio.run(main())

@@ -1,12 +1,14 @@
-"""Brokers as real nodes in namespaces, signed: paths follow when links move and a broker is killed, and legs arrive."""
+"""Real nodes in namespaces, signed: paths follow when links move and a broker is killed; legs and events arrive."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,8 @@ SETTINGS: dict[str, object] = {
 SIZE = 100_000
 
 
-class Sender:
-    """The broker that sends, in a program of its own."""
+class Agent:
+    """A node in a program of its own, which gives it orders."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -35,12 +37,16 @@ class Sender:
 
     def ask(self, **order: object) -> dict[str, Any]:
         """Give an order; returns the view of the overlay after it."""
+        found = self.tell(view=True, **order)["overlay"]
+        assert isinstance(found, dict)
+        return found
+
+    def tell(self, **order: object) -> dict[str, Any]:
+        """Give an order; returns how things stand after it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
-        found = self._answer()["overlay"]
-        assert isinstance(found, dict)
-        return found
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -50,14 +56,14 @@ class Sender:
 
 
 @contextmanager
-def sender(net: Net, folder: Path, name: str) -> Iterator[Sender]:
+def agent(net: Net, folder: Path, name: str, settings: Mapping[str, object] = SETTINGS) -> Iterator[Agent]:
     folder.mkdir()
     file = folder / "node.toml"
-    file.write_text(toml({**QUICK, **SETTINGS, "node": {"data": "data", "name": name}}), encoding="utf-8")
+    file.write_text(toml({**QUICK, **settings, "node": {"data": "data", "name": name}}), encoding="utf-8")
     program = [sys.executable, str(Path(__file__).with_name("overlay_agent.py")), str(file)]
     with net.popen(name, program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            yield Sender(process)
+            yield Agent(process)
         finally:
             process.kill()
 
@@ -70,7 +76,7 @@ async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path
         radio = Radio(net, *"abcd")
         for pair in ("ab", "ac", "bd", "cd"):
             radio.link(*pair)
-        with sender(net, tmp_path / "a", "a") as a:
+        with agent(net, tmp_path / "a", "a") as a:
             async with Nodes(tmp_path, net, **SETTINGS) as nodes:
                 names = {node.id: node.name for node in await nodes.start(*"bcd")} | {a.id: "a"}
                 ids = {name: node for node, name in names.items()}
@@ -124,3 +130,63 @@ async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path
                 await until(is_forgotten)
                 a.ask(send=ids["d"], size=SIZE)
                 await until(lambda: arrived(3))
+
+
+CHANNELS: dict[str, object] = {
+    "neighbours_max": 3, "update_s": 1.0, "discovery_s": 0.5, "orphan_s": 2.0, "handoff_s": 2.0, "gap_s": 600.0,
+}  # fmt: skip
+"""Settings of overlays with clients. Nothing is given up: what is missing is waited for."""
+
+
+def with_overlay(**settings: object) -> dict[str, object]:
+    return {"island": True, "island_patience_s": 2.0, "overlay": {"enabled": True, **CHANNELS, **settings}}
+
+
+@pytest.mark.parametrize(
+    ("events", "moves"), [(200, "bd"), pytest.param(10_000, "bdebde", marks=pytest.mark.soak)], ids=["some", "many"]
+)
+@scene
+async def test_events_come_once_and_in_order_while_links_move_and_homes_are_killed(
+    tmp_path: Path, events: int, moves: str
+) -> None:
+    """The only link of the consumer moves from broker to broker; each is killed as soon as the link is gone.
+
+    Beside `a`, the home of the producer, three brokers have links to each other, and two of them to `a`.
+    """
+    each_s = 0.01
+    patience_s = 60 + 4 * events * each_s
+    with Net() as net:
+        net.add(*"pcabde")
+        radio = Radio(net, *"pcabde")
+        for pair in ("pa", "ab", "bd", "ae", "be", "de", "bc"):
+            radio.link(*pair)
+        clients = with_overlay(broker=False)
+        with agent(net, tmp_path / "p", "p", clients) as producer, agent(net, tmp_path / "c", "c", clients) as consumer:
+            async with Nodes(tmp_path, net, **with_overlay(broker=True)) as nodes:
+                ids = {node.name: node.id for node in await nodes.start(*"abde")}
+
+                async def is_home(name: str) -> bool:
+                    return bool(consumer.tell()["homes"] == [ids[name]])
+
+                async def came(count: int) -> bool:
+                    return bool(consumer.tell()["count"] >= count)
+
+                async def knows_all() -> bool:
+                    return all(len(each.ask()["brokers"]) == len(ids) for each in (producer, consumer))
+
+                await until(knows_all)
+                consumer.tell(consume=True)
+                await until(partial(is_home, "b"))
+                producer.tell(emit=events, each_s=each_s)
+                for part, (home, following) in enumerate(pairwise(moves), start=1):
+                    await until(partial(came, events * part // len(moves)), patience_s)
+                    radio.link("c", following)
+                    radio.unlink("c", home)
+                    await nodes[home].kill()
+                    await until(partial(is_home, following))
+                    if home in moves[part:]:
+                        await nodes.start(home)
+                await until(partial(came, events), patience_s)
+                found = consumer.tell()
+                assert (found["count"], found["last"], found["wrong"], found["lost"]) == (events, events, [], 0)
+                assert producer.tell()["emitted"] == events
