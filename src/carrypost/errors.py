@@ -125,7 +125,7 @@ class LabError(CarrypostError):
 
 
 class NodeError(CarrypostError):
-    """This machine does not let a node run: a port, a file or a permission; the message says what to do."""
+    """The machine does not let a node run: a port, a file or a permission. The message says what to do."""
 
 
 class RunningError(NodeError):
@@ -212,7 +212,7 @@ class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - like
     def __init__(self, reason: str = "", error_code: str | None = None, state: int | None = None) -> None:
         super().__init__(reason, error_code)
         self.state = state
-        """How far the message, or the request, had come: a `SendState`; None for what an earlier life sent."""
+        """Progress of the message, or the request: a `SendState`; None for one of an earlier life."""
 
 
 class NamingException(JMSException, LocalError):  # noqa: N818 - likewise, of JNDI

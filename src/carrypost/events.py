@@ -18,48 +18,48 @@ class Reason(enum.StrEnum):
     """Why a copy left the cache, or was not let in. Every drop has one and is counted under it."""
 
     EXPIRED = "expired"
-    """Its deadline came."""
+    """The deadline of the message has passed."""
     EVICTED = "evicted"
     """Another one needed the room."""
     NO_ROOM = "no-room"
     """There is no room for it, or for a further piece of it."""
     SHARE = "share"
-    """Its author or its giver has more than its share of a full cache. Such a copy is never let in."""
+    """The author or the giver has more than its share of a full cache. Such a copy is never admitted."""
     STORE = "store"
     """The store could not write it (a full disk)."""
     PAYLOAD_GONE = "payload-gone"
     """The store no longer has its bytes."""
     UNREADABLE = "unreadable"
-    """Its payload does not expand to what its author declared."""
+    """The payload does not expand to what the author declared."""
     WITHDRAWN = "withdrawn"
     """The application threw it away."""
     PENDING = "pending"
-    """It would have to wait for its predecessors, and too many do already; or there are too many groups; or its queue
-    is full."""
+    """The message would have to wait for its predecessors, and too many do already; or there are too many groups; or
+    its queue is full."""
     PURGED = "purged"
-    """It has reached whom it was for, and is of no use to others."""
+    """The message has reached its addressees, and is of no use to others."""
     DEAD_LETTER = "dead-letter"
-    """Nobody could consume it, and the queue of its dead letters is full."""
+    """No program could consume the message, and the queue of its dead letters is full."""
     UNREACHABLE = "unreachable"
     """A message for connected recipients only: of those that had not got it, the last is not connected, or does not
     answer."""
 
 
 class SendState(enum.IntEnum):
-    """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
+    """The progress of a message that was sent, as its sender knows it. It only rises."""
 
     DRAFTED = 0
-    """It waits for the commit of its transaction."""
+    """The message waits for the commit of its transaction."""
     STORED = 1
-    """This node has it."""
+    """The message is on this node."""
     CARRIED = 2
     """A neighbour has it, too."""
     EXPIRED = 3
-    """Its lifetime is over, and nothing was heard of a delivery."""
+    """The lifetime is over, and nothing was heard of a delivery."""
     FAILED = 4
-    """It was turned away, or nothing was heard of it in time."""
+    """The message was refused, or nothing was heard of it in time."""
     DELIVERED = 5
-    """Its receiver has it."""
+    """The receiver has the message."""
 
     def __str__(self) -> str:
         return self.name
@@ -100,7 +100,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     hops: int = 0
     """0: published here; 1: straight from the author."""
     known: bool = False
-    """That messaging has a claim to it was told as its delivery before: to a record this is no other one."""
+    """True if the claim of messaging was reported as a delivery before, so that a record counts no other one."""
     confirmed: bool = False
     """All that asked for it are confirmed by their deliveries: it is told once, and never again."""
 
@@ -120,7 +120,7 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True):
-    """These confirmations are durable: the messages will never be delivered again."""
+    """The report that confirmations are durable: the messages will never be delivered again."""
 
     messages: tuple[MessageId, ...]
 
@@ -177,17 +177,17 @@ class Handed(msgspec.Struct, frozen=True):
     """By which it is acknowledged, or given back; rises with everything that this host hands over."""
     descriptor: Descriptor
     count: int
-    """How often it was handed over for this subscription, this time included."""
+    """Number of times that it was handed over for this subscription, this time included."""
     hops: int = 0
     unordered: bool = False
-    """It has no place in the order that the topic was opened with."""
+    """True if it has no place in the order that the topic was opened with."""
     out_of_order: bool = False
-    """It came after something that the same session sent to the same destination later."""
+    """True if it came after a message that the same session sent later to the same destination."""
     alone: bool = False
     """An earlier life had it, and perhaps ended because of it: its session is handed nothing else before it is
     acknowledged, or given back, or the session goes on."""
     lease_us: int = 0
-    """When its queue may give it to somebody else; 0: never."""
+    """Time at which the queue may assign it to another receiver; 0: never."""
     giver: NodeId | None = None
     """The neighbour that gave it to this host; None if it was published here."""
     events_lost: int = 0
@@ -205,14 +205,14 @@ class GivenUp(msgspec.Struct, frozen=True):
     consumer: int
     descriptor: Descriptor
     count: int
-    """How often it was handed over for this subscription."""
+    """Number of times that it was handed over for this subscription."""
 
 
 class ClaimLost(msgspec.Struct, frozen=True):
     """A subscription of messaging will not get a message that it was owed: the copy is gone before its time."""
 
     subscription: str
-    """Its name; of a live one, its destination."""
+    """Name of the subscription; of a live one, the destination."""
     descriptor: Descriptor
     reason: Reason
     client: str = ""
@@ -246,7 +246,7 @@ TIMEOUT = "timeout"
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """How far a message has come that a program of this node sent, and asked to hear of."""
+    """The progress of a message that a program of this node sent with a request for receipts."""
 
     message: MessageId
     state: SendState
@@ -255,9 +255,9 @@ class Receipt(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it failed."""
     label: str = ""
-    """What its user calls it, if anything."""
+    """Name that the program gave it, if any."""
     rose: bool = True
-    """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
+    """True if the state is new. Otherwise the hand-over is, or this is the last receipt, or a program asked."""
     last: bool = False
     """Nothing more will be heard of it."""
     acknowledged: tuple[NodeId, ...] = ()
@@ -288,9 +288,9 @@ class Browsed(msgspec.Struct, frozen=True):
     number: int
     """Of the browsing (`commands.Browsing`)."""
     descriptors: tuple[Descriptor, ...]
-    """Those that are here by now and were not told before. Their payloads are in the store."""
+    """Descriptors that have arrived and were not reported before. Their payloads are in the store."""
     taken_us: int
-    """When the manager looked, by its clock."""
+    """Time at which the manager took the snapshot, by its clock."""
     complete: bool
     """Nothing more follows."""
 

@@ -26,7 +26,7 @@ _MISNAMED = frozenset(
 """There is nothing of that name, or something else, such as a file where a folder is to be made."""
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What a disk without room answers."""
+"""Error numbers of a disk without room."""
 
 
 def refused(
@@ -37,7 +37,7 @@ def refused(
     misnamed: type[CarrypostError] = LocalError,
     otherwise: type[CarrypostError] = FileError,
 ) -> CarrypostError:
-    """What could not be done, and why, as the error that says whose fault it is."""
+    """Return the error for something that could not be done; its class says whose fault it is."""
     kind = misnamed if isinstance(error, OSError) and error.errno in _MISNAMED else otherwise
     return kind(f"{what}: {reason(error)}{advice}")
 
@@ -60,7 +60,7 @@ def reason(error: Exception) -> str:
 
 
 def _others(name: object) -> Path | None:
-    """What of a path, as far up as this user can see, is somebody else's; the administrator's would not be news."""
+    """Return the part of a path, as far up as this user can see, that belongs to another user, but not to root."""
     if not isinstance(name, str | os.PathLike) or not hasattr(os, "geteuid"):
         return None
     path = Path(name).absolute()
@@ -118,7 +118,7 @@ def keep_entry(path: Path) -> None:
 
 
 def partial(target: Path) -> Path:
-    """What this process calls a file, or a folder, until it is whole."""
+    """Return the name of a file, or a folder, while this process has not completed it."""
     return target.with_name(f".{target.name}.{os.getpid()}{PARTIAL}")
 
 
@@ -130,7 +130,7 @@ def clear(target: Path) -> None:
 
 
 def abandoned(target: Path, suffix: str = PARTIAL) -> list[Path]:
-    """What was to become this target, and whose process is gone."""
+    """Return unfinished files that were to become this target, and whose process is gone."""
     if not target.parent.is_dir():
         return []
     start = f".{target.name}."

@@ -1,4 +1,4 @@
-"""What the host wants kept, in batches, and what has to wait until it is.
+"""The journal: changes that the host wants stored, in batches, and the events that wait for them.
 
 One batch is one transaction of the driver's store; batches are applied in the order of their serials and each key
 comes once per batch. An event that depends on a change is held with the batch that carries the change, and released
@@ -38,7 +38,7 @@ INCARNATION: Key = (META, b"incarnation", 0)
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """What a store keeps of one copy, less its payload."""
+    """The stored state of one copy, less its payload."""
 
     descriptor: Descriptor
     held: int
@@ -69,7 +69,7 @@ Value = StoredMessage | Descriptor | PieceOf | bytes | int
 
 
 class Durability(enum.IntEnum):
-    """How safe a batch must be before its events may be released."""
+    """The level of safety that a batch must reach before its events may be released."""
 
     NORMAL = 0
     """Survives the process."""
@@ -92,7 +92,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a lost batch held."""
+    """The contents of a lost batch."""
 
     puts: tuple[Key, ...]
     held: tuple[Event, ...]
@@ -113,7 +113,7 @@ class Journal:
         self.serial = 1
         """The number that the next batch gets."""
         self.puts: dict[Key, Value] = {}
-        """What the next batch has so far, as has `deletes`; changed here only."""
+        """Puts of the next batch so far, beside `deletes`; changed here only."""
         self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
         self._undeleted: dict[Key, None] = {}
@@ -125,7 +125,7 @@ class Journal:
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
-        """Where events go that wait for nothing any more."""
+        """Receiver of events that wait for nothing any more."""
         self.permitted: list[MessageId] = []
         """Messages that may be sent from now on, until they are taken."""
         self.answered: list[int] = []
@@ -286,7 +286,7 @@ class Journal:
         return found
 
     def retract_handed(self, numbers: Collection[int] | None = None) -> set[int]:
-        """What was handed over under these numbers, or under any, and is not told yet, is not. Which of them."""
+        """Withhold hand-overs under these numbers, or under any, that were not reported yet. Returns their numbers."""
         found: set[int] = set()
         for waiting in self._waiting():
             for event in waiting:

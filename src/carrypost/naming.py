@@ -75,7 +75,7 @@ class NamingContext:
 
     @property
     def name(self) -> str:
-        """Its own name, from the root; the root's is empty."""
+        """Name of this context, from the root; the root's is empty."""
         return self._name
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class NamingContext:
         await (await self._provider()).unbind(self._full(name), context=False)
 
     async def lookup(self, name: str, timeout: Duration | None = None) -> Destination | NamingContext:
-        """What a name stands for on this device: a topic, a queue, or a context.
+        """Return the destination or context of a name on this device.
 
         With a `timeout`, waits so long for somebody to advertise it, where nothing is called so yet. A full name needs
         nobody: ``Alan@NODE``, ``queue/Alan@NODE``, ``topic/news``. Raises `NameNotFoundException`, which has the

@@ -25,7 +25,7 @@ from carrypost.model.times import MICROSECONDS
 
 
 class Kind(enum.StrEnum):
-    """What a row tells."""
+    """The kind of a row."""
 
     RUN = "run"
     """The first row: `attrs` has the scenario's text, seed, versions, defaults."""

@@ -123,7 +123,7 @@ class Network(engine.Network):
         return Context(Connection(_Seat(self, node), client), mode)
 
     def provider(self, node: str) -> Provider:
-        """What stands below the contexts of a node."""
+        """Return the provider below the contexts of a node."""
         if self._providers is None:
             self._providers = {}
             self.open_messaging()
@@ -165,7 +165,7 @@ class Network(engine.Network):
 
 
 class _Seat:
-    """Where a context gets its provider from."""
+    """The source of a context's provider."""
 
     def __init__(self, network: Network, node: str) -> None:
         self._network, self._node = network, node

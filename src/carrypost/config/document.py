@@ -81,7 +81,7 @@ class Document:
         return fields.check(table, lambda key: f"{self.where(prefix + key)}{prefix}")
 
     def made(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """What `make` returns; an error about the table as a whole gets its file and line."""
+        """Return the result of `make`; an error about the table as a whole gets its file and line."""
         try:
             return make()
         except CarrypostError as error:

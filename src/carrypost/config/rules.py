@@ -1,4 +1,4 @@
-"""What a field of a settings class may hold.
+"""Rules for the fields of settings classes.
 
 A settings class is made by `table`: a frozen dataclass whose fields carry a `Rule`, or are tables themselves. Every
 field is checked when a value is made, so whoever holds one need not check again. A mistake raises `ConfigError`, which
@@ -17,7 +17,7 @@ from carrypost.config.units import UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
 NONE = "none"
-"""How None is written where there is no such thing: in TOML and in the environment."""
+"""Spelling of None in TOML and in the environment, which lack it."""
 
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field may hold."""
+    """The values that a field may hold."""
 
     what: str
     """For people: 'a whole number from 1 to 8'."""

@@ -157,7 +157,7 @@ class Limits:
     """Refusals that wait to be told to the driver; more are counted together."""
 
     def replace(self, **changes: object) -> Limits:
-        """These limits with some changed."""
+        """Return these limits with some changed."""
         return changed(self, FIELDS.check({"limits": changes}), "limits")
 
     def __post_init__(self) -> None:
@@ -174,14 +174,15 @@ class Messaging:
     """Topics and queues of the programs on this node."""
 
     enabled: bool = flag(True)
-    """Whether this node has them. One that has carries what is for queues of others, too; one that has not carries what
-    `altruistic` says."""
+    """True if this node has topics and queues for programs. It then also carries messages for queues of others. Without
+    them it carries what `altruistic` says."""
     non_durable: Literal["live", "as_durable", "reject", "connected"] = choice(
         "live", ("live", "as_durable", "reject", "connected")
     )
-    """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
-    durable ones, are refused, or are refused unless a node holds the topic. Those to such a topic are served as long as
-    there is a path to that node, unless they are kept or refused."""
+    """Treatment of subscriptions that are not durable: they last as long as their consumers (`live`), are kept like
+    durable ones (`as_durable`), are refused (`reject`), or are refused unless a node holds the topic (`connected`). A
+    subscription to a held topic is served as long as there is a path to its holder, unless subscriptions are kept or
+    refused."""
     subscription_lease_s: float | None = lifetime(30 * DAY_S)
     """A durable subscription that nobody uses ends after so long."""
     prefetch: int = whole(100, 1, UNBOUNDED)
@@ -192,9 +193,9 @@ class Messaging:
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
-    """How long the advertisement of a name lives, and for how long use prolongs names of others here. It is renewed
-    after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
-    forgotten in a week. Never more than `lifetime_s_max`."""
+    """Lifetime of the advertisement of a name, and the time for which use prolongs names of others here. It is renewed
+    after a third to a half of that. A node that is passed by every third day so keeps what it knows, and unbound names
+    are forgotten in a week. Never more than `lifetime_s_max`."""
     directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
     """The rule by which names of others stay known here. "use": using what they stand for prolongs them. "lease", as in
     EMMA: only their advertisements do. Then own names are advertised for `directory_lease_s` at a time, and not for
@@ -205,7 +206,7 @@ class Messaging:
     manage: bool | tuple[str, ...] = patterns()
     """Manage queues that other nodes place here: never, always, or where the name of the queue matches one of these."""
     tries: int = whole(6, 1, UNBOUNDED)
-    """How often a message is handed over that is never acknowledged; then it is a dead letter."""
+    """Number of times that a message is handed over without an acknowledgement before it becomes a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
     """Pause of a session after a rollback, or after a listener failed; twice as long each time that
     this happens in a row, up to a minute. 0: it goes on at once."""
@@ -254,12 +255,12 @@ class Overlay:
 
 @table()
 class Settings:
-    """How one node behaves. The defaults are those of a real node; `emulated` has those of emulation."""
+    """The settings of one node. The defaults are those of a real node; `emulated` has those of emulation."""
 
     altruistic: bool | tuple[str, ...] = patterns()
     """Carry what nobody here asked for: never, always, or where the destination matches one of these."""
     horizon_hops: int = whole(1, 1, 8)
-    """How far an interest profile travels; 1: to direct neighbours."""
+    """Distance that an interest profile travels, in hops; 1: to direct neighbours."""
     announce_s_min: float = number(1.0, 0.01, HOUR_S)
     """Shortest period of announcements: something changed."""
     announce_s_max: float = number(5.0, 0.01, HOUR_S)
@@ -282,11 +283,11 @@ class Settings:
     mtu_bytes: int | None = whole_or_none(MTU_BYTES_MIN, 65_507, "interface")
     """Longest datagram sent. By interface: up to 1,452, as the interfaces here and at the neighbours carry them."""
     security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
-    """Whether messages are signed and signatures demanded."""
+    """Security level: `signed` signs messages and demands signatures, `off` does neither."""
     compress: bool = flag(True)
     """Compress payloads at publication where that makes them shorter."""
     coalesce_s: float = number(0.1, 0.0, 60.0)
-    """How long something new may wait for company before it is offered."""
+    """Time that something new may wait for company before it is offered."""
     offer_s_min: float = number(0.0, 0.0, 3_600.0)
     """Time between two offers of something new to one neighbour, at least: larger saves datagrams, and delays."""
     push_bytes_max: int = whole(1_200, 0, 65_507)
@@ -309,7 +310,7 @@ class Settings:
     shares: bool = flag(True)
     """Keep one author or neighbour from filling a full cache."""
     skew_s_max: float = number(600.0, 0.0, YEAR_S)
-    """How far ahead of the local clock a message may be dated."""
+    """Time by which the date of a message may be ahead of the local clock, at most."""
     window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
     """Bytes on their way to one neighbour that it has not acknowledged."""
     messaging: Messaging = inner(Messaging)
@@ -328,7 +329,7 @@ class Settings:
         return usual.replace(**changes)
 
     def replace(self, **changes: object) -> Settings:
-        """These settings with some fields changed; `limits` may be a table of those limits that change."""
+        """Return these settings with some fields changed; `limits` may be a table of those limits that change."""
         return changed(self, FIELDS.check(changes))
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ ENVIRONMENT_PREFIX = "CARRYPOST_"
 Tables = dict[str, dict[str, Any]]
 """Field values by table and name; the table of the top-level fields is called ``""``."""
 Where = Callable[[str], str]
-"""What a message about a field begins with, by the name of the field."""
+"""Beginning of an error message about a field, by the name of the field."""
 _T = TypeVar("_T", bound="DataclassInstance")
 
 
@@ -53,7 +53,7 @@ class Fields:
         return found
 
     def read(self, text: str) -> Tables:
-        """What a TOML text says."""
+        """Return the tables of a TOML text."""
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -61,7 +61,7 @@ class Fields:
         return self.check(content, lambda _: "in the settings, ")
 
     def read_environment(self, environment: Mapping[str, str]) -> Tables:
-        """What environment variables with our prefix say; one that names no field is an error."""
+        """Return the settings in environment variables with our prefix; one that names no field is an error."""
         found: Tables = {table: {} for table in self._kinds}
         for variable, text in environment.items():
             if variable.startswith(ENVIRONMENT_PREFIX):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 ROUNDS_MAX = 100_000
-"""How often a host may have something new without anything else happening."""
+"""Number of times that a host may have something new without anything else happening."""
 
 
 class HostDriver(ABC):

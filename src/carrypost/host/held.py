@@ -25,7 +25,7 @@ class HeldCopy(msgspec.Struct, frozen=True):
     """Copy of one message, or a part of it."""
 
     serial: int
-    """Its place among all copies, in order of coming."""
+    """Place among all copies, in order of arrival."""
     id: MessageId
     message: str
     """The id as people see it."""

@@ -87,7 +87,7 @@ class Host:
 
     @property
     def node(self) -> NodeId:
-        """This node's id."""
+        """The id of this node."""
         return self._ground.node
 
     @property
@@ -110,12 +110,12 @@ class Host:
         return self._overlay
 
     def state_of(self, message: MessageId) -> CopyState:
-        """What this host has of a message: for people who ask where it is."""
+        """Return the state of a message on this host, for people who look for it."""
         return state_of(self._holdings.cache, message)
 
     @property
     def copies(self) -> int:
-        """How many messages are in the cache."""
+        """Number of messages in the cache."""
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
@@ -149,7 +149,7 @@ class Host:
         return {} if self._island is None else self._island.paths()
 
     def registries(self, now: int) -> list[Registry]:
-        """How much every order group remembers."""
+        """Return the sizes of every order group's registries."""
         return self._order.registries(now)
 
     def start(self, now: int) -> None:
@@ -352,7 +352,7 @@ class Host:
         return passed
 
     def listens(self, peer: str, now: int) -> bool:
-        """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
+        """Return True if a datagram from a link address is worth decoding; else the driver drops it unread."""
         link = self._links.get(peer)
         return self._links.accounts.listens(peer, now, neighbour=link is not None and link.usable)
 
@@ -361,7 +361,7 @@ class Host:
         return self._links.accounts.muted_us(peer)
 
     def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
-        """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
+        """Count what the driver could not decode of a link address's datagram, by reason (`codec.Decoded.refused`)."""
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
             self._outputs.refuse(reason, peer, count=count)
@@ -396,12 +396,12 @@ class Host:
         return steps.announce(now) or more
 
     def next_deadline(self) -> int | None:
-        """When the next tick is due."""
+        """Return the time of the next tick."""
         return self._steps.next_deadline()
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to take: changes, what is to be sent, events."""
+        """True if there is anything to take: changes, transmissions, events."""
         outputs, journal = self._outputs, self._outputs.journal
         return bool(outputs.outgoing or outputs.events or journal.puts or journal.deletes or outputs.refusals)
 
@@ -422,15 +422,15 @@ class Host:
     # --- what it wants -------------------------------------------------------------------------------------
 
     def changes(self) -> Batch | None:
-        """What is to be stored; None if nothing."""
+        """Return the changes that are to be stored; None if there are none."""
         return self._steps.changes()
 
     def outgoing(self) -> list[fr.Transmission]:
-        """What is to be sent."""
+        """Return the transmissions that are to be sent."""
         return self._outputs.take_outgoing() if self._outputs.outgoing else []
 
     def events(self) -> list[Event]:
-        """What happened."""
+        """Return the events since the last call."""
         outputs = self._outputs
         return outputs.take_events() if outputs.events or outputs.refusals else []
 

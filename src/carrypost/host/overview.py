@@ -1,4 +1,4 @@
-"""What a host can tell about itself to people who ask: values, taken at one moment."""
+"""Overviews of a host for people who ask: values, taken at one moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NeighbourView(msgspec.Struct, frozen=True):
     """One link of a host."""
 
     node: NodeId
-    """Whom the other side claims to be; announcements are not signed."""
+    """Node that the other side claims to be; announcements are not signed."""
     address: str
     state: str
     """silent, heard, linked, or one-way: heard for long without hearing this host."""
@@ -43,9 +43,9 @@ class Overview(msgspec.Struct, frozen=True):
     incarnation: int
     neighbours: tuple[NeighbourView, ...]
     places: int
-    """How many there may be that are found by their announcements."""
+    """Number of places for neighbours that are found by their announcements."""
     waiting: int
-    """How many found all places taken, lately, and wait for their turn."""
+    """Number of nodes that found all places taken, lately, and wait for their turn."""
     datagram_bytes: int
     """The longest datagram that goes to all of those with whom messages are exchanged."""
     messages: int
@@ -61,7 +61,7 @@ class Overview(msgspec.Struct, frozen=True):
     dropped: Mapping[str, int]
     """Copies that left or were not let in, by reason."""
     refused: Mapping[str, int]
-    """What peers sent and was not taken, by reason."""
+    """Number of things that peers sent and this host refused, by reason."""
 
 
 def overview(
@@ -73,7 +73,7 @@ def overview(
     *,
     overlay: OverlayView | None,
 ) -> Overview:
-    """How things stand."""
+    """Return an overview of the host."""
     places, holdings = neighbours.places, ground.holdings
     views = tuple(
         NeighbourView(

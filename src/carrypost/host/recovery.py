@@ -1,4 +1,4 @@
-"""What the store gives back, and what it could not take.
+"""Recovery: restoring a host from the store, and undoing batches that could not be written.
 
 `restore` makes a host of an earlier life's batches: copies, seen ids, hash lists and the incarnation, which is raised.
 `lost` undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and what
@@ -59,9 +59,9 @@ class Recovery:
         self._confine_us = 0
         """The room for what is carried is not made smaller again before this."""
         self.relief_us = NEVER
-        """When what is carried gets its room back."""
+        """Time at which carried messages get their room back."""
         self.notes_us = NEVER
-        """When what was not written is to be written again."""
+        """Time at which notes that were lost are written again."""
         self.due_us = NEVER
         """The earlier of the two: when `tick` has something to do."""
 
@@ -159,7 +159,7 @@ class Recovery:
         self.due_us = min(self.notes_us, self.relief_us)
 
     def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[MessageId, None]) -> None:
-        """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
+        """Undo deliveries and sends that depend on something that was lost: own messages fail."""
         for each in taken_back:
             if each.author == self._author:
                 self._journal.fail(each.id)
@@ -176,7 +176,7 @@ class Recovery:
         self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[MessageId, None], reason: str) -> None:
-        """What was to be told once the batch is durable: later, otherwise, or not at all.
+        """Decide on events that waited for a lost batch: they are reported later, otherwise, or not at all.
 
         An event that is not named here says that something was done, and it was not: whoever held it is told of the
         loss, and decides what to say instead.
@@ -206,16 +206,17 @@ class Recovery:
             self._journal.hold(Delivered(kept))
 
     def _undeliver(self, message: MessageId) -> None:
-        """That it was delivered could not be noted: so it is not, until it can."""
+        """Undo a delivery that could not be noted, until it can be."""
         copy = self._cache.get(message)
         if copy is not None and copy.here:
             self._deliveries.take_back(copy)
             self._undelivered[copy.id] = None
 
     def _fail(self, message: MessageId, reason: str, *, written: bool, told: bool) -> None:
-        """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good.
+        """Report a message that is not here as failed.
 
-        Not `told`: the work that it is a part of is.
+        `written`: its own batch was, or may be, written, so the failure is reported once it is deleted for good. Not
+        `told`: the work that it is a part of is reported instead.
         """
         copy = self._cache.get(message)
         if copy is None or not copy.here:

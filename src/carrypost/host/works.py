@@ -44,7 +44,7 @@ class Drafted:
 
 
 class Works:
-    """What one host publishes."""
+    """The publications of one host."""
 
     def __init__(
         self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]

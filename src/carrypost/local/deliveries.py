@@ -1,4 +1,4 @@
-"""What the application has, has not, or has not yet confirmed.
+"""Deliveries to the application: those that are due, made, and confirmed.
 
 A message is delivered once: when it is whole and every layer has let it pass, or when the first subscription that it
 matches is made. The event waits until the copy, marked as delivered, is durable; so after a crash everything that was
@@ -40,15 +40,15 @@ class Wishes:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        """That came or went."""
+        """Entries that came or went."""
         self.found: list[Copy] = []
         """Whole messages that somebody wants now, to be handed to the layers."""
         self.unwanted: list[Copy] = []
         """Copies that nobody wants any more."""
         self.untold = False
-        """Whether some that came are left out of the profile: then no neighbour offers anything anew for them."""
+        """True if some new entries are left out of the profile. Then no neighbour offers anything anew for them."""
         self.missed: set[MessageId] = set()
-        """What these match, and there was no room for as long as it was only carried."""
+        """Messages that these match, and for which there was no room as long as they were only carried."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.found)
@@ -65,7 +65,7 @@ class Wishes:
         return taken
 
     def take_untold(self) -> set[MessageId] | None:
-        """What was missed of what is wanted now, unknown to neighbours; None: they are told of everything."""
+        """Return missed messages that are wanted now, unknown to neighbours; None if these know all entries."""
         if not self.untold:
             return None
         missed, self.missed, self.untold = self.missed, set(), False
@@ -84,7 +84,7 @@ class Deliveries(Layer):
         self._inherited = 0
         """Slots of what an earlier life wanted: whether somebody does is looked at when a subscription ends."""
         self._again: set[MessageId] = set()
-        """What an earlier life delivered and nobody confirmed, until it is delivered again."""
+        """Messages that an earlier life delivered and no program confirmed, until they are delivered again."""
         self._pinned_max = ground.settings.pinned_max
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
@@ -94,7 +94,7 @@ class Deliveries(Layer):
         self._passed_over: set[int] = set()
         """Slots of what has an order, was let pass by it, and was wanted by nobody."""
         self._taken_back: set[int] = set()
-        """Those of them that somebody wanted later, and that this could not be noted of."""
+        """Redelivered messages that were wanted later, which could not be noted."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which somebody was given something; all of them, once there are many."""
         self.burst: list[Delivery] = []
@@ -103,11 +103,14 @@ class Deliveries(Layer):
 
     @property
     def redelivers(self) -> bool:
-        """Whether there is anything that comes again."""
+        """True if any message is to be redelivered."""
         return bool(self._again)
 
     def comes_again(self, copy: Copy) -> bool:
-        """Whether an earlier life delivered it and nobody confirmed it: it is due, whatever else it waits for."""
+        """Return True if an earlier life delivered it and no program confirmed it.
+
+        It is due, whatever else it waits for.
+        """
         return copy.id in self._again
 
     # --- subscriptions -------------------------------------------------------------------------------------
@@ -140,10 +143,7 @@ class Deliveries(Layer):
         self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came)
 
     def _begin(self, entry: Entry, *, told: bool = True) -> list[Copy]:
-        """Somebody wants these messages: what is here counts as wanted, and what was left outside is let in.
-
-        Returns those that are whole.
-        """
+        """Make messages wanted that are here, and admit those that were left outside. Returns those that are whole."""
         found = self._matching((entry,))
         for copy in found:
             if copy.held and copy.here:
@@ -230,7 +230,7 @@ class Deliveries(Layer):
         self.waiting[copy.slot] = copy
 
     def is_open(self, copy: Copy) -> bool:
-        """Whether its order let it pass and nobody wanted it, nor anything else of its group: somebody still may."""
+        """Return True if its order let it pass and no program has wanted it, nor anything else of its group, so far."""
         descriptor = copy.descriptor
         if copy.slot in self._taken_back:
             return True
@@ -239,7 +239,7 @@ class Deliveries(Layer):
         return (descriptor.destination, descriptor.ordering) not in self._given
 
     def owes(self, copy: Copy) -> bool:
-        """Whether the application was given it and has still to confirm it."""
+        """Return True if it was delivered to the application, which has still to confirm it."""
         return copy.id in self._unconfirmed or copy.id in self._again
 
     def flush(self) -> None:
@@ -255,7 +255,7 @@ class Deliveries(Layer):
             self.burst = []
 
     def take_back(self, copy: Copy) -> None:
-        """That it was delivered could not be noted: so it is not. What was confirmed stays so."""
+        """Undo a delivery that could not be noted. Confirmed deliveries stay."""
         if self._holdings.is_confirmed(copy):
             return
         if copy.slot in self._passed_over:
@@ -348,13 +348,13 @@ class Deliveries(Layer):
 
 
 def _in_order(copy: Copy) -> tuple[int, int]:
-    """Those that have an order in it: dates rise along it, and of one author so do tags."""
+    """Return a key that sorts ordered messages in their order: dates rise along it, and of one author so do tags."""
     descriptor = copy.descriptor
     return (descriptor.created_us, descriptor.tag) if descriptor.ordering else (0, 0)
 
 
 def _as_they_came(copy: Copy) -> tuple[int, int, int]:
-    """Those of one author as it sent them, as far as they came so."""
+    """Return a key that sorts messages of one author as it sent them, as far as they came so."""
     descriptor = copy.descriptor
     if descriptor.ordering:
         return descriptor.created_us, descriptor.tag, 0

@@ -25,11 +25,11 @@ class Ledger:
     def __init__(self, journal: Journal, kind: str) -> None:
         self._journal, self._kind = journal, kind
         self._now: dict[Key, Value | None] = {}
-        """What the next batch has."""
+        """Changes for the next batch."""
         self._open: dict[int, dict[Key, Value | None]] = {}
-        """What those have that were not answered."""
+        """Changes of batches that were not answered."""
         self._lost: dict[Key, Value | None] = {}
-        """What has to be written again."""
+        """Changes that have to be written again."""
         self.due_us = NEVER
 
     def put(self, name: bytes, value: bytes) -> None:
@@ -41,7 +41,7 @@ class Ledger:
         self._delete((self._kind, name, 0))
 
     def confirmed(self, copy: Copy) -> None:
-        """That a message was acknowledged is in the next batch, and is to be written again if that is lost."""
+        """Put the acknowledgement of a message into the next batch, and write it again if that is lost."""
         self._put((SEEN, copy.id, 0), copy.descriptor)
 
     def confirmed_again(self, copy: Copy) -> None:
@@ -51,7 +51,7 @@ class Ledger:
             self._put(key, copy.descriptor)
 
     def unconfirmed(self, copy: Copy) -> None:
-        """That a message was acknowledged is not to be written, after all, nor again if a batch that has it is lost."""
+        """Withdraw the acknowledgement of a message: do not write it, nor write it again if its batch is lost."""
         for rows in (self._now, self._lost, *self._open.values()):
             rows.pop((SEEN, copy.id, 0), None)
 
@@ -66,7 +66,7 @@ class Ledger:
         self._journal.delete(key)
 
     def batched(self, serial: int) -> None:
-        """What changed since the last call is in the batch of this number."""
+        """Assign the changes since the last call to the batch of this number."""
         if self._now:
             self._open[serial] = self._now
             self._now = {}

@@ -38,7 +38,7 @@ _SHORTEST = 32
 _MANY = 4
 """So many notes at once, and the next moment is twice as long."""
 _AGAIN_US = 5_000_000
-"""Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
+"""Delay before a control message is tried again for which there was no room, on the disk or in the cache."""
 
 
 class Subject:
@@ -77,10 +77,10 @@ class Note(NamedTuple):
     after_us: int
     """Not before this time, but sooner in the company of others."""
     until_us: int
-    """When it is of no use any more."""
+    """Time from which it is of no use any more."""
     again: bool = False
-    """It was sent before, and could not be written: now it leaves only once it is, else a full disk would fill all
-    others with what it said again and again."""
+    """True if it was sent before and could not be written. It then leaves only once it is, else a full disk would fill
+    all others with repetitions."""
 
 
 class _Target(msgspec.Struct, eq=False):
@@ -88,7 +88,7 @@ class _Target(msgspec.Struct, eq=False):
 
     to: NodeId
     number: int
-    """Its place among all that ever were."""
+    """Place among all notes that ever were."""
     ready: list[Note] = []
     """Notes that may be said: all that changed with it is durable."""
     after_us: int = NEVER
@@ -116,12 +116,12 @@ class _Target(msgspec.Struct, eq=False):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to say, now or later."""
+        """True if there is nothing to send, now or later."""
         return not (self.ready or self.waiting)
 
 
 class Post:
-    """What one node has to say.
+    """The control messages that one node has to send.
 
     Nodes are many, and what is owed to them waits for disks: so no step looks at all of it. A note waits with the batch
     that it depends on, and a target for the time when something may leave for it.
@@ -133,7 +133,7 @@ class Post:
         self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId, _Target] = {}
         self._made = 0
-        """How many targets there ever were."""
+        """Number of targets that there ever were."""
         self._agenda = Agenda(_is_due)
         """Targets, by the times when they are looked at."""
         self._open: OrderedDict[int, None] = OrderedDict()
@@ -145,9 +145,9 @@ class Post:
         self._lost: list[tuple[NodeId, Note]] = []
         """Notes whose batch was lost, and is not made again yet."""
         self._leaving: dict[tuple[str, bytes], tuple[NodeId, list[Note]]] = {}
-        """What was given to the host to publish, by its destination and its content."""
+        """Notes that were given to the host to publish, by destination and content."""
         self._sent: dict[MessageId, tuple[NodeId, list[Note]]] = {}
-        """What was published and is not durable yet."""
+        """Notes that were published and are not durable yet."""
         self._unwritten: dict[int, list[MessageId]] = {}
         """The same, by batch."""
         self.due_us = NEVER
@@ -219,7 +219,7 @@ class Post:
         self._lost += self._waiting.pop(serial, ())
 
     def rewritten(self) -> None:
-        """What was lost is in the batch that is being made."""
+        """Note that the batch in the making has what was lost."""
         lost, self._lost = self._lost, []
         for to, note in lost:
             self._wait(to, note)
@@ -228,7 +228,7 @@ class Post:
     # --- sending -------------------------------------------------------------------------------------------
 
     def take_own(self, now: int) -> list[Any]:
-        """What this node has to say to itself."""
+        """Return the items that this node has for itself."""
         self._settle()
         target = self._targets.get(self._node)
         if target is None:

@@ -43,7 +43,7 @@ class Stamp(NamedTuple):
     barrier: tuple[Predecessor, ...] = ()
     """The messages that it depends on directly."""
     event: int = 0
-    """Its number among the events of this node to its channel; 0: it is none."""
+    """Number among the events of this node to its channel; 0: it is not an event."""
 
 
 class Publisher:

@@ -1,4 +1,4 @@
-"""Who asked for what: the subscriptions of one host's applications.
+"""Subscriptions of one host's applications.
 
 What they ask for together is in `gossip.interest.own`. Here is what only concerns one of them: a subscription to
 messages that have an order takes all of a destination, and what else it asks for is applied at delivery.
@@ -65,7 +65,7 @@ class Subscriptions:
         return gone
 
     def asked(self, number: int) -> Entry:
-        """What a subscription asks for, with all that it leaves out at delivery."""
+        """Return the entry of a subscription, with all that it leaves out at delivery."""
         narrower = self._narrower.get(number)
         return self._own[number] if narrower is None else narrower.entries[0]
 

@@ -33,7 +33,7 @@ from carrypost.model.ids import NodeId
 
 
 class Kind(enum.StrEnum):
-    """What an address is of; the first part of its destination."""
+    """The kind of an address; the first part of its destination."""
 
     TOPIC = "topic"
     QUEUE = "queue"
@@ -58,9 +58,9 @@ class Address(NamedTuple):
 
 
 EVERYBODY = "control/all"
-"""Where all nodes are told something."""
+"""Destination of control messages to all nodes."""
 OVERLAYS = "overlay/all"
-"""Where the overlays of all nodes are told something."""
+"""Destination of items to the overlays of all nodes."""
 _TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS = (f"{kind}/" for kind in Kind)
 _REMEMBERED = 1_024
 """Destinations whose addressees are remembered."""
@@ -71,9 +71,9 @@ BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
 _OWNED = (_QUEUE, _CONTROL, _HOLDER, _OVERLAY, _RESULTS)
 _CARRIED = BETWEEN_NODES + BETWEEN_OVERLAYS
 _NODE_LAST = {_CONTROL[0]: len(_CONTROL), _OVERLAY[0]: len(_OVERLAY)}
-"""Where the node begins in destinations that end with it, by their first letter."""
+"""Index of the node in destinations that end with it, by their first letter."""
 _NODE_FIRST = {each[0]: len(each) for each in (_QUEUE, _HOLDER, _RESULTS)}
-"""Where the node begins in destinations of which a name follows it."""
+"""Index of the node in destinations in which a name follows it."""
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
 _ESCAPED = re.compile("%(25|2F|40)")
@@ -103,7 +103,7 @@ def notice_of(holder_destination: str) -> str:
 
 
 def control(node: NodeId) -> str:
-    """Where one node is told something."""
+    """Return the destination of control messages to one node."""
     return _CONTROL + _escaped(node)
 
 
@@ -123,7 +123,7 @@ def results(node: NodeId, subscription: str) -> str:
 
 
 def directory(node: NodeId, name: str) -> str:
-    """Where a node says something of a name."""
+    """Return the destination of a node's advertisement of a name."""
     return f"{_DIRECTORY}{_escaped(node)}/{_named(name, 'entry of the directory')}"
 
 
@@ -165,12 +165,12 @@ def is_held(destination: str) -> bool:
 
 
 def is_control_of_node(destination: str) -> bool:
-    """Whether it is where one node is told something; `EVERYBODY` is not."""
+    """Return True if it is the destination of control messages to one node; `EVERYBODY` is not."""
     return destination.startswith(_CONTROL) and destination != EVERYBODY
 
 
 def address(destination: str) -> Address | None:
-    """What a destination is of; None if it is no address, as those are that programs without messaging choose."""
+    """Return the address of a destination; None for destinations that programs without messaging choose."""
     kind, slash, rest = destination.partition("/")
     if not slash or not rest or kind not in _KINDS:
         return None
@@ -216,7 +216,7 @@ def _owned(text: str, what: str) -> tuple[str, NodeId]:
 
 
 def name_of(destination: str) -> str | None:
-    """What a topic or a queue is called, in full; None for what is neither."""
+    """Return the full name of a topic or a queue; None for other destinations."""
     found = address(destination)
     if found is None or found.kind not in (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER):
         return None
@@ -274,7 +274,7 @@ def exactly(text: str) -> str:
 
 
 def has_wildcard(name: str) -> bool:
-    """Whether a topic's name stands for many topics."""
+    """Return True if a topic's name matches many topics."""
     return (_ONE in name or _REST in name) and any(level in (_ONE, _REST) for level in name.split("."))
 
 
@@ -295,7 +295,7 @@ def check_levels(name: str) -> None:
 
 
 _OURS = {"#": _REST, "+": _ONE}
-"""How wildcards of others are written here."""
+"""Spelling of other systems' wildcards here."""
 
 
 def topic_pattern(name: str) -> str:

@@ -63,7 +63,7 @@ class lazy(Generic[T]):  # noqa: N801 - reads like the property that it is
 
 
 class PayloadCodec(enum.IntEnum):
-    """How the payload bytes travel."""
+    """The encoding of payload bytes on their way."""
 
     PLAIN = 0
     ZSTD = 1
@@ -108,7 +108,7 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def tag_and_end(self) -> tuple[int, int]:
-        """Its tag, and its deadline or `NEVER`, as order groups work with them."""
+        """The tag, and the deadline or `NEVER`, as order groups use them."""
         return tag_of(self.incarnation, self.sequence), NEVER if self.deadline_us is None else self.deadline_us
 
 
@@ -122,21 +122,21 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     author: _Author
     """Ed25519 public key, or a plain name where security is off."""
     incarnation: _Count
-    """Which of the author's lives it was published in, from 1."""
+    """Number of the author's life that it was published in, from 1."""
     sequence: _Count
-    """Its number among the messages of that life, from 1."""
+    """Number among the messages of that life, from 1."""
     created_us: _Count
-    """When it was published, by the author's clock."""
+    """Time of publication, by the author's clock."""
     deadline_us: _Count | None
     """From this moment on it is dead; without one it lives on."""
     destination: str
-    """What it is addressed to."""
+    """Address of the message."""
     size: _Count
     """Payload bytes as published."""
     length: _Count
     """Payload bytes as sent: compressed, if `codec` says so."""
     codec: PayloadCodec
-    """How the payload travels."""
+    """Encoding of the payload on its way."""
     root: bytes
     """SHA-256 over the SHA-256 of every piece; empty where security is off."""
     fragment_bytes: Annotated[int, msgspec.Meta(ge=64, le=PIECE_BYTES)]
@@ -152,9 +152,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     ordering: Ordering = Ordering.NONE
     """The order of its group: of all messages with this destination and this ordering."""
     barrier: tuple[Predecessor, ...] = ()
-    """What it depends on directly, in its group."""
+    """Direct predecessors in its group."""
     headers: Headers | None = None
-    """What messaging says of it."""
+    """Headers of messaging."""
 
     @lazy
     def encoded(self) -> bytes:
@@ -192,7 +192,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def shown(self) -> str:
-        """What people and records call the message: its label, else its id."""
+        """Return the name of the message for people and records: its label, else its id."""
         return self.label or ids.shown(self.id)
 
     @lazy
@@ -202,17 +202,17 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def tag(self) -> int:
-        """Its place among its author's messages, as one number: later ones have larger tags, over all lives."""
+        """Return its place among its author's messages, as one number: later ones have larger tags, over all lives."""
         return tag_of(self.incarnation, self.sequence)
 
     @lazy
     def ends_us(self) -> int:
-        """Its deadline, or `NEVER`."""
+        """Return the deadline, or `NEVER`."""
         return NEVER if self.deadline_us is None else self.deadline_us
 
     @lazy
     def predecessors(self) -> Barrier:
-        """Its barrier, as it is worked with."""
+        """Return the barrier as order groups use it."""
         return tuple([
             (ids.node_of(each.source) if isinstance(each.source, bytes) else NodeId(each.source), *each.tag_and_end)
             for each in self.barrier
@@ -244,22 +244,22 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @property
     def signed(self) -> bool:
-        """Whether the author is a key."""
+        """True if the author is a key."""
         return isinstance(self.author, bytes)
 
     @lazy
     def pieces(self) -> int:
-        """How many pieces the payload has; an empty payload has one, empty."""
+        """Return the number of pieces of the payload; an empty payload has one, empty."""
         return max(1, -(-self.length // PIECE_BYTES))
 
     @lazy
     def fragments_per_piece(self) -> int:
-        """How many fragments a full piece has."""
+        """Return the number of fragments of a full piece."""
         return -(-PIECE_BYTES // self.fragment_bytes)
 
     @lazy
     def small(self) -> bool:
-        """Whether the whole payload is one fragment, as it is of most messages."""
+        """Return True if the whole payload is one fragment, as with most messages."""
         return self.length <= self.fragment_bytes
 
     @lazy
@@ -345,7 +345,7 @@ def decode(wire: bytes) -> Descriptor:
 
 
 def _well_named(descriptor: Descriptor) -> bool:
-    """Whether the sources of a barrier are of the same kind as the author: ids of keys, or plain names."""
+    """Return True if the sources of a barrier are of the same kind as the author: ids of keys, or plain names."""
     if descriptor.signed:
         return all(
             isinstance(each.source, bytes) and len(each.source) == ids.DIGEST_BYTES for each in descriptor.barrier

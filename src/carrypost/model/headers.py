@@ -49,7 +49,7 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     epoch: _Count
     """Number of the seat that made it; the consumer accepts results of open epochs only."""
     number: _Count
-    """Its place among the results of the subscription, from 1, without gaps."""
+    """Place among the results of the subscription, from 1, without gaps."""
     producers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RUNS_MAX)] = ()
     """Ids of the nodes that the events are from, each once: text where security is off, else bytes."""
     runs: _Runs = ()
@@ -66,7 +66,7 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
 
 
 class BodyType(enum.IntEnum):
-    """What a program makes of the payload; numbers are part of the wire format."""
+    """The type of message that a program makes of the payload; numbers are part of the wire format."""
 
     UNSAID = 0
     """Bytes that no program of messaging made."""
@@ -92,7 +92,7 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """Fields of messaging, all of them optional: what is as by default does not travel."""
 
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=OPERATION_MAX)] | None = None
-    """What a message to a queue's manager asks for; the papers' `operation_type`."""
+    """Request to a queue's manager; the papers' `operation_type`."""
     body_type: _Number = 0
     """0 unsaid, 1 no body, 2 text, 3 bytes, 4 map, 5 stream, 6 object; others are a later version's."""
     property_types: dict[str, _Number] = msgspec.field(default_factory=dict)
@@ -109,7 +109,7 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     delivery_time_us: _Count | None = None
     """Not to be delivered before, by the author's clock."""
     sent_us: _Count | None = None
-    """When it was sent, where that is not `created_us`: the date of an ordered message may run ahead."""
+    """Time of sending, where that is not `created_us`: the date of an ordered message may run ahead."""
     client: Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)] | None = None
     """The client id of the connection that it was sent by."""
     connection: _Count = 0
@@ -117,11 +117,11 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     session: _Count = 0
     """Number of the session in its author's life, from 1."""
     number: _Count = 0
-    """Its place among the messages of that session, from 1; it rises from one to the next of a destination."""
+    """Place among the messages of that session, from 1; it rises from one to the next of a destination."""
     receipt: bool = False
-    """Whether its author wants to hear of its delivery."""
+    """True if the author wants to hear of its delivery."""
     control: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)] = b""
-    """What one node says to others about queues and names; carriers do not look into it."""
+    """Control message from one node to others about queues and names; carriers do not look into it."""
     recipients: tuple[_Node, ...] = ()
     """Ids of the nodes that it is for, ascending, each once: text where security is off, else the bytes that it stands
     for. Without any it is for whoever subscribes (`model.recipients`)."""
@@ -131,7 +131,7 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     connected: bool = False
     """True if it is only for recipients that are connected with its author (`carrypost.island`)."""
     event: _Count = 0
-    """Its number among the events of its author to its channel, from 1, without gaps; 0: it has none."""
+    """Number among the events of its author to its channel, from 1, without gaps; 0: it has none."""
     covers: Covers | None = None
     """The events that it is the result of, if it is one."""
 
@@ -174,7 +174,7 @@ def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Heade
 
 
 def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | None:
-    """What is wrong with headers that types alone do not exclude, or None."""
+    """Return the fault of headers that types alone do not exclude, or None."""
     if headers.correlation is not None and headers.correlation_bytes is not None:
         return "a correlation is text or bytes, not both"
     if headers.covers is not None and (wrong := _covers_fault(headers.covers)) is not None:
@@ -197,6 +197,6 @@ def _covers_fault(covers: Covers) -> str | None:
 
 
 def _fault_of(error: msgspec.ValidationError) -> str:
-    """What msgspec says, with the field's name instead of its key."""
+    """Return msgspec's description of an error, with the field's name instead of its key."""
     found = _PATH.fullmatch(str(error))
     return f"headers: {error}" if found is None else f"the header {_FIELDS[found['key']]!r}: {found['fault']}"

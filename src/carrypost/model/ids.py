@@ -61,7 +61,7 @@ def node_bytes(node: NodeId) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def is_node_id(text: str) -> bool:
-    """Whether a text can be the id of a node that has a key."""
+    """Return True if a text can be the id of a node that has a key."""
     try:
         found = from_base32(text)
     except ValueError:

@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
     selector: str | None = None
     """Text of a message selector that has to hold as well."""
     hops: Annotated[int, msgspec.Meta(ge=0, le=CARRIED_HOPS)] = 0
-    """How far away the subscriber is: 0 is the sender of the profile."""
+    """Distance of the subscriber in hops: 0 is the sender of the profile."""
 
 
 def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS) -> Entry:

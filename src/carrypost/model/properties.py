@@ -77,7 +77,7 @@ def inferred(value: object) -> ValueType:
 
 
 def fits(kind: ValueType, value: object) -> bool:
-    """Whether a value is one of this type, exactly."""
+    """Return True if a value is exactly of this type."""
     if type(value) is not _PYTHON[kind]:
         return False
     if isinstance(value, int) and kind in _BITS:
@@ -146,7 +146,7 @@ def _check_length(what: str, text: str, bytes_max: int) -> None:
 
 
 def misfit(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -> str | None:
-    """What is wrong with the types that a message says, or None. Numbers not known here are a later version's."""
+    """Return the fault of the types that a message declares, or None. Unknown numbers are a later version's."""
     for name, number in types.items():
         kind = _KNOWN.get(number)
         if kind is None:

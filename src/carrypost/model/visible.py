@@ -1,4 +1,4 @@
-"""What patterns and selectors see of a message beside its attributes.
+"""The fields of a message that patterns and selectors see beside its attributes.
 
 Patterns may name the header fields of the papers (JOMS-12 figures 2, 4 and 5, JOMS-15 figure 2), which are fields of
 the descriptor or of its headers; selectors those that JMS lets them name (§3.8.1.1). Everybody who matches asks here,
@@ -52,7 +52,7 @@ def typed_properties(descriptor: Descriptor) -> dict[str, Property]:
 
 
 def field_of(descriptor: Descriptor, name: str) -> AttributeValue | None:
-    """What a pattern sees under a name that no attribute has; None if there is nothing.
+    """Return the value that a pattern sees under a name that no attribute has; None if there is none.
 
     A null property is one: it hides the field of its name, and there is nothing to match.
     """

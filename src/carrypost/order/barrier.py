@@ -30,7 +30,7 @@ class Barrier:
 
     def __init__(self, *, forgets: bool) -> None:
         self._forgets = forgets
-        """Whether the dead are forgotten."""
+        """True if expired predecessors are forgotten."""
         self._sources: dict[NodeId, Standing] = {}
 
     def __iter__(self) -> Iterator[tuple[NodeId, int, int]]:
@@ -43,7 +43,7 @@ class Barrier:
                 yield source, tag, deadline_us
 
     def size(self, clock_us: int) -> int:
-        """How many entries a message published at this time would have."""
+        """Return the number of entries that a message published at this time would have."""
         if not self._forgets:
             return sum(map(len, self._sources.values()))
         return sum(1 for standing in self._sources.values() for _, deadline_us in standing if deadline_us > clock_us)

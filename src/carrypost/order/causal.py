@@ -38,7 +38,7 @@ _SOURCES_MAX = 100_000
 
 
 class Last(NamedTuple):
-    """What `co_delivered` has of a source."""
+    """The entry of `co_delivered` for a source."""
 
     tag: int
     """Of the last message delivered: earlier ones were delivered, or never will be."""
@@ -47,7 +47,7 @@ class Last(NamedTuple):
 
 
 class Undo:
-    """What the registries were before changes that are not durable yet."""
+    """The state of the registries before changes that are not durable yet."""
 
     __slots__ = ("barrier", "co_delivered", "delivered")
 
@@ -95,14 +95,14 @@ class Group:
         self._out: list[Descriptor] = []
         """Delivered in this step, in order; what waits for them is looked at from a queue, which this is."""
         self._at = 0
-        """How many of them were looked at."""
+        """Number of them that were examined."""
         self._sweep_at = _SLACK
         self.undo: Undo | None = None
         """Since the last `mark`; None: nothing changed."""
 
     @property
     def due_us(self) -> int:
-        """When `expire` is due: not after the death of anything that is waited for."""
+        """Time at which `expire` is due: not after the deadline of any missing predecessor."""
         return self._watch.due_us
 
     # --- publication ---------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Group:
         return max(now, self.clock_us, self._newest_us + 1)
 
     def barrier(self, now: int, *, signed: bool = False) -> tuple[Predecessor, ...]:
-        """What a message published now depends on."""
+        """Return the predecessors of a message published now."""
         self._look_at_clock(now)
         self._barrier.expunge(self.clock_us)
         return self._barrier.entries(signed=signed)
@@ -166,7 +166,7 @@ class Group:
             self._watch.leave(waiting)
 
     def waits_until_us(self, descriptor: Descriptor) -> int:
-        """When the predecessor dies under which a waiting message is filed."""
+        """Return the deadline of the predecessor under which a waiting message is filed."""
         waiting = self.pending[descriptor.id]
         return waiting.predecessors[waiting.at][2]
 
@@ -363,13 +363,13 @@ class Group:
                 self._watch.remind(0, source, tag)
 
     def last(self, source: NodeId) -> Last | None:
-        """What is known of a source: its row in the store."""
+        """Return what is known of a source: its row in the store."""
         tag = self._tags.get(source)
         return None if tag is None else Last(tag, self._ends_us[source])
 
     @property
     def head(self) -> tuple[int, int, list[tuple[NodeId, int, int]]]:
-        """What a restart has to know of the group besides its sources: clock, newest date, barrier."""
+        """The state of the group besides its sources that a restart needs: clock, newest date, barrier."""
         return self.clock_us, self._newest_us, list(self._barrier)
 
     def load(self, clock_us: int, newest_us: int, barrier: Entries) -> None:
@@ -383,7 +383,10 @@ class Group:
 
     @property
     def ends_us(self) -> int:
-        """When all that was delivered or given up is dead; nobody who is told a later date delivers any of it then."""
+        """Time at which all that was delivered or given up has expired.
+
+        A host that is told a later date delivers none of it then.
+        """
         return max(self._hopeless_us, max(self._ends_us.values(), default=-1))
 
     @property

@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""
 _REOPEN_US = 10_000_000
-"""What was turned away because what it waits for is delivered, or dead, may come again at most so often."""
+"""Least time between two attempts to admit messages whose missing predecessor is delivered or has expired."""
 _FORGET_US = 1_000_000
 """Groups of which nothing is alive are looked for at most so often."""
 _CAUSAL_PART = 64
 """Of causal groups that somebody here subscribes to, one in so many of `groups_max` is forgotten at a time at most."""
 _RETRY_US = 1_000_000
-"""What was taken back, because its batch was lost, is written after this."""
+"""Delay before changes of a lost batch are written again."""
 
 
 class Registry(NamedTuple):
-    """How much one group remembers."""
+    """The sizes of one group's registries."""
 
     destination: str
     ordering: Ordering
@@ -72,13 +72,13 @@ class Order(Layer):
         self._deliveries = deliveries
         self._groups: dict[tuple[str, Ordering], Group] = {}
         self._opened: Counter[str] = Counter()
-        """How many of them each author opened."""
+        """Number of groups that each author opened."""
         self._opened_max = max(1, int(ground.limits.groups_max * ground.limits.share_author))
         self._skew_us = round(ground.settings.skew_s_max * MICROSECONDS)
         self._own = ground.own
         self._waiting = _Room(ground)
         self._passing: list[Copy] = []
-        """What may go on with the next `take`, in order."""
+        """Messages that may go on with the next `take`, in order."""
         self._stamped: set[Group] = set()
         """Groups of the messages that were stamped last. They stay: the messages may not be published yet."""
         self._touched: dict[Group, None] = {}
@@ -140,7 +140,7 @@ class Order(Layer):
         return copies if unchanged else passing
 
     def _passed_before(self, copy: Copy) -> bool:
-        """Whether it comes again, or once more for somebody who came later: the registries know it already."""
+        """Return True if it comes again, or once more for a later subscriber: the registries know it already."""
         deliveries = self._deliveries
         return deliveries.comes_again(copy) or self._holdings.is_given(copy) or deliveries.is_open(copy)
 
@@ -202,7 +202,10 @@ class Order(Layer):
         return group
 
     def _room_for(self, opener: NodeId) -> bool:
-        """Whether one more group may be opened. Others have a share each, so that no author takes all there are."""
+        """Return True if one more group may be opened.
+
+        Others have a share each, so that no author takes all there are.
+        """
         within = opener == self._node or self._opened[opener] < self._opened_max
         return within and len(self._groups) < self._limits.groups_max
 
@@ -237,7 +240,7 @@ class Order(Layer):
             self._look_outside(now)
 
     def _is_wanted(self, group: Group) -> bool:
-        """Whether somebody here subscribes to a message of a group, one that has no attributes."""
+        """Return True if a program here subscribes to a message of a group that has no attributes."""
         return bool(self._own.which(_sample(group.destination)))
 
     def _forget(self, group: Group) -> None:
@@ -387,7 +390,7 @@ class _Room:
 
     @property
     def plenty(self) -> bool:
-        """Whether at most three quarters of what may wait does."""
+        """True if at most three quarters of the messages that may wait do."""
         return self._all.messages * 4 <= self._messages_max * 3 and self._all.bytes * 4 <= self._bytes_max * 3
 
     def leave(self, copy: Copy) -> bool:

@@ -27,7 +27,7 @@ _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
-    """Which row it is."""
+    """The name of a row."""
 
     ordering: Ordering
     destination: str
@@ -36,7 +36,7 @@ class Name(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be known of a group besides its sources."""
+    """The state of a group besides its sources."""
 
     clock_us: int
     newest_us: int
@@ -66,7 +66,7 @@ def head_row(group: Group) -> bytes:
 
 
 def source_row(source: NodeId, last: Last) -> bytes:
-    """What `co_delivered` has of a source: a `Predecessor`."""
+    """Return the row of a source in `co_delivered`: a `Predecessor`."""
     return _encode(_entry(source, *last))
 
 

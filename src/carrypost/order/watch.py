@@ -1,4 +1,4 @@
-"""Who waits for whom: each message that waits is filed under one missing predecessor, and found again by it.
+"""The watch: each waiting message is filed under one missing predecessor, and found again by it.
 
 A predecessor is named by its source and its tag. It is out of the way once it, or a later message of its source, is
 delivered, and once it is dead by the deadline that its successor gives for it.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Reminder = tuple[int, "NodeId", int]
 """A time, and the source and the tag of what is to be looked at then."""
 _SLACK = 64
-"""What is stale is swept out when there is this much more of it than what is not."""
+"""Number of stale entries, beyond the others, at which stale ones are swept out."""
 
 
 class WaitingMessage:
@@ -32,7 +32,7 @@ class WaitingMessage:
         self.descriptor = descriptor
         self.predecessors = predecessors
         self.at = at
-        """Which of its predecessors it is filed under; those before are delivered or dead, for good."""
+        """Index of the predecessor that it is filed under; those before are delivered or expired, for good."""
 
 
 class Watch:
@@ -43,11 +43,11 @@ class Watch:
     def __init__(self) -> None:
         self._filed: dict[tuple[NodeId, int], list[WaitingMessage]] = {}
         self._size = 0
-        """How many are filed."""
+        """Number of messages that are filed."""
         self.tags: dict[NodeId, list[int]] = {}
         """Heaps of the tags under which something is, or was, filed, by source."""
         self._tagged = 0
-        """How many tags that is."""
+        """Number of tags under which they are filed."""
         self._due: list[Reminder] = []
         """Heap of these by the deadlines that successors give; some are stale."""
         self._new: list[Reminder] = []

@@ -1,1 +1,1 @@
-"""Who somebody is, and what they vouched for."""
+"""Identities of nodes, and the signatures that they make."""

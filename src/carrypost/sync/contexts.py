@@ -36,7 +36,7 @@ D = TypeVar("D")
 class Sent(Blocking[sent.Sent]):
     @property
     def descriptor(self) -> Descriptor | None:
-        """What the network knows of it; None while that waits for a commit, and if it was found by its id."""
+        """The descriptor; None while the message waits for a commit, and if it was found by its id."""
         return self._inner.descriptor
 
     state = reading(sent.Sent.state)
@@ -64,7 +64,7 @@ class Request(Blocking[requestor.Request]):
 
     @property
     def sent(self) -> Sent | None:
-        """What is known of the request's own way; None if it was sent by an earlier life of the program."""
+        """The progress of the request itself; None if it was sent by an earlier life of the program."""
         return None if self._inner.sent is None else Sent(self._inner.sent)
 
 
@@ -166,7 +166,7 @@ class QueueBrowser(Closing[browsing.QueueBrowser]):
 
     @property
     def age(self) -> float | None:
-        """How many seconds ago that was; None: it was not heard yet."""
+        """The age of the snapshot in seconds; None: there is none yet."""
 
         async def read() -> float | None:
             return self._inner.age  # The clock of the node belongs to the loop.

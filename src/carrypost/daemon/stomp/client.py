@@ -57,7 +57,7 @@ _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 
 
 class Output(Protocol):
-    """Where the bytes for a client go."""
+    """The sink for bytes to a client."""
 
     def say(self, data: bytes) -> None:
         """Write bytes, in order."""

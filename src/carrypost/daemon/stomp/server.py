@@ -80,7 +80,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address that it listens on."""
         host = self._settings.host
         return f"[{host}]:{self._settings.port}" if ":" in host else f"{host}:{self._settings.port}"
 

@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     """By which the client knows it."""
     wanted: Subscribe | Receive
     mode: str
-    """When a message counts as acknowledged: `auto`, `client` or `client-individual`."""
+    """Acknowledgement mode: `auto`, `client` or `client-individual`."""
     prefetch: int
     """Messages that the client may have and not have acknowledged."""
 

@@ -1,4 +1,4 @@
-"""What a selector may be at most, whoever wrote it. These are constants of the wire version, not settings.
+"""Bounds of selectors, whoever wrote them. These are constants of the wire version, not settings.
 
 Both sides of a contact have to come to the same answer for a selector, else one would offer for ever what the other
 does not want. So what a stranger's selector may be is the same on every node, and nobody may make one beyond it.

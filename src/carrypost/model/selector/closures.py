@@ -24,7 +24,7 @@ def everything(_: Properties) -> bool | None:
 
 
 def condition(node: Node) -> Condition:
-    """What says whether a condition holds."""
+    """Return a function that evaluates a condition."""
     match node:
         case tree.And(terms):
             return _chain([condition(term) for term in terms], decisive=False)
@@ -120,7 +120,7 @@ def _is_null(name: str, *, negated: bool) -> Condition:
 
 
 def _operand(node: Node) -> Operand:
-    """What gives the value of an expression."""
+    """Return a function that evaluates an expression."""
     match node:
         case tree.Identifier(name):
             return lambda properties: properties.get(name)

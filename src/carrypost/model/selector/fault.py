@@ -1,4 +1,4 @@
-"""What is wrong with a selector, told where it is found, and how the caller hears of it."""
+"""Faults of selectors, with their place, and the exception made of them."""
 
 from __future__ import annotations
 

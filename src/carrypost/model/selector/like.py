@@ -26,7 +26,7 @@ _MANY = "%"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """What stands between two ``%``."""
+    """The part of a pattern between two ``%``."""
 
     runs: tuple[tuple[int, str], ...]
     """Characters that are given, by their places; what is between them may be anything."""
@@ -34,7 +34,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether it has no ``_``."""
+        """True if it has no ``_``."""
         return not self.length or (len(self.runs) == 1 and len(self.runs[0][1]) == self.length)
 
     @property
@@ -48,7 +48,7 @@ class LikePattern(msgspec.Struct, frozen=True):
 
     text: str
     escape: str | None
-    """What takes the meaning from ``_`` and ``%``, where the text has it."""
+    """Character that makes ``_`` and ``%`` literal, where the text has one."""
     segments: tuple[Segment, ...]
 
     @property
@@ -111,7 +111,7 @@ def _trimmed(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def matcher(pattern: LikePattern) -> Callable[[str], bool]:
-    """What says whether a value fits; the frequent forms need one call of `str`."""
+    """Return a function that matches a value; the frequent forms need one call of `str`."""
     first, last = pattern.segments[0], pattern.segments[-1]
     if len(pattern.segments) == 1:
         return first.text.__eq__ if first.plain else _fixed(first)

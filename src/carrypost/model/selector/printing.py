@@ -10,7 +10,7 @@ from carrypost.model.selector import tree
 from carrypost.model.selector.tree import Node, quoted
 
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _FACTOR = range(7)
-"""How tightly things bind, the loosest first."""
+"""Precedence of operators, the loosest first."""
 
 
 def printed(node: Node, level: int = _OR) -> str:

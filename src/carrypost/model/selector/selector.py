@@ -42,7 +42,7 @@ class Selector:
         self._normal_form: str | None = None
 
     def matches(self, properties: Properties) -> bool:
-        """Whether a message with these is selected: what is unknown is not. Never raises."""
+        """Return True if a message with these properties is selected; unknown is not. Never raises."""
         return self._condition(properties) is True
 
     def evaluate(self, properties: Properties) -> bool | None:

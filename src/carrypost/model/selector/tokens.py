@@ -79,7 +79,7 @@ def _check(word: str, at: int) -> None:
 
 
 def _stray(text: str, index: int, offset: int = 0) -> Fault:
-    """What to say of a character that begins no token."""
+    """Return the fault for a character that begins no token."""
     character = text[index]
     at = index + offset
     if character == "'":

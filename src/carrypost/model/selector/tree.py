@@ -15,7 +15,7 @@ from carrypost.model.selector.like import LikePattern
 
 
 class Kind(enum.Enum):
-    """What an expression is known to give, if it is not unknown; the value is for messages."""
+    """The type of an expression, as far as it is known before a message is there."""
 
     BOOLEAN = "a condition"
     NUMBER = "a number"
@@ -113,7 +113,7 @@ class Like(Node, frozen=True):
 
 
 class IsNull(Node, frozen=True):
-    """Whether a message has no value for the identifier."""
+    """The test that a message has no value for the identifier."""
 
     identifier: Identifier
     negated: bool

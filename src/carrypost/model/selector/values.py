@@ -57,7 +57,7 @@ def bare(value: object) -> object:
 
 
 def compared(relation: Relation, left: object, right: object) -> bool | None:
-    """Whether a relation holds: unknown if a value is NULL, false between unlike types, whatever the relation."""
+    """Return True if a relation holds, None (unknown) if a value is NULL, and False between unlike types."""
     if left is None or right is None:
         return None
     one, other = type(left), type(right)
