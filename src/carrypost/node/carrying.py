@@ -1,4 +1,4 @@
-"""What a node carries, for whom, and until when: read off its settings, shown to programs and to people.
+"""The messages that a node carries, for which nodes and for how long: read off its settings, for programs and people.
 
 A node that nobody told to carries nothing for others: it has what programs on it publish and subscribe to, and hands
 that to neighbours who ask for it. Whoever starts a third node between two and expects it to carry has to see that.
@@ -30,7 +30,7 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
 
     @classmethod
     def of(cls, value: Settings | Mapping[str, object]) -> Carrying:
-        """What a node with these settings carries, or what one said of it at its control socket."""
+        """Return what a node with these settings carries, or what one reported at its control socket."""
         return msgspec.convert(value, cls, from_attributes=True)
 
     def sentences(self) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from carrypost.model.times import MICROSECONDS
 
 STEP_US = MICROSECONDS
-"""What the system's clock may gain within one look without being said to have stepped."""
+"""Time that the system's clock may gain between two readings before it counts as a step."""
 WRONG_US = 24 * 3_600 * MICROSECONDS
 """A system clock that is this much behind is wrong, and not merely corrected."""
 
@@ -64,5 +64,5 @@ class NodeClock:
 
     @property
     def ahead_us(self) -> int:
-        """How far this clock is ahead of the system's, for people to see."""
+        """Time by which this clock is ahead of the system's, for people to see."""
         return max(0, self._now - self._wall_us())

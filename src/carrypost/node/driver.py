@@ -37,10 +37,10 @@ _WAIT_S_MAX = 5.0
 _AGAIN_S = 1.0
 """After a step that failed it is looked again whether something is due."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
-"""What may wait for the disk, in memory."""
+"""Bytes that may wait for the disk, in memory."""
 _AT_ONCE = 2_000
-"""What one peer sent in one batch is given to the host at once, up to this price: so that no more is read of one who
-sends what leads to nothing than its account allows."""
+"""Price up to which the frames of one peer in one batch are passed to the host at once. So no more is read of a peer
+that wastes work than its account allows."""
 _UNREAD_MAX = 128
 """After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
@@ -54,7 +54,7 @@ _log = logging.getLogger("carrypost.node")
 
 
 class _Heard:
-    """What one peer sent in one batch."""
+    """The frames of one peer in one batch."""
 
     __slots__ = ("frames", "nbytes", "price")
 
@@ -87,7 +87,7 @@ class NodeDriver(ProgramDriver):
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._failures: list[Exception] = []
-        """What it raised in the batch that is being taken."""
+        """Exceptions that it raised in the current batch."""
         self._clock = clock
         self._store = store
         self._disk = DiskWatch(store)
@@ -140,7 +140,7 @@ class NodeDriver(ProgramDriver):
 
     @property
     def overloaded(self) -> bool:
-        """Whether so much waits for the disk that nothing more should be taken."""
+        """True if so much waits for the disk that nothing more should be accepted."""
         return self._store.unanswered_bytes > _BACKLOG_BYTES_MAX
 
     @property

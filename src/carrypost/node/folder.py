@@ -113,7 +113,7 @@ class Home:
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key file, readable or not; raises `NodeError` where that cannot be seen."""
+        """True if there is a key file, readable or not; raises `NodeError` where that cannot be seen."""
         with self._used():
             try:
                 self.key_file.lstat()
@@ -122,7 +122,10 @@ class Home:
         return True
 
     def identity(self) -> Identity:
-        """Who this node is; a new node gets a key. Raises `NodeError` if the folder is somebody else's."""
+        """Return the identity of this node; a new node gets a key.
+
+        Raises `NodeError` if the folder is another user's.
+        """
         if self._settings.core.security == "off":
             identity = Identity.plain(self._settings.name)
         elif self.has_key:
@@ -141,7 +144,7 @@ class Home:
         return identity
 
     def _without_key(self) -> str:
-        """What a folder shows whose key file is missing, although it belongs to a node."""
+        """Return the file that shows that a folder without a key file belongs to a node."""
         if self.store_file.exists():
             return f"the key file {self.key_file} is missing, but the node's store is there"
         readable = os.access(self._mark, os.R_OK)
@@ -168,7 +171,7 @@ class Home:
             )
 
     def written_us(self) -> int:
-        """When the store was last written, in microseconds since 1970; 0: there is none."""
+        """Return the time of the last write to the store, in microseconds since 1970; 0: there is none."""
         newest_ns = 0
         for file in (self.store_file, self.store_file.with_name(self.store_file.name + "-wal")):
             with contextlib.suppress(OSError):
@@ -193,7 +196,7 @@ class Home:
     # --- pet names -----------------------------------------------------------------------------------------
 
     def pet_names(self) -> dict[NodeId, str]:
-        """What this node's owner calls other nodes."""
+        """Return the owner's names for other nodes."""
         file = self.folder / NAMES_FILE
         try:
             found = msgspec.json.decode(file.read_bytes(), type=dict[str, str])

@@ -33,7 +33,7 @@ _SOCKET_PATH_BYTES_MAX = 100
 
 @table("node")
 class PlaceSettings:
-    """Where a node keeps what is its own, and what it is called where security is off."""
+    """The folder of a node, and its name where security is off."""
 
     data: str = text("", "a folder")
     """Folder of the key, the store and the control socket; empty: the user's data folder."""
@@ -49,12 +49,12 @@ class PlaceSettings:
 
 @table("udp")
 class UdpSettings:
-    """How a node reaches others over UDP."""
+    """The use of UDP by a node."""
 
     port: int = whole(17_232, 1, 65_535)
     """Port on which all nodes of a link listen together, for multicast and broadcast."""
     unicast_port: int = whole(0, 0, 65_535)
-    """This node's own port, from which it sends everything; 0: any free one. Fix it if others name this node."""
+    """Port from which this node sends everything; 0: any free one. Fix it if others name this node."""
     interfaces: tuple[str, ...] = texts("a list of interface names or patterns such as wlan*")
     """Interfaces to use; empty: all that are up and can multicast or broadcast, loopback only if there is no other."""
     ipv4_multicast: bool = flag(True)
@@ -72,9 +72,9 @@ class UdpSettings:
     hear: tuple[str, ...] | None = texts_or("all", "a list of addresses")
     """Contact gate at the start: whose datagrams are taken. Demonstrations move nodes apart with it."""
     poll_s: float = number(5.0, 0.05, 3_600.0)
-    """How often is looked for interfaces that appeared or vanished."""
+    """Interval at which new and vanished interfaces are looked for."""
     receive_buffer_bytes: int = whole(4 * MIB, 4 * KIB, UNBOUNDED)
-    """What the system keeps of datagrams that were not read yet, as far as it lets us."""
+    """Size of the system's buffer for datagrams that were not read yet, as far as it allows."""
 
     def __post_init__(self) -> None:
         for name, family, group in (("v4", socket.AF_INET, self.group_v4), ("v6", socket.AF_INET6, self.group_v6)):
@@ -95,7 +95,7 @@ class RecordSettings:
     """The event log of a real node, as lines of JSON."""
 
     folder: str = text("", "a folder")
-    """Where the record goes; empty: none is written."""
+    """Folder of the record; empty: none is written."""
     rotate_bytes: int = whole(16 * MIB, KIB, UNBOUNDED)
     """A file that is longer is closed, and a new one begun."""
     rotate_s: float = number(60.0, 0.1, 86_400.0)
@@ -103,7 +103,7 @@ class RecordSettings:
     files_max: int = whole(1_000, 1, UNBOUNDED)
     """Closed files that are kept; the oldest are removed."""
     sample_s: float = number(60.0, 0.1, 86_400.0)
-    """How often traffic and sizes are recorded."""
+    """Interval at which traffic and sizes are recorded."""
 
 
 @table("stomp")
@@ -155,14 +155,14 @@ class NodeSettings:
     """Everything about one real node."""
 
     core: Settings = field(default_factory=Settings)
-    """How its host behaves."""
+    """Settings of its host."""
     place: PlaceSettings = field(default_factory=PlaceSettings)
     udp: UdpSettings = field(default_factory=UdpSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     base: Path = field(default_factory=Path.cwd)
-    """What relative paths are relative to: the folder of the settings file, or where the command was given."""
+    """Folder that relative paths start from: that of the settings file, or the current one."""
 
     @property
     def data(self) -> Path:
@@ -171,7 +171,7 @@ class NodeSettings:
 
     @property
     def control(self) -> Path:
-        """Where its control socket is."""
+        """Path of its control socket."""
         if self.place.control:
             return _utf8(self._path(self.place.control))
         path = self.data / CONTROL_FILE
@@ -182,13 +182,13 @@ class NodeSettings:
 
     @property
     def name(self) -> str:
-        """What it is called where security is off."""
+        """Name of the node where security is off."""
         machine = socket.gethostname().replace(":", "-").encode()[:PLAIN_NAME_BYTES_MAX].decode(errors="ignore")
         return self.place.name or machine or "node"
 
     @property
     def record_folder(self) -> Path | None:
-        """Where the record goes, if one is written."""
+        """Folder of the record, if one is written."""
         return self._path(self.record.folder) if self.record.folder else None
 
     def _path(self, given: str) -> Path:

@@ -118,7 +118,7 @@ AnyCall = Hello | Call | CallPart | PlainCall
 
 
 class _Numbered(msgspec.Struct):
-    """What every call has, also one of a newer program that this node does not know."""
+    """The fields of every call, also of one of a newer program that this node does not know."""
 
     number: int
 

@@ -182,7 +182,7 @@ class Client:
 
 
 def _error(refusal: calls.Refusal) -> CarrypostError:
-    """What the node raised; its own errors about peers are none of the caller's."""
+    """Return the error that the node raised; its own errors about peers do not concern the caller."""
     kind = getattr(errors, refusal.error, None)
     if isinstance(kind, type) and issubclass(kind, CarrypostError) and not issubclass(kind, errors.RemoteError):
         return kind(refusal.text)

@@ -96,7 +96,7 @@ _SOON_S = 2 * DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found out about one means on one interface."""
+    """The result for one means on one interface."""
 
     interface: str = ""
     """Empty: about the machine."""
@@ -106,16 +106,16 @@ class Finding:
     works: bool = False
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
-    """What was tried, and what was shown by it."""
+    """Description of the trial and its result."""
     advice: str = ""
-    """What to do; empty: nothing."""
+    """Advice to the user; empty: none."""
     heard: tuple[str, ...] = ()
     """Others who were heard by this means."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """What was tried, and what came of it."""
+    """A trial and its result."""
 
     interface: str
     means: Means
@@ -131,7 +131,7 @@ class Trial:
     send_error: str = ""
     """The system's name for why nothing could be sent."""
     came_back: bool = False
-    """What was sent was heard on this machine."""
+    """True if this machine heard what it sent."""
     others: dict[str, int] = field(default_factory=dict)
     """Datagrams from each other machine."""
     nodes_here: int = 0
@@ -144,7 +144,7 @@ class Trial:
 
 
 def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
-    """What follows from a trial; `heard_otherwise`: who was heard on the same interface by other means."""
+    """Return the finding of a trial; `heard_otherwise`: nodes that were heard on the same interface by other means."""
     if trial.obstacle:
         return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
     if trial.listen_error:
@@ -174,7 +174,7 @@ def down(interface: str) -> Finding:
 
 
 def port_taken(said: str, holder: str) -> Finding:
-    """Nobody can listen on the shared port."""
+    """Return the finding that the shared port is taken."""
     advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
     return Finding(means="port", detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
 
@@ -190,7 +190,7 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
 
 
 def of_settings(settings: Settings) -> list[Finding]:
-    """What speaks against these settings: others refuse what a node here would send."""
+    """Return the findings against these settings: others refuse what a node here would send."""
     usual_bytes, sent_bytes = Limits().datagram_bytes_max, settings.datagram_bytes
     if sent_bytes <= usual_bytes:
         return []
@@ -215,7 +215,7 @@ def narrow(interface: Interface, settings: Settings) -> list[Finding]:
 
 
 def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
-    """What a node that runs here says of itself and people should know (`Client.status`)."""
+    """Return findings about a node that runs here, from its status (`Client.status`)."""
     found = []
     if status["heard"] >= status["places"]:
         detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
@@ -258,7 +258,7 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
 
 
 def _proven(trial: Trial) -> Finding:
-    """What follows from a trial in which others were heard."""
+    """Return the finding of a trial in which others were heard."""
     heard, names = tuple(sorted(trial.others)), _names(trial.others)
     if trial.send_error:
         detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_said(trial.send_error)}."
@@ -270,7 +270,7 @@ def _proven(trial: Trial) -> Finding:
 
 
 def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
-    """What follows from a trial in which something was sent and nobody else was heard."""
+    """Return the finding of a trial in which something was sent and no other node was heard."""
     words, window = trial.words, f"in {trial.timeout_s:g} s"
     if not trial.came_back:
         return _finding(

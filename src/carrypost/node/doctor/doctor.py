@@ -33,7 +33,7 @@ from carrypost.node.udp.readers import Raw, read
 __all__ = ["Finding", "examine"]
 
 PROBE = b"carrypost doctor\n"
-"""What a probe begins with: nothing that a node would take for its own."""
+"""First bytes of a probe: no node takes it for a datagram."""
 _PROBES = 4
 """Each may be lost."""
 _OTHERS_MAX = 64
@@ -44,7 +44,7 @@ _READ_BYTES = 65_536
 async def examine(
     settings: UdpSettings, interface: str | None = None, *, timeout_s: float = 1.0, limits: Limits | None = None
 ) -> list[Finding]:
-    """What works on this interface, or on all that a node would use; takes `timeout_s`.
+    """Return what works on this interface, or on all that a node would use; takes `timeout_s`.
 
     `limits` are those of the node: what it would refuse is named.
     Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
@@ -65,7 +65,7 @@ async def examine(
 
 
 def _port(settings: UdpSettings) -> list[Finding]:
-    """Whether the shared port can be shared."""
+    """Return findings about the shared port."""
     try:
         sockets.check_shared_port(settings.group_v4, settings.port)
     except NodeError as error:
@@ -74,7 +74,7 @@ def _port(settings: UdpSettings) -> list[Finding]:
 
 
 def _holder(port: int) -> str:
-    """Which programs have the port, as far as this user may know."""
+    """Return the programs that have the port, as far as this user may know."""
     try:
         holders = {each.pid for each in psutil.net_connections("udp") if each.laddr and each.laddr[1] == port}
         return ", ".join(f"{psutil.Process(pid).name()} (process {pid})" for pid in sorted(filter(None, holders)))
@@ -91,7 +91,7 @@ class _Doctor:
         self._names = {each.index: each.name for each in there}
         self._limits = limits
         self._too_long: dict[str, int] = {}
-        """Who sends longer datagrams than a node here would take, and how long."""
+        """Senders of datagrams that are longer than a node here accepts, and their lengths."""
         self._traffic = UdpTraffic()
         self._own: dict[socket.AddressFamily, socket.socket] = {}
         self._closes: list[Callable[[], None]] = []
@@ -129,7 +129,7 @@ class _Doctor:
         return trial
 
     async def _listen(self, trial: Trial, plan: ChannelPlan | channels.Obstacle) -> Target | None:
-        """Where to send to, if it can be listened to what comes from there."""
+        """Return the destination of probes, if their answers can be listened for."""
         if not isinstance(plan, ChannelPlan):
             trial.obstacle = plan
         elif (target := plan.target()).family not in self._own:
@@ -163,7 +163,7 @@ class _Doctor:
         return any(isinstance(frame, Announce) for frame in codec.decode(datagram, self._limits).frames)
 
     def findings(self) -> list[Finding]:
-        """What follows from all of it."""
+        """Return all findings."""
         found = []
         for trial in self._trials:
             beside = [each for each in self._trials if each.interface == trial.interface and each is not trial]

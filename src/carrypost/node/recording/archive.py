@@ -25,7 +25,7 @@ _log = logging.getLogger("carrypost.record")
 
 
 class Archive:
-    """Where one node's record goes."""
+    """The files of one node's record."""
 
     def __init__(self, folder: Path, node: str, run: str, settings: RecordSettings) -> None:
         self.record = Record(run)
@@ -69,14 +69,14 @@ class Archive:
         self.record.clear()
 
     def _refuse(self, error: OSError) -> None:
-        """What keeps a record from being begun keeps the node from starting, but for a full disk: that passes."""
+        """Keep the node from starting if a record cannot be begun, except for a full disk, which passes."""
         if error.errno not in FULL:
             what = f"the record cannot be written to {self._folder}"
             raise refused(what, error, misnamed=ConfigError, otherwise=NodeError) from None
         self._tell(error)
 
     def _files(self, suffix: str = "") -> list[Path]:
-        """This node's files, the oldest first."""
+        """Return the files of this node, the oldest first."""
         return sorted(
             each
             for each in self._folder.iterdir()

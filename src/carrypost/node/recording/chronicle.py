@@ -1,4 +1,4 @@
-"""What goes into the record of a node: events, and samples of traffic and sizes."""
+"""The contents of a node's record: events, and samples of traffic and sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from carrypost.record import Kind
 from carrypost.version import __version__
 
 _FLUSH_S = 1.0
-"""How often rows are written, unless samples are wanted more often."""
+"""Interval at which rows are written, unless samples are wanted more often."""
 
 
 class Chronicle:

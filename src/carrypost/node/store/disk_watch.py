@@ -20,9 +20,9 @@ class DiskWatch:
         self._store = store
         self._failures = 0
         self._looked = 0
-        """How many failures there were when it was last looked."""
+        """Number of failures at the last look."""
         self._written = True
-        """Whether anything was written since the last failure."""
+        """True if anything was written since the last failure."""
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, answers: Iterable[tuple[int, str | None]]) -> None:

@@ -1,4 +1,4 @@
-"""How much room the disk has for a store, and which batches may have it.
+"""Room on the disk for a store, and the batches that may use it.
 
 Consuming is the only way to make room, and it needs some itself: for notes of what was handed over and acknowledged,
 for what queues say to other nodes, and for the log, which every commit goes through, deletions too. So the store never
@@ -42,12 +42,12 @@ class Item(NamedTuple):
 
 
 class Kind(enum.IntEnum):
-    """Which room a batch may have; of several, the greatest kind counts."""
+    """The room that a batch may use; of several, the greatest kind counts."""
 
     FREES = 0
-    """It makes room, and takes little for notes. Without its incarnation no node starts."""
+    """The batch makes room, and takes little for notes. Without its incarnation no node starts."""
     NOTES = 1
-    """It tells of messages, or it is what queues say to other nodes: without it nothing is consumed."""
+    """The batch notes something about messages, or has control messages of queues: without it nothing is consumed."""
     WORKS = 2
     """Work that acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon."""
     MESSAGES = 3

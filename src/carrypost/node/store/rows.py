@@ -80,7 +80,7 @@ def encode_message(stored: StoredMessage) -> bytes:
 
 
 def decode_message(value: bytes) -> StoredMessage:
-    """What `encode_message` was given; raises `DecodeError` or `ValueError`."""
+    """Return the message that `encode_message` was given; raises `DecodeError` or `ValueError`."""
     row = _decode(value)
     return StoredMessage(
         descriptors.decode(row.descriptor), from_bitmap(row.held), row.hops, row.age_ms, row.received_us,
@@ -140,7 +140,7 @@ def _delete_of(kind: str) -> _Statement:
 
 
 class Directory:
-    """Which id has which number, and which of its keys are on disk.
+    """Numbers of ids, and those of their keys that are on disk.
 
     Changed by the writer's thread after each commit, entry by entry, and read by the loop's.
     """
@@ -165,7 +165,7 @@ class Directory:
 
 
 class _Touched:
-    """What becomes of one id."""
+    """The changes to one id."""
 
     __slots__ = ("had", "has", "number", "value")
 
@@ -176,7 +176,7 @@ class _Touched:
 
 
 def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
-    """What several batches, one after the other, come down to; None: deleted."""
+    """Return the sum of several consecutive batches; None: deleted."""
     changes: dict[Key, Value | None] = {}
     for batch in batches:
         referred = _referred(batch, changes) if batch.refers else {}
@@ -300,7 +300,7 @@ class Transaction:
                 self._updates.append((text, (to_bitmap(own.has >> _PIECE_SHIFT), own.number)))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to write: much that is to be deleted was never there."""
+        """Return True if there is anything to write: many deletions are of keys that were never there."""
         changes = (*self._puts.values(), *self._deletes.values(), self._layer_deletes, self._updates, self._copies)
         return any(changes)
 

@@ -28,12 +28,12 @@ PIECE_BITS = 24
 """A piece has its message's number, shifted by so many bits, plus its own."""
 CHECK_S_MAX = 1.0
 CHECK_S_MAX_UNCLEAN = 5.0
-"""How long the structure of a file is checked when it is opened, the second after the node was cut off."""
+"""Time for which the structure of a file is checked when it is opened, the second after the node was cut off."""
 BUSY_S = 2.0
 
 _HEADER = b"SQLite format 3\0"
 _HEADER_BYTES = 100
-"""Which have the size of a page at 16, in two bytes, and the number of pages at 28, in four."""
+"""Bytes of the header: the size of a page is at 16, in two bytes, the number of pages at 28, in four."""
 _STATEMENTS_MAX = 12
 """Prepared ones kept, more than a program's commit needs: each keeps a copy of the values that it last had."""
 _ROOM_BYTES_MIN = 64 * 1024
@@ -102,7 +102,7 @@ def connect(path: Path, *, mode: str = "rw", cache_bytes: int = 1024 * 1024) -> 
 
 
 def _look_at(path: Path) -> bool:
-    """Whether there is a file; raises `NodeError` unless it is one that SQLite would take."""
+    """Return True if there is a file; raises `NodeError` unless it is one that SQLite would accept."""
     try:
         with path.open("r+b") as file:
             start = file.read(_HEADER_BYTES)
@@ -189,7 +189,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Whether everything that a store of this version has is there."""
+    """Check that everything is there that a store of this version has."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
         for number, migration in enumerate(MIGRATIONS[:version], 1):
             _migrate(model, migration, number)
@@ -237,7 +237,7 @@ def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
 
 
 def damaged(path: Path, why: str) -> str:
-    """What to tell of a store that is not as it was written."""
+    """Return the message about a store that is not as it was written."""
     return (
         f"the store {path} is damaged ({why}): nothing was changed in it; put a copy in its place, or move it and the "
         "files beside it away, and the node begins with an empty store"
@@ -245,7 +245,7 @@ def damaged(path: Path, why: str) -> str:
 
 
 def is_full(error: BaseException | None, path: Path) -> bool:
-    """Whether the disk had no room. Some calls of a full disk fail without saying why."""
+    """Return True if the disk had no room. Some calls of a full disk fail without saying why."""
     if isinstance(error, OSError):
         return error.errno in FULL
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -253,7 +253,7 @@ def is_full(error: BaseException | None, path: Path) -> bool:
 
 
 def free_bytes(path: Path) -> int:
-    """What the disk under `path` still takes; a lot where nobody can tell."""
+    """Return the bytes that the disk under `path` still takes; many if that is not known."""
     try:
         found = os.statvfs(path.parent)
     except (AttributeError, OSError):
@@ -262,7 +262,7 @@ def free_bytes(path: Path) -> int:
 
 
 def explained(error: BaseException, path: Path) -> str:
-    """What went wrong with a store, in a sentence that says what to do."""
+    """Return a sentence that says what went wrong with a store, and what to do."""
     if isinstance(error, FileNotFoundError):
         return f"the store {path} is gone: put it back, or start the node again"
     if is_full(error, path):

@@ -31,7 +31,7 @@ from carrypost.node.store.writer import Writer
 
 RECENT_BYTES_MAX = 4 * 1024 * 1024
 _PUT_BYTES = 512
-"""What a put costs in memory besides its payload, roughly."""
+"""Bytes of memory that a put costs besides its payload, roughly."""
 _GIVE_WAY_BYTES = 256 * 1024
 _GIVE_WAY_S = 0.0001
 """With so much unanswered, the loop's thread rests for so long at each batch. A busy loop lets go of the interpreter's
@@ -76,7 +76,7 @@ class _Recent:
 
 
 class Store:
-    """What one node keeps on its disk."""
+    """The store of one node on its disk."""
 
     def __init__(self, path: Path, directory: rows.Directory, reader: sqlite3.Connection, writer: Writer) -> None:
         self.path = path
@@ -165,7 +165,7 @@ class Store:
         return found
 
     def answers(self) -> list[tuple[int, str | None]]:
-        """Which batches are durable (None) or lost (and why) since the last call, in order.
+        """Return the batches that became durable (None) or were lost (the reason) since the last call, in order.
 
         A lost one takes all with it that are not answered. The host has to be told of all of them before its next
         changes are submitted: those can then stand on what is on disk.
@@ -257,7 +257,7 @@ class Store:
 
     @property
     def full(self) -> bool:
-        """Whether something found no room on the disk, and messages still would not."""
+        """True if something found no room on the disk, and messages still would not."""
         return self._writer.room.full
 
     @property

@@ -33,17 +33,17 @@ from carrypost.node.store.room import Item, Room
 from carrypost.node.store.rows import Directory, Transaction, merged
 
 GROUP_BYTES_MAX = 1024 * 1024
-"""What one transaction takes at the most, so that answers keep coming and the log stays short."""
+"""Bytes of one transaction, at most, so that answers keep coming and the log stays short."""
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
 """After a commit the writer rests, so that more can gather for the next one: not if somebody waits for the disk, nor
 after a time in which nothing came."""
 _MEND_S = 1.0
-"""How often it is looked whether there is room again, once there was none."""
+"""Interval at which room is looked for, once there was none."""
 
 
 class Counters(msgspec.Struct):
-    """What the writer has done."""
+    """The counters of the writer."""
 
     commits: int = 0
     commits_full: int = 0
@@ -64,7 +64,7 @@ class Writer:
         self.answered: deque[tuple[int, str | None]] = deque()
         """For the loop's thread, in order: (serial, why it was lost)."""
         self.signalled = False
-        """Whether the loop's thread has been woken and has not looked yet."""
+        """True if the loop's thread was woken and has not looked yet."""
         self.room = Room(connection, path)
         self._connection = connection
         self._path = path
@@ -119,7 +119,10 @@ class Writer:
             self._urgent.wait(min(_REST_S_MAX, _REST_RATIO * took_s))
 
     def _next_group(self) -> list[Item]:
-        """What is queued, up to a bound; waits for the first. Nothing: it is time to look for room."""
+        """Return what is queued, up to a bound, after waiting for the first.
+
+        An empty list: it is time to look for room.
+        """
         group: list[Item] = []
         nbytes = 0
         self._urgent.clear()
@@ -196,7 +199,7 @@ class Writer:
         self.counters.commits_full += durability is Durability.FULL
 
     def _look(self) -> tuple[int, int, int, int]:
-        """Which files there are now at the places of the store and its log."""
+        """Return the identities of the files at the places of the store and its log."""
         own, log = (os.stat(name) for name in self._names)  # noqa: PTH116 - a path object takes three times as long
         self._wal_bytes = log.st_size
         return own.st_dev, own.st_ino, log.st_dev, log.st_ino

@@ -51,7 +51,7 @@ MEMBERS_MAX = 8
 
 _PREAMBLE, _KIND = MAGIC + bytes((VERSION,)), Announce.__struct_config__.tag
 _NODE_AT = 6
-"""Where the name of the node stands in an announcement: after the preamble, two heads of arrays and the kind."""
+"""Index of the node's name in an announcement: after the preamble, two heads of arrays and the kind."""
 _SHORT_ARRAY, _SHORT_TEXT, _TEXT = 0x90, 0xA0, 0xD9
 
 
@@ -80,9 +80,9 @@ class _Address:
     since_s: float
     heard_s: float
     node: bytes = b""
-    """Whom it announced last; empty: nobody yet."""
+    """Node that it announced last; empty: none yet."""
     turned_s: float = -STEADY_S
-    """When it last announced another node than before."""
+    """Time at which it last announced another node than before."""
     peer: _Peer | None = None
 
 
@@ -98,7 +98,7 @@ class _Peer:
         self.destination = elder
         self.leader = elder
         self.leads = 0
-        """How often running the leader was ahead of the destination."""
+        """Number of consecutive times that the leader was ahead of the destination."""
 
 
 @dataclass(slots=True)
@@ -106,11 +106,11 @@ class _Copies:
     """A datagram that came more than once."""
 
     by_way: dict[Hashable, int]
-    """How often it came on each way."""
+    """Number of arrivals on each way."""
     taken: dict[str, int]
-    """How many of them each peer was given."""
+    """Number of them that each peer was given."""
     led: bool = False
-    """It has been counted that its first address was ahead of the destination."""
+    """True if it was counted that its first address was ahead of the destination."""
 
 
 _Sighting = tuple[str, Hashable, str, float]
@@ -118,7 +118,7 @@ _Sighting = tuple[str, Hashable, str, float]
 
 
 class Aliases:
-    """Which addresses are one peer, and which datagrams are duplicates."""
+    """Addresses that are one peer, and datagrams that are duplicates."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -142,7 +142,7 @@ class Aliases:
         return address if joined is None or joined.peer is None else joined.peer.name
 
     def destination(self, name: str) -> str:
-        """Where to send what is for this peer."""
+        """Return the address to which datagrams for this peer are sent."""
         peer = self._peers.get(name)
         return name if peer is None else peer.destination.text
 

@@ -20,13 +20,13 @@ from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.sockets import Control
 
 LATELY_S = 30.0
-"""Who was heard within this is there: two times three announcements at the default pace."""
+"""Time after which a node that was not heard counts as gone: two times three announcements at the default pace."""
 PEERS_MAX = 1_024
 """Peers of a channel that are remembered; more are served all the same, by every means."""
 
 
 class Means(enum.StrEnum):
-    """How everybody on a link is reached, the preferred one first."""
+    """The means to reach everybody on a link, the preferred one first."""
 
     IPV4_MULTICAST = "ipv4-multicast"
     IPV6_MULTICAST = "ipv6-multicast"
@@ -50,13 +50,13 @@ class Obstacle(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a datagram goes, and how."""
+    """The destination of a datagram, and the means to reach it."""
 
     address: SocketAddress
     control: Control | None = None
     """Ancillary data; None: there is none."""
     multicast_by: str = ""
-    """Where the system has no such data: the address of the interface by which IPv4 multicast leaves."""
+    """Address of the interface by which IPv4 multicast leaves, where the system has no such data."""
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -66,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
-    """What a channel needs to know; one that differs is another channel."""
+    """The parameters of a channel; one with others is another channel."""
 
     means: Means
     interface: str
@@ -86,7 +86,7 @@ class ChannelPlan:
         return sockets.listen_broadcast(self.group, self.port, self.interface)
 
     def target(self) -> Target:
-        """Where everybody is reached."""
+        """Return the destination that reaches everybody."""
         if self.means is Means.IPV6_MULTICAST:
             return Target((self.group, self.port, 0, self.index))
         if sockets.LINUX:
@@ -102,7 +102,7 @@ def enabled(settings: UdpSettings) -> list[Means]:
 
 
 def plan(means: Means, interface: Interface, settings: UdpSettings) -> ChannelPlan | Obstacle:
-    """What the channel needs; or why the interface cannot have it."""
+    """Return the parameters of the channel, or the reason why the interface cannot have it."""
     if not interface.up:
         return Obstacle.DOWN
     source, group = {
@@ -131,9 +131,9 @@ class Channel:
         self.heard = 0
         """Datagrams, duplicates included."""
         self.peers: dict[str, float] = {}
-        """When each peer was last heard by this means."""
+        """Time at which each peer was last heard by this means."""
         self.send_error = ""
-        """What the system said when something was last sent; empty: nothing."""
+        """Error of the system at the last send; empty: none."""
 
     def hears(self, peer: str, now_s: float) -> bool:
         """Note that a peer speaks on this channel; whether it had not been heard here lately."""

@@ -25,7 +25,7 @@ _ECHO, _GATED = "echoes", "gated"
 
 
 class _Source(NamedTuple):
-    """What is known of one address that datagrams come from."""
+    """The state of one address that datagrams come from."""
 
     text: str
     name: str
@@ -108,7 +108,7 @@ class Intake:
         return batch, met
 
     def addresses(self, peer: str) -> list[SocketAddress]:
-        """Where a peer was heard from lately."""
+        """Return the addresses from which a peer was heard lately."""
         return [address for address, source in self._sources.items() if source.name == peer]
 
     def text(self, address: SocketAddress) -> str:

@@ -1,4 +1,4 @@
-"""What network interfaces this machine has at the moment, and which of them a node uses.
+"""Network interfaces of this machine at the moment, and those that a node uses.
 
 Interfaces come and go while a node runs: `snapshot` is asked again and again, and costs a fraction of a millisecond.
 """
@@ -37,11 +37,11 @@ class Interface:
     multicast: bool = True
     """Says that it can multicast."""
     ipv4: str = ""
-    """Its first IPv4 address, from which it sends; empty: none."""
+    """First IPv4 address, from which it sends; empty: none."""
     broadcast: str = ""
-    """Where broadcasts to the network of that address go; empty: nowhere."""
+    """Destination of broadcasts to the network of that address; empty: none."""
     link_local: str = ""
-    """Its IPv6 address of the link, without the interface's name; empty: none."""
+    """IPv6 address of the link, without the interface's name; empty: none."""
     addresses: tuple[str, ...] = ()
     """All of its addresses, without the interface's name."""
     mtu_bytes: int = 0
@@ -49,7 +49,7 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        """Whether anything could be said to everybody on it."""
+        """True if the interface can reach everybody on it."""
         return self.up and bool(self.broadcast or (self.multicast and (self.ipv4 or self.link_local)))
 
 
@@ -74,7 +74,7 @@ def snapshot() -> list[Interface]:
 
 
 def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable: bool = True) -> list[Interface]:
-    """Those that the settings name; without patterns all of them, loopback only if it is alone.
+    """Return the interfaces that the settings name; without patterns all of them, loopback only if it is alone.
 
     Not `usable`: also such as a node would use if they worked.
     """
@@ -118,7 +118,7 @@ def _interface(
 
 
 def _broadcast(address: str, netmask: str | None, reported: str | None) -> str:
-    """Where broadcasts go; Linux sends them to the last address of a network even where nobody said so."""
+    """Return the broadcast address. Linux uses the last address of a network even where none is configured."""
     # Where nobody has set one, some systems report the address itself.
     if reported not in {None, "0.0.0.0", address}:  # noqa: S104 - not bound to, but compared
         return str(reported)

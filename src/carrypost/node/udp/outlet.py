@@ -24,7 +24,7 @@ _ONE_ONLY = frozenset({errno.EMSGSIZE})
 
 
 class UdpTraffic:
-    """What was sent and received, and what was not, and why."""
+    """Counters of datagrams sent, received and dropped, by reason."""
 
     def __init__(self) -> None:
         self.counters = dict.fromkeys(_COUNTED, 0)
@@ -147,7 +147,7 @@ class Outlet:
         self._rest()
 
     def _tired(self) -> bool:
-        """Whether the first in the queue has waited long enough for its interface."""
+        """Return True if the first in the queue has waited long enough for its interface."""
         now_s = self._loop.time()
         if self._refused_s is None:
             self._refused_s = now_s

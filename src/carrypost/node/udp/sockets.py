@@ -27,13 +27,13 @@ _BPF_LOAD_WORD, _BPF_LOAD_HALF, _BPF_JUMP_IF_EQUAL, _BPF_RETURN = 0x20, 0x28, 0x
 _BPF_NETWORK_HEADER = 0xFFF0_0000
 """Offsets from here on are into the IP header."""
 _SOURCE_V4, _SOURCE_V6 = 12, 8
-"""Where the source stands in it."""
+"""Index of the source in it."""
 _UDP_HEADER_BYTES = 8
 _HOPS = 1
 """Multicast stays on the link."""
 _SEND_BUFFER_BYTES = 1 << 20
 _PORT_ATTEMPTS = 8
-"""How often a free port is looked for that is free in both families."""
+"""Number of attempts to find a port that is free in both families."""
 _PRIVILEGED_PORT_MAX = 1_023
 _Instruction = tuple[int, int, int, int]
 """Of the kernel's filter: code, where to go on if it is so and if not, and a number."""

@@ -20,9 +20,9 @@ from carrypost.errors import ConfigError
 from carrypost.node.udp.addresses import SocketAddress, family, literal, split
 
 RESOLVE_S = 60.0
-"""How often names are resolved again."""
+"""Interval at which names are resolved again."""
 RETRY_S = 10.0
-"""How soon they are resolved again where that failed."""
+"""Delay before they are resolved again after a failure."""
 PEERS_MAX = 256
 _log = logging.getLogger("carrypost.udp")
 
@@ -41,9 +41,9 @@ class StaticPeer:
         self.address: SocketAddress | None = None
         """None: not known yet."""
         self.heard_s = float("-inf")
-        """When it last sent something to this node."""
+        """Time at which it last sent something to this node."""
         self.troubled = False
-        """It has been logged that it cannot be resolved."""
+        """True if it was logged that it cannot be resolved."""
 
 
 class StaticPeers:
@@ -58,7 +58,7 @@ class StaticPeers:
 
     @property
     def known(self) -> dict[SocketAddress, StaticPeer]:
-        """Those whose address is known."""
+        """Static peers whose address is known."""
         return {peer.address: peer for peer in self.peers if peer.address is not None}
 
     async def resolve(self, families: Collection[int], changed: Callable[[], None]) -> bool:
@@ -100,7 +100,7 @@ async def _named(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
 
 
 async def _looked_up(host: str, port: int) -> list[SocketAddress]:
-    """What the system knows of a name.
+    """Return the system's addresses for a name.
 
     In a thread that nobody waits for at the end: without a name server it may take a minute, and the loop's own
     threads would keep the process alive for so long.

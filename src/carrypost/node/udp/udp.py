@@ -36,7 +36,7 @@ Received = Callable[[list[tuple[str, bytes]]], None]
 TARGETS_MAX = 1_024
 """Peers whose socket address is kept."""
 _COVER_S = 1.0
-"""How long the choice of channels that are needed is kept."""
+"""Time for which the choice of needed channels is kept."""
 SHUNNED_MAX = 64
 """Addresses whose datagrams the system drops; a longer list would cost every datagram too much."""
 _UNSHUN_SLACK_S = 0.05
@@ -148,7 +148,7 @@ class Udp:
 
     @property
     def addresses(self) -> list[str]:
-        """This node's own unicast addresses, as others see them."""
+        """The unicast addresses of this node, as others see them."""
         names = {each.index: each.name for each in self._used}
         v4, v6 = (self._own_ports.get(family) for family in (socket.AF_INET, socket.AF_INET6))
         return [address_text((each.ipv4, v4), names) for each in self._used if v4 and each.ipv4] + [
@@ -233,7 +233,7 @@ class Udp:
         return target
 
     def _on_link(self, address: str, now_s: float) -> bool:
-        """Whether a static peer is also heard on an interface, so that broadcasts reach it anyway."""
+        """Return True if a static peer is also heard on an interface, so that broadcasts reach it anyway."""
         name, never = self.intake.aliases.name(address), -LATELY_S - 1
         return any(now_s - each.peers.get(name, never) <= LATELY_S for each in self._channels.values())
 
@@ -361,7 +361,7 @@ class Udp:
         self._reported_unused = not used
 
     def _look_again(self) -> None:
-        """Somebody has this node's port: learn at once whether an own address is new."""
+        """Learn at once whether an own address is new, as another node has this node's port."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
