@@ -1,4 +1,4 @@
-"""Where a node's CPU time goes, by area: clocks around its joints, put there before it starts.
+"""CPU time of a node by area: clocks around its joints, installed before it starts.
 
 Each area has a few functions whose time is counted as its own, less what other areas take inside them. A clock costs
 about a microsecond per call, so shares are what these figures are good for.

@@ -37,13 +37,13 @@ class Waiting:
 
     @property
     def met(self) -> bool:
-        """Whether they are small enough."""
+        """True if they are small enough."""
         return self.bytes_each <= BYTES_GOAL
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What one message costs, from its claim or delivery until that it was taken is durable."""
+    """The cost of one message, from its claim or delivery until its consumption is durable."""
 
     subscription: str
     messaging_us: float

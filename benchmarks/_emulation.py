@@ -83,7 +83,7 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path,
 
 
 def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
-    """What the record tells, and what a flood reaches."""
+    """Return the figures of the record, and those of a flood."""
     found = summarise(table, bound=False)
     order = found.ordered
     messages = [
@@ -112,7 +112,7 @@ def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
 
 
 def _presences(table: pa.Table) -> list[tuple[str, int, int | None]]:
-    """Who was there from when to when."""
+    """Return the presence of each node as (node, from, to)."""
     since: dict[str, int] = {}
     found: list[tuple[str, int, int | None]] = []
     for row in _rows(table, Kind.JOIN, Kind.LEAVE):

@@ -66,7 +66,7 @@ class Caller:
                 return
 
     def pool(self, attack: str | None) -> list[bytes]:
-        """What it will send."""
+        """Return the datagrams that it will send."""
         makers = list(ATTACKS.values()) if attack is None else [ATTACKS[attack]]
         return [make(self.stranger) for make in makers for _ in range(POOL)]
 

@@ -37,7 +37,7 @@ _DESTINATION: Final = "forum"
 
 @dataclass(slots=True)
 class Made:
-    """What was published, the first message first, on which all others depend."""
+    """The published messages; all others depend on the first."""
 
     ours: list[Descriptor] = field(default_factory=list)
     literal: list[Message] = field(default_factory=list)
@@ -47,13 +47,13 @@ class Made:
     """Of those received."""
     literal_delivered: int = 0
     past: History = field(default_factory=History)
-    """Who published and delivered what, by our version."""
+    """Publications and deliveries of each host, by our version."""
     replays: int = 0
-    """How often it was checked."""
+    """Number of checks."""
 
     @property
     def end_us(self) -> int:
-        """When all is published."""
+        """Time at which all is published."""
         return len(self.ours) * SECOND_US
 
     def check(self, delivered: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What cannot be avoided: the host's own publication of the same messages, and the bare commit of the same rows.
+"""The floor: the host's own publication of the same messages, and the bare commit of the same rows.
 
 A host has neither disk nor sockets. After as many publications as there were messages in a commit of the node it is
 drained, which is when a driver would take its changes and its events. A bare commit is SQL alone, in one thread: rows
@@ -121,7 +121,7 @@ class BareStore:
 
 
 def fdatasync_ms(path: Path) -> float:
-    """How long the disk takes to have two more pages of a file for good, by the clock on the wall: the median."""
+    """Return the wall time in which the disk makes two more pages of a file durable: the median."""
     times_s = []
     with path.open("wb", buffering=0) as file:
         for _ in range(_SYNCS):

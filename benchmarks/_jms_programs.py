@@ -37,7 +37,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a message took."""
+    """The cost of a message."""
 
     cpu_us: float
     wall_us: float
@@ -56,7 +56,7 @@ class Meter:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done meanwhile does not count."""
+        """Exclude the work inside from the measurement."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         yield
         self._wall_s += time.perf_counter() - wall_s
@@ -185,7 +185,7 @@ async def delivering(made: ConnectionFactory, messages: int) -> Cost:
 
 
 def rows_of(folder: Path) -> Rows:
-    """What a node that has ended left in its store of messages."""
+    """Return the rows of messages in the store of a node that has ended."""
     (file,) = folder.rglob("*.sqlite")
     queries = {table: f"SELECT * FROM {table} ORDER BY n" for table in ("message", "piece")}  # noqa: S608 - our own names
     with closing(sqlite3.connect(file)) as connection:

@@ -185,7 +185,7 @@ def on_duckdb(home: Path, repeats: int) -> tuple[list[tuple[float, float]], Foun
 
 
 def compare(ours: Mapping[str, Answer], duckdb: Found) -> None:
-    """Whether both found the same; otherwise there is nothing to measure."""
+    """Raise unless both found the same; otherwise there is nothing to measure."""
     for name, answer in _of_duckdb(duckdb).items():
         if ours[name].keys() != answer.keys():
             raise BenchmarkError(f"{name}: we have {len(ours[name]):,} rows, duckdb {len(answer):,}")
@@ -213,7 +213,7 @@ def _of_duckdb(found: Found) -> dict[str, Answer]:
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-    """What each number of rows took on each engine."""
+    """Return the cost of each number of rows on each engine."""
     del spark  # The session that is there is the one that engines use.
     # Executors know nothing of benchmarks.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

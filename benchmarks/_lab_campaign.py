@@ -47,7 +47,7 @@ Order = tuple[str, int | str, dict[str, object], str, str]
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-    """What the runs take on each engine."""
+    """Return the cost of the runs on each engine."""
     seeds, duration_s = (2, 600) if quick else (8, 9_000)
     made = _grid(folder / "campaign", seeds, duration_s)
     processes = spark.sparkContext.defaultParallelism
@@ -73,7 +73,7 @@ def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> 
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """How much longer it takes on Spark."""
+    """Return the ratio of Spark's time to the other's."""
     wall_s = {str(row["engine"]): float(str(row["wall s"])) for row in rows}
     ratio = wall_s[SPARK] / wall_s[POOL]
     what = f"campaign of {rows[0]['runs']} runs: wall time by that of the pool"

@@ -39,7 +39,7 @@ WORKER_BYTES: Final = 2_000_000_000
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-    """What each command took; they start a Spark of their own, and are done once."""
+    """Return the cost of each command; they start a Spark of their own, and run once."""
     del spark, repeats
     return [*_experiment(folder, quick=quick), *_statistics(folder, quick=quick), _large(folder, quick=quick)]
 

@@ -52,7 +52,7 @@ KERNEL, SPARK, DUCKDB = "kernel, one process", "Spark, warm", "duckdb"
 
 
 def positions(walkers: int, seed: int = 1) -> pa.Table:
-    """Where walkers are, sorted by node and time."""
+    """Return the positions of walkers, sorted by node and time."""
     rng = np.random.Generator(np.random.PCG64(seed))
     counts = np.maximum(rng.exponential(STAY_S / INTERVAL_S, walkers).astype(np.int64), 1)
     node = np.repeat(np.arange(walkers), counts)
@@ -162,7 +162,7 @@ def on_duckdb(trace: str, out: str) -> None:
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-    """What each case took on each engine; unequal tables are an error."""
+    """Return the cost of each case on each engine; unequal tables are an error."""
     found: list[Row] = []
     warm = False
     for walkers in WALKERS_QUICK if quick else WALKERS:
@@ -189,7 +189,7 @@ def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> 
 
 
 def _compared(kernel: Path, spark: Path, sql: Path | None) -> int:
-    """How many contacts there are, if all say the same."""
+    """Return the number of contacts, if all agree."""
     tables = [folders.read_arrow(each, CONTACTS).combine_chunks() for each in (kernel, spark)]
     if not tables[0].equals(tables[1]):
         raise BenchmarkError("contacts on Spark are not those of one process")

@@ -1,4 +1,4 @@
-"""What a piece of work takes, in time and memory: of this process and all that it started, the JVM and its workers too.
+"""Time and memory of a piece of work: of this process and all that it started, including the JVM and its workers.
 
 CPU time of a process that ended is with whoever waited for it, and that one is in the tree; so the sum over the tree
 loses nothing that ended, and never goes back. Memory is PSS (what processes share counts once), looked at again and
@@ -39,7 +39,7 @@ _PAUSE_SHARE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Weighed(Generic[T_co]):
-    """What a piece of work took, and what came of it."""
+    """The cost of a piece of work, and its result."""
 
     wall_s: float
     cpu_s: float
@@ -192,7 +192,7 @@ def _memory_bytes(root: psutil.Process, *, tree: bool) -> int:
 
 
 def _pss_bytes(pid: int) -> int:
-    """What a process has in memory, and its share of what it has together with others; 0 if it ended."""
+    """Return the memory of a process, with its share of what it has together with others; 0 if it ended."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

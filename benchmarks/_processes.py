@@ -48,7 +48,7 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_bytes(pid: int) -> tuple[int, int]:
-    """What a process has in memory, and the part of it that is its own and not a file's."""
+    """Return the memory of a process, and the part of it that is its own and not a file's."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     fields = dict(line.split(":", 1) for line in status.splitlines())
     return int(fields["VmRSS"].split()[0]) * 1024, int(fields["RssAnon"].split()[0]) * 1024
@@ -194,7 +194,7 @@ def without_namespaces(name: str) -> str:
 
 
 def interface_counters(net: netns.Net, end: netns.End) -> dict[str, int]:
-    """What has gone out of and come into an interface so far."""
+    """Return the traffic of an interface so far."""
     names = ("tx_bytes", "tx_packets", "rx_bytes", "rx_packets")
     found = net.run(end.namespace, "cat", *(f"/sys/class/net/{end.interface}/statistics/{name}" for name in names))
     return dict(zip(names, map(int, found.split()), strict=True))

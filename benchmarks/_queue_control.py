@@ -79,7 +79,7 @@ class Member(Side):
 
 
 class _Sender:
-    """What one side said of control messages."""
+    """The control messages of one side."""
 
     def __init__(self) -> None:
         self.handles: set[int] = set()
@@ -97,7 +97,7 @@ class Account:
         self._known: set[MessageId] = set()
         self.frame_bytes: Counter[str] = Counter()
         self.items: Counter[str] = Counter()
-        """What was said, by kind of item."""
+        """Number of items, by kind."""
 
     @property
     def messages(self) -> int:
@@ -171,7 +171,7 @@ def _acked(ack: AckFrame, sender: _Sender) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was said about messages, per message."""
+    """The control traffic about messages, per message."""
 
     together: int
     """So many at once."""

@@ -1,4 +1,4 @@
-"""What a queue's manager does for a message, in CPU time of a host without disk and network.
+"""Work of a queue's manager per message, in CPU time of a host without disk and network.
 
 *Assignment*: so much waits, and so many consumers ask, each with a selector for messages of one kind, of which there
 are as many. Each is granted one message, in turn; timed is all from the credit until the message is handed out.
@@ -22,7 +22,7 @@ from carrypost.mom.commands import Declare, Receive, Work
 from carrypost.security.identity import Identity
 
 MANY: Final = (10_000, 100)
-"""What waits, and requests."""
+"""Numbers of waiting messages, and of requests."""
 FEW: Final = (100, 1)
 _STEP: Final = 100
 """So many messages are sent in one work."""
@@ -34,7 +34,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Assigning:
-    """What an assignment costs."""
+    """The cost of an assignment."""
 
     waiting: int
     requests: int

@@ -1,4 +1,4 @@
-"""What a chain could do at best: a program that relays whole messages over UDP, and nothing else.
+"""The best that a chain could do: a program that relays whole messages over UDP, and nothing else.
 
 It knows its next hop, keeps messages in memory, signs, verifies and stores nothing, and finds nobody by itself: the
 reference application of JOMS-15 §3.2. Messages are cut into datagrams as long as carrypost's. Each hop has a window of
@@ -115,7 +115,7 @@ class Relay:
         self.endpoint.bind(("", port))
         self.sender = None if toward is None else Sender(self.endpoint, toward)
         self.arrivals: list[tuple[float, int]] = []
-        """When a message was whole, and how long it is."""
+        """Time at which a message was whole, and its length."""
         self.awaited = 0
         self._expected = 0
         self._unreported = 0

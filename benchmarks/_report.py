@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 _PLACES = ((1_000, 0), (10, 1))
-"""How many places figures have for people, by how large they are; smaller ones have two."""
+"""Number of decimal places of figures, by their size; smaller ones have two."""
 
 
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:

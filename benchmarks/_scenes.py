@@ -28,7 +28,7 @@ FILES: Final = {
     "messages.csv": ("t", "id", "src", "size", "ttl"),
     "nodes.csv": ("node", "start", "end"),
 }
-"""What such a workload consists of, and the columns that are read."""
+"""Files of such a workload, and the columns that are read."""
 WAYPOINT: Final = "waypoint-"
 COUNTS: Final = (100, 500, 1_000, 5_000)
 CASES: Final = (

@@ -44,12 +44,12 @@ class Figure:
 
     @property
     def times(self) -> float:
-        """How much longer the selector takes."""
+        """Ratio of the time with the selector to that without."""
         return self.selector_us / self.python_us
 
     @property
     def met(self) -> bool:
-        """Whether that is short enough."""
+        """True if that is short enough."""
         return self.times <= self.goal
 
 

@@ -124,7 +124,7 @@ def _unknown_pieces(stranger: Stranger) -> f.Frame:
 
 
 def _same_again(stranger: Stranger) -> f.Frame:
-    """What it was offered, again and again."""
+    """Return the same frame that it was offered, again and again."""
     return f.Request(stranger.to, (), tuple(stranger.handles[:60]) or (1,))
 
 
@@ -174,12 +174,12 @@ def _no_run(stranger: Stranger) -> f.Frame:
 
 
 def _flapping(stranger: Stranger) -> f.Frame:
-    """It hears the victim, it does not, it does."""
+    """Return announcements that hear the victim and do not, in turn."""
     return stranger.announce(lists=bool(stranger.counter & 1))
 
 
 def _changing(stranger: Stranger) -> f.Frame:
-    """It wants something else each time."""
+    """Return a different profile each time."""
     return stranger.announce(profile=stranger.chance.randbytes(8))
 
 

@@ -52,7 +52,7 @@ class Matching:
 
     @property
     def met(self) -> bool:
-        """Whether enough of the speed is left."""
+        """True if enough of the speed is left."""
         return self.share >= SPEED_GOAL
 
 
@@ -121,7 +121,7 @@ class Subscribing:
 
     @property
     def met(self) -> bool:
-        """Whether it is linear."""
+        """True if it is linear."""
         return self.growth <= GROWTH_GOAL
 
 

@@ -67,7 +67,7 @@ class Victim:
         return self._sent_to(peer)
 
     def meet(self, stranger: Stranger, peer: str = PEER) -> None:
-        """They become neighbours, and the stranger is offered what there is."""
+        """Make them neighbours, and let the stranger be offered all messages."""
         said = stranger.introduction()
         for _ in range(_ROUNDS):
             heard = [frame for datagram in said for frame in self.take(datagram, peer)]

@@ -39,7 +39,7 @@ SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
 _POLL_SLOW_S = 0.05
-"""Where asking is work that would be counted."""
+"""Interval of polling where asking is work that would be counted."""
 
 Answer = dict[str, Any]
 Order = dict[str, Any]
@@ -54,7 +54,7 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self.direct = Direct(node, self._take)
         self.arrivals: list[tuple[float, int]] = []
-        """When a message came, and how long it is."""
+        """Time at which a message came, and its length."""
         self.came = asyncio.Event()
         self.confirmed: asyncio.Future[None] | None = None
 

@@ -44,7 +44,7 @@ Runs = Mapping[Ordering, emu.Found]
 
 
 def delivery_row(made: Made, arrival: str, repeats: int, seed: int) -> Row:
-    """What a delivery costs if messages come in this order, in either version."""
+    """Return the cost of a delivery if messages come in this order, in either version."""
     pending = len(made.ours) - 1
     order = _histories.arrivals(len(made.ours), arrival, seed)
     ours = [_histories.ours_us(made, order) for _ in range(repeats)]
@@ -112,7 +112,7 @@ def runs(options: argparse.Namespace) -> Runs:
 
 
 def run_rows(found: Runs) -> list[Row]:
-    """What the runs cost, and what they reached."""
+    """Return the costs of the runs, and their receptions."""
     return [
         {
             "order": ordering.text,
@@ -132,7 +132,7 @@ def run_rows(found: Runs) -> list[Row]:
 
 
 def cost_row(found: Runs) -> Row:
-    """What order adds to a run; two runs are subtracted, so that what disturbs either shows in full."""
+    """Return the cost of order in a run. Two runs are subtracted, so that a disturbance of either shows in full."""
     without, ordered = (found[ordering] for ordering in ORDERINGS)
     more_s = ordered["cpu_s"] - without["cpu_s"]
     return {
@@ -147,7 +147,7 @@ def cost_row(found: Runs) -> Row:
 
 
 def goal_rows(deliveries: Sequence[Row], found: Runs, *, quick: bool) -> list[Row]:
-    """Whether goals are met shows in whole measurements only."""
+    """Return whether goals are met; only whole measurements show that."""
     rows: list[Row] = []
     if deliveries:
         slowest = max(float(str(row["median µs"])) for row in deliveries)

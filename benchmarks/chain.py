@@ -79,12 +79,12 @@ BATCH_MIN: Final = 4
 SETTINGS: Final = {"cache_messages_max": 200_000, "cache_bytes_max": 2**30}
 """Room for all batches of a run."""
 REVIEW_S: Final = 60.0
-"""How often sets are compared again, as by default, however often nodes announce themselves."""
+"""Interval at which sets are compared again, as by default, however often nodes announce themselves."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured."""
+    """The options of the measurement."""
 
     hops: Sequence[int] = (1, 2, 3)
     sizes: Sequence[int] = SIZES
@@ -105,7 +105,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of one batch."""
+    """The result of one batch."""
 
     kilobytes_per_s: float
     """Between the first and the last arrival."""
@@ -119,7 +119,7 @@ class Batch:
     relays_ms_per_megabyte: float
     """Of it those between A and the source."""
     cores: float
-    """That all programs were busy with meanwhile."""
+    """Cores that all programs kept busy meanwhile."""
     busiest: float
     """Share of a core that the busiest program had, in percent."""
 
@@ -337,7 +337,7 @@ def _single_row(hops: int, size: int, alone: dict[str, list[float]]) -> Row:
 
 
 def queue_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[Row]:
-    """Whether a queue keeps up with a topic."""
+    """Return the ratio of a queue to a topic, with its goal."""
     shares = [("saturated", row, _share(row, "queue")) for row in saturated]
     for row in singles:
         sizes = "from" if int(str(row["bytes"])) >= LARGE_BYTES else "below"
@@ -382,7 +382,7 @@ def island_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[R
 
 
 def goal_rows(saturated: Sequence[Row]) -> list[Row]:
-    """Whether a saturated link carries as much as it should."""
+    """Return the use of a saturated link, with its goal."""
     rows: list[Row] = []
     for kind, sizes, goal in GOALS:
         shares = [

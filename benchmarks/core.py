@@ -102,7 +102,7 @@ def _median(measured: Callable[[], float], repeats: int) -> float:
 
 
 def contact(held: int, new: int) -> Meter:
-    """What two hosts send in one contact, when both hold `held` messages and `a` has `new` ones."""
+    """Return the traffic of two hosts in one contact, when both hold `held` messages and `a` has `new` ones."""
     pair = Pair(Settings.emulated(cache_messages_max=100_000))
     for side in (pair.a, pair.b):
         side.host.subscribe("news", now=0)
@@ -120,7 +120,7 @@ def contact(held: int, new: int) -> Meter:
 
 
 def contact_rows(helds: Sequence[int]) -> list[Row]:
-    """What a contact costs, as a function of what is held and what is new."""
+    """Return the cost of a contact, by the messages that are held and those that are new."""
     rows: list[Row] = []
     for held in helds:
         for new in (0, 1, 10, 100):
@@ -145,7 +145,7 @@ def _bytes(counted: Counter[str], kinds: Sequence[str]) -> int:
 
 
 def clique_rows(sizes: Sequence[int]) -> list[Row]:
-    """What it costs that a message of one host reaches all the others, which hear each other."""
+    """Return the cost of a message that reaches all hosts of a clique."""
     return [_clique(size) for size in sizes]
 
 

@@ -39,7 +39,7 @@ PATIENCE_S: Final = 3 * 3_600.0
 _AREAS: Final = {"build_s": "build s", "run_s": "run s", "record_s": "record s"}
 
 Found = Mapping[str, Any]
-"""What a program measured, see benchmarks/_emulation.py."""
+"""The measurement of a program, see benchmarks/_emulation.py."""
 Cases = Mapping[str, Found]
 
 
@@ -52,7 +52,7 @@ class Goal:
     value: float
     figure: Callable[[Found], float]
     least: bool = False
-    """Whether it should be at least the value; otherwise at most."""
+    """True if it should be at least the value; otherwise at most."""
     by: str = ""
     """Divided by the same figure of this case."""
 
@@ -122,7 +122,7 @@ def middle(found: Sequence[Found]) -> Found:
 
 
 def run_row(case: str, found: Found) -> Row:
-    """What a run cost, and what it reached."""
+    """Return the cost of a run, and its receptions."""
     return {
         "case": case,
         "nodes": found["nodes"],
@@ -141,7 +141,7 @@ def run_row(case: str, found: Found) -> Row:
 
 
 def area_row(case: str, found: Found) -> Row:
-    """Where its CPU time went."""
+    """Return its CPU time by area."""
     return {
         "case": case,
         **{name: found[area] for area, name in _AREAS.items()},

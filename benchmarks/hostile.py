@@ -1,4 +1,4 @@
-"""What strangers can make a node do for nothing: CPU time, and how long honest messages take meanwhile.
+"""Work that strangers can cause for nothing: CPU time, and the delay of honest messages meanwhile.
 
 *Datagrams*: for every kind of frame, the dearest datagram of at most `datagram_bytes_max` that leads to nothing, and
 the CPU time that a host needs for it when nobody is muted (no sockets, one process). *Profiles*: the worst of patterns
@@ -50,7 +50,7 @@ PACE_S: Final = 0.02
 
 
 def datagram_row(name: str, held: int, repeats: int) -> Row:
-    """What one kind of datagram costs."""
+    """Return the cost of one kind of datagram."""
     victim = Victim(held, message_bytes=MESSAGE_BYTES, link_waste_per_s=UNBOUNDED, waste_per_s=UNBOUNDED)
     stranger = Stranger(1, victim.host.node, now_us=victim.now)
     victim.meet(stranger)

@@ -1,4 +1,4 @@
-"""What a node costs that has little to do: alone, and with neighbours and a message every three minutes (JOMS-15 §3.1).
+"""Cost of a node that has little to do: alone, and with neighbours and a message every three minutes (JOMS-15 §3.1).
 
 Nodes have all settings at their defaults, and nobody uses messaging on them. Each is in a process (`_worker`) and a
 network namespace of its own, on one link. *Alone*: CPU share and memory of a node that hears nobody. *Neighbours*: what
@@ -53,7 +53,7 @@ DESTINATION: Final = "news"
 
 @dataclass(frozen=True)
 class Options:
-    """How long things are measured."""
+    """The lengths of the measurements."""
 
     alone_s: float = 60.0
     idle_s: float = 30.0
@@ -70,7 +70,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a node has cost so far, or in a time."""
+    """The cost of a node so far, or in a time."""
 
     seconds: float
     cpu_s: float
@@ -127,7 +127,7 @@ class Scene:
         return self._nodes[0].process.pid
 
     def cost(self) -> Cost:
-        """What it has cost so far."""
+        """Return the cost so far."""
         found = interface_counters(self._net, self._lan.ends[self._names[0]])
         return Cost(
             time.monotonic(), cpu_s(self.pid), found["tx_packets"], found["tx_bytes"], found["rx_packets"],
@@ -135,13 +135,13 @@ class Scene:
         )  # fmt: skip
 
     def rest(self, seconds: float) -> Cost:
-        """What it costs to do nothing for so long."""
+        """Return the cost of doing nothing for so long."""
         before = self.cost()
         time.sleep(seconds)
         return self.cost() - before
 
     def publish(self, messages: int, every_s: float) -> Cost:
-        """What it costs to publish so many messages at that interval, one interval after the last included."""
+        """Return the cost of publishing so many messages at that interval, one interval after the last included."""
         before = self.cost()
         for _ in range(messages):
             self._nodes[0].ask("publish", size=SIZE_BYTES, count=1, destination=DESTINATION)
@@ -166,7 +166,7 @@ def scene(folder: Path) -> Iterator[Scene]:
 
 
 def alone_row(cost: Cost, pid: int) -> Row:
-    """What a node costs that hears nobody."""
+    """Return the cost of a node that hears nobody."""
     share = cost.cpu_s / cost.seconds * 1e6
     memory, own = memory_bytes(pid)
     return {
@@ -183,7 +183,7 @@ def alone_row(cost: Cost, pid: int) -> Row:
 
 
 def hour_row(neighbours: int, hour: Cost, message: Cost | None, memory: int) -> Row:
-    """What an hour costs."""
+    """Return the cost of an hour."""
     return {
         "neighbours": neighbours,
         "sent": hour.sent,

@@ -44,7 +44,7 @@ class Bench(Rounds):
         return programs.factory(folder, security, messages), folder
 
     def cost(self, security: str, program: Callable[[ConnectionFactory], Coroutine[Any, Any, Cost]]) -> Cost:
-        """What a program costs on a new node: the round with the least CPU time."""
+        """Return the cost of a program on a new node: the round with the least CPU time."""
         return min(
             (asyncio.run(program(self.node(security, self.messages)[0])) for _ in range(self.repeats)),
             key=lambda cost: cost.cpu_us,

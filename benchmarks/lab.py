@@ -44,10 +44,10 @@ class Part(Protocol):
     TITLE: str
 
     def measure(self, spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-        """What each case took on each engine."""
+        """Return the cost of each case on each engine."""
 
     def goals(self, rows: list[Row]) -> list[Row]:
-        """What was measured, what it should be, and whether it is."""
+        """Return each measurement with its goal."""
 
 
 def _part(name: str) -> Part:
@@ -69,7 +69,7 @@ def start(part: str, stack: ExitStack) -> tuple[SparkSession, list[Row]]:
 
 
 def fixed_rows(part: str, spark: SparkSession) -> Iterator[Row]:
-    """What Spark takes for next to nothing, the first time and after that."""
+    """Return the time that Spark takes for next to nothing, at first and after that."""
     steps: tuple[tuple[str, Callable[[], int]], ...] = (
         ("job", lambda: _job(spark)),
         ("mapInArrow", lambda: _map(spark)),

@@ -1,4 +1,4 @@
-"""What a real node takes in: signed messages that are verified and stored, per CPU second of the receiver.
+"""Reception by a real node: signed messages that are verified and stored, per CPU second of the receiver.
 
 Two nodes in processes of their own, on loopback, with their sockets and disks. One has published messages of 1,000
 bytes; the other hears nobody until all is ready, then the two meet. *consumer*: a program that holds the node reads
@@ -41,7 +41,7 @@ _ROW_BYTES: Final = 320
 
 @dataclass(frozen=True)
 class Reception:
-    """What came of one meeting."""
+    """The result of one meeting."""
 
     cpu_s: float
     wall_s: float
@@ -154,7 +154,7 @@ def role_row(role: str, messages: int, receptions: Sequence[Reception], floor_us
 
 
 def area_rows(role: str, messages: int, receptions: Sequence[Reception]) -> list[Row]:
-    """Where the time of one kind of receiver goes."""
+    """Return the CPU time of one kind of receiver by area."""
     areas = receptions[0].areas
     spent = {area: statistics.median(each.areas.get(area, 0.0) for each in receptions) for area in areas}
     whole_s = sum(spent.values())

@@ -34,7 +34,7 @@ ASSIGNMENT_GOAL: Final = 5.0
 COMMIT_GOAL: Final = 0.8
 PURGE_GOAL: Final = 2.0
 _WAITING_SHARE: Final = 5
-"""Where each message waits for a disk or for a neighbour, so much fewer are enough."""
+"""Part of the messages that is enough where each one waits for a disk or for a neighbour."""
 
 
 class Bench(Rounds):
@@ -93,7 +93,7 @@ class Bench(Rounds):
     # --- hosts ---------------------------------------------------------------------------------------------
 
     def control_bytes(self) -> list[Row]:
-        """What control messages take on a hop."""
+        """Return the bytes of control messages on a hop."""
         rows: list[Row] = []
         for together, goal in CONTROL_GOALS.items():
             said = control.spoken(max(together, min(self.messages, 100)), together)

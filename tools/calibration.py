@@ -50,7 +50,7 @@ RECEIVED: dict[str, dict[float | None, int]] = {
 
 
 def statistics(scenario: Scenario, seed: int | str) -> dict[str, float]:
-    """What Tables I and IV tell of a scenario, of this seed's movement."""
+    """Return the figures of Tables I and IV for a scenario, with this seed's movement."""
     presences, contacts = _who_and_whom(scenario, seed)
     lives_s = [(leave_us - join_us) / MICROSECONDS for _, join_us, leave_us in presences]
     lengths_s = [(contact.end_us - contact.start_us) / MICROSECONDS for contact in contacts]

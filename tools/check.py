@@ -33,9 +33,9 @@ from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SIZES = "tests/test_sizes.py"
 BESIDE = 2
-"""How many parts of the lane `realtime` run at a time: they wait, mostly."""
+"""Number of parts of the lane `realtime` that run at a time: they wait, mostly."""
 TELL_S, LIVE_S = 30.0, 1.0
-"""How often it tells how far it is: in lines, and on a terminal."""
+"""Intervals between reports of progress: in lines, and on a terminal."""
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -81,7 +81,7 @@ def jobs(names: Sequence[str], folder: Path) -> list[Job]:
 
 
 def workers() -> int:
-    """How many programs share the queue: one for each processor that this process may use."""
+    """Return the number of programs that share the queue: one for each processor that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -97,7 +97,7 @@ def begun(todo: list[Job]) -> Iterator[list[Future[Result]]]:
 
 
 class Progress:
-    """How far the checks are, told now and then."""
+    """The progress of the checks, reported now and then."""
 
     def __init__(self, todo: list[Job]) -> None:
         self._todo = todo
@@ -106,7 +106,7 @@ class Progress:
 
     @property
     def period_s(self) -> float:
-        """How long to wait until there may be something to tell."""
+        """Time to wait until there may be something to report."""
         return LIVE_S if self._live else TELL_S
 
     def line(self) -> str:

@@ -101,7 +101,7 @@ def _fields(kind: type[msgspec.Struct]) -> str:
 
 
 def _type(kind: msgspec.inspect.Type) -> str:  # noqa: PLR0911 - one answer per kind
-    """What the decoder accepts, in words."""
+    """Describe the values that the decoder accepts."""
     match kind:
         case msgspec.inspect.Metadata():
             return _type(kind.type)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NICENESS = 4
 """Of everything that computes: what waits for real time, or works on the same machine, goes before it."""
 PATIENCE_S = 10.0
-"""How long programs have to end by themselves, before each signal: Ctrl-C on a terminal reaches them, too."""
+"""Time that programs have to end by themselves, before each signal: Ctrl-C on a terminal reaches them, too."""
 
 
 class Stopped(Exception):  # noqa: N818 - no mistake
@@ -26,7 +26,7 @@ class Stopped(Exception):  # noqa: N818 - no mistake
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one program."""
+    """The result of one program."""
 
     name: str
     part: str
@@ -49,19 +49,19 @@ class Job:
     """Of this program."""
     argv: list[str]
     shown: str
-    """What is told of the command line, which may be long."""
+    """Short form of the command line, which may be long."""
     costs: Path | None
-    """Where the tests that it runs write what they took."""
+    """File into which its tests write their costs."""
     eager: bool = False
-    """Whether it waits for real time, and so goes first."""
+    """True if it waits for real time, and so goes first."""
     waits: bool = True
-    """Whether it has not been started yet."""
+    """True if it has not been started yet."""
     _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def runs(self) -> bool:
-        """Whether it has begun and is not over."""
+        """True if it has begun and is not over."""
         return self._process is not None and self._process.returncode is None
 
     def run(self) -> Result:

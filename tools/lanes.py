@@ -1,4 +1,4 @@
-"""Which tests run beside which: every file of tests is in one lane, by what it uses.
+"""Lanes of tests: every file of tests is in one, by what it uses.
 
 `laboratory` is what needs Spark, which starts once for all of it. `realtime` is what speaks to real nodes or over real
 sockets: it mostly waits, and wants a processor at once when it does not. `virtual` is everything else: it has its own
@@ -26,9 +26,9 @@ SPARK: Final = "spark"
 """The fixture that starts it."""
 COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
-"""What a file takes that is not among the costs."""
+"""Time of a file that is not among the costs."""
 _PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 40.0, "laboratory": math.inf}
-"""How long a part may be: a process of its own costs a second or two, and a long one may be left over at the end."""
+"""Time of a part, at most: a process of its own costs a second or two, and a long one may be left over at the end."""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
@@ -79,11 +79,11 @@ def _shared(module: str) -> Path | None:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a file says of its lane."""
+    """The contents of a file that decide on its lane."""
 
     imports: frozenset[str]
     spark: bool
-    """Whether it is the name of a parameter or a text: so tests ask for a fixture."""
+    """True if the name is that of a parameter or a text: so tests ask for a fixture."""
 
 
 @functools.cache

@@ -113,7 +113,7 @@ class Cable:
     ends: tuple[End, End]
 
     def reach(self, reachable: bool) -> None:
-        """Whether anything comes across; the interfaces notice nothing, as with radio."""
+        """Let traffic across, or not; the interfaces notice nothing, as with radio."""
         for end in self.ends:
             end.loss(0 if reachable else 1)
 
@@ -252,7 +252,7 @@ class Net:
         return program
 
     def run(self, namespace: str, *arguments: str) -> str:
-        """What a short program inside prints."""
+        """Return the output of a short program inside."""
         return self.call("ip", "netns", "exec", namespace, *arguments)
 
     def ip(self, namespace: str, lines: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What came of the checks, as `tools/check.py` shows it: the table, the dearest tests, and costs for the next time."""
+"""Results of the checks, as `tools/check.py` shows them: the table, the dearest tests, and costs for the next time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("failed", "errors", "passed", "skipped", "deselected", "xfailed", "xpa
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one check."""
+    """The result of one check."""
 
     name: str
     code: int
@@ -41,7 +41,7 @@ class Outcome:
         )
 
     def row(self) -> str:
-        """Its row in the table."""
+        """Return the row in the table."""
         outcome = "failed" if self.code else "passed"
         return f"{self.name:<12}{outcome:<8}{self.cpu_s:>8.1f}{self.took_s:>8.1f}  {self.last_line}".rstrip()
 

@@ -48,7 +48,7 @@ _SO_RCVBUFFORCE: Final = 33
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to frames from one port on their way to another."""
+    """The fate of frames from one port on their way to another."""
 
     heard: bool = False
     loss: float = 0.0
@@ -66,7 +66,7 @@ class Way:
         self._random = random.Random(seed)
 
     def delays_s(self) -> list[float]:
-        """How late each copy of the next frame comes; no copy: lost."""
+        """Return the delay of each copy of the next frame; no copy: lost."""
         rule = self.rule
         if not rule.heard:
             self.counters["unheard"] += 1
@@ -217,12 +217,12 @@ class Radio:
         self._set(source, target, Rule())
 
     def link(self, one: str, other: str, rule: Rule | None = None) -> None:
-        """They hear each other, by this rule."""
+        """Let them hear each other, by this rule."""
         self.hear(one, other, rule)
         self.hear(other, one, rule)
 
     def unlink(self, one: str, other: str) -> None:
-        """They do not hear each other any more; with `EVERY` twice: nobody hears anybody."""
+        """Keep them from hearing each other; with `EVERY` twice: nobody hears anybody."""
         self.deafen(one, other)
         self.deafen(other, one)
 

@@ -1,4 +1,4 @@
-"""Whether a change of structure changed behaviour: hashes of the records of many emulated runs.
+"""Hashes of the records of many emulated runs, to show that a change of structure keeps the behaviour.
 
     python tools/records.py                         run them all and print a hash for each
     python tools/records.py --write before.txt      and keep them
