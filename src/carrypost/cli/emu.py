@@ -163,6 +163,9 @@ def soak(
     addressed: Annotated[
         bool, typer.Option("--addressed", help="Messages list their recipients, and buffers are small.")
     ] = False,
+    channels: Annotated[
+        bool, typer.Option("--channels", help="Brokers, and producers and consumers of event channels.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
@@ -174,6 +177,7 @@ def soak(
     from carrypost.emu.verify import soak as search  # noqa: PLC0415
 
     given = {drawing.ORDER: order, drawing.MESSAGING: messaging, drawing.ADDRESSED: addressed}
+    given[drawing.CHANNELS] = channels
     chosen = [family for family, said in given.items() if said]
     if len(chosen) > 1:
         raise LocalError(f"choose --{chosen[0]} or --{chosen[1]}: a search has scenarios of one kind")

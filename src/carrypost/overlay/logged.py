@@ -27,6 +27,8 @@ def _lost(record: Record, t_us: int, node: str, event: EventsLost) -> None:
 def _homed(record: Record, t_us: int, node: str, event: Homed) -> None:
     """Append the home broker of a client."""
     attrs = {"channel": event.channel, "role": event.role.name.lower()}
+    if event.subscription:
+        attrs["subscription"] = str(event.subscription)
     record.add(Kind.HOME, t_us, node, peer=event.broker, detail=event.reason, attrs=attrs)
 
 

@@ -16,7 +16,7 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.tables import FAULTS
 
 SCENARIO = "scenario.toml"
-PLAIN, ORDER, MESSAGING, ADDRESSED = "soak", "order", "messaging", "addressed"
+PLAIN, ORDER, MESSAGING, ADDRESSED, CHANNELS = "soak", "order", "messaging", "addressed", "channels"
 """Families of drawn scenarios. Nodes of `MESSAGING` have programs that use it (`carrypost.emu.verify.programs`)."""
 LIKELY, RARE = 0.3, 0.15
 Span = tuple[float, float]
@@ -36,7 +36,7 @@ class Drawn:
     files: dict[str, str]
     """Texts by name; `SCENARIO` is the scenario itself."""
     exact: bool
-    """Nothing goes wrong and links are ideal: the flood bound must be reached."""
+    """Nothing goes wrong and links are ideal: the flood bound must be reached. Of channels: all events must arrive."""
     family: str = PLAIN
     """Which kind of search it belongs to."""
 

@@ -5,7 +5,8 @@ not how hosts work: a message is delivered only after it was published, once per
 its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
 not have brought; caches keep to their limits; every copy that ends says why; time does not go back. Where messages
 list recipients, nobody else delivers them, copies go once all have them, and what gives way ranks lower (`addressed`).
-Where they have an order, that is kept, and nothing waits that could be delivered, or the other way round
+Consumers of channels get the events of each producer once, in order, and are told of lost ones (`channels`).
+Where messages have an order, that is kept, and nothing waits that could be delivered, or the other way round
 (`happens_before`, `waiting`).
 
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
@@ -29,6 +30,7 @@ from carrypost.emu.verify.addressed import (
     displaced_by_a_higher_rank,
     purged_once_all_could_say_so,
 )
+from carrypost.emu.verify.channels import events_once_and_in_order, results_of_their_events
 from carrypost.emu.verify.facts import NEVER_US, Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
@@ -332,4 +334,6 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     expired_while_it_waited,
     nothing_waits_in_vain,
     nothing_is_hurried,
+    events_once_and_in_order,
+    results_of_their_events,
 )
