@@ -56,34 +56,34 @@ class World:
         self.alive.add(node)
         self.net.restart(node)
 
-    def neighbours(self, node: str) -> set[str]:
-        """With whom a living node can exchange frames."""
-        found = {other for edge in self.edges if node in edge for other in edge if other != node}
-        return found & self.alive
+    def neighbours(self) -> dict[str, set[str]]:
+        """With whom each living node can exchange frames."""
+        found: dict[str, set[str]] = {node: set() for node in self.alive}
+        for one, other in self.edges:
+            if one in found and other in found:
+                found[one].add(other)
+                found[other].add(one)
+        return found
 
-    def distances(self, node: str) -> dict[str, int]:
-        """The true distances."""
-        found, border, hops = {node: 0}, [node], 0
-        while border:
-            hops += 1
-            border = list({each for one in border for each in self.neighbours(one)} - found.keys())
-            found |= dict.fromkeys(border, hops)
-        return {each: hops for each, hops in found.items() if hops}
+    def distances(self) -> dict[str, dict[str, int]]:
+        """The true distances, from each living node."""
+        neighbours = self.neighbours()
+        return {node: _distances(neighbours, node) for node in sorted(self.alive)}
 
     def notice(self, within_s: float = 60.0) -> None:
         """Wait until every host knows its links."""
         until = self.net.now + within_s
-        while not all(self._noticed(node) for node in self.alive):
+        while any(self._noticed(node) != near for node, near in self.neighbours().items()):
             assert self.net.now < until, "links were not noticed"
             self.net.advance(0.25)
 
-    def _noticed(self, node: str) -> bool:
+    def _noticed(self, node: str) -> set[str]:
         views = self.net.host(node).overview().neighbours
-        return {self.net.name(each.node) for each in views if each.state == "linked"} == self.neighbours(node)
+        return {self.net.name(each.node) for each in views if each.state == "linked"}
 
     def wrong(self) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
         """Where hosts are wrong: what is true, and what they say."""
-        found = {node: (self.distances(node), self.net.reach(node)) for node in sorted(self.alive)}
+        found = {node: (true, self.net.reach(node)) for node, true in self.distances().items()}
         return {node: both for node, both in found.items() if both[0] != both[1]}
 
     def settle(self, within_s: float) -> None:
@@ -96,7 +96,7 @@ class World:
     def _agreed(self) -> bool:
         """Return True if hosts of one part have equal digests."""
         digests = {node: island(self.net, node).table.digest for node in self.alive}
-        return all(digests[node] == digests[other] for node in self.alive for other in self.distances(node))
+        return all(digests[node] == digests[other] for node, true in self.distances().items() for other in true)
 
     def check(self) -> None:
         """All distances are right, and hosts of one part have equal digests; those with equal digests equal tables."""
@@ -108,6 +108,15 @@ class World:
             records = tuple(sorted(each.record.author + bytes([each.sequence]) for each in table.reached()))
             by_digest.setdefault(table.digest, set()).add(records)
         assert all(len(tables) == 1 for tables in by_digest.values())
+
+
+def _distances(neighbours: dict[str, set[str]], node: str) -> dict[str, int]:
+    found, border, hops = {node: 0}, {node}, 0
+    while border:
+        hops += 1
+        border = {each for one in border for each in neighbours[one]} - found.keys()
+        found |= dict.fromkeys(border, hops)
+    return {each: hops for each, hops in found.items() if hops}
 
 
 def _edge(one: str, other: str) -> tuple[str, str]:

@@ -56,7 +56,9 @@ def test_edges_are_those_of_the_rule(done: list[tuple[object, ...]]) -> None:
         _step(edges, told, kind, *arguments)
         assert {host: edges.of(host) for host in (OWN, *OTHERS)} == {host: told.ends(host) for host in (OWN, *OTHERS)}
         assert edges.claimants == {host for host, (claimed, _) in told.said.items() if OWN in claimed}
-        assert (edges.version > version) is (before != {host: told.ends(host) for host in (OWN, *OTHERS)})
+        changed = {host for host in (OWN, *OTHERS) if before[host] != told.ends(host)}
+        assert (edges.version > version) is bool(changed)
+        assert edges.take_changed() == changed & told.known
 
 
 def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
@@ -75,6 +77,49 @@ def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
         case "hear", (dict() as heard,):
             told.heard = {host: each for host, each in heard.items() if host in told.known}
             edges.hear(told.heard)
+
+
+def entry_of(table: Table, node: NodeId) -> Entry:
+    """The record of a node that has one."""
+    entry = table.get(node)
+    assert entry is not None
+    return entry
+
+
+NODES = [NodeId(f"n{number}") for number in range(7)]
+PREFIXES = [node_prefix(node) for node in NODES]
+some = st.frozensets(st.sampled_from(PREFIXES))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(NODES[1:]), some, some),
+            st.dictionaries(st.sampled_from(NODES[1:]), some, max_size=3),
+            st.just(FORGET_US + 1),
+        ),
+        max_size=20,
+    ),
+)
+def test_distances_are_those_of_a_table_that_just_heard_all(steps: list[object]) -> None:
+    table, now, heard = Table(NODES[0]), 0, dict[NodeId, frozenset[bytes]]()
+    for sequence, step in enumerate(steps):
+        match step:
+            case (str() as node, frozenset() as claimed, frozenset() as denied):
+                record = LinkRecord(node.encode(), 1, sequence, packed_prefixes(claimed), packed_prefixes(denied))
+                table.enter(Entry.of(NodeId(node), record, now))
+            case dict():
+                heard = step
+                table.meet(heard, now)
+            case int():
+                table.expire(now)
+                now += step
+                table.expire(now)
+        fresh = Table(NODES[0])
+        fresh.meet(heard, now)
+        for entry in table:
+            fresh.enter(entry)
+        assert (table.distances(NODES[0]), table.digest) == (fresh.distances(NODES[0]), fresh.digest)
 
 
 def test_of_two_hosts_with_the_same_four_bytes_the_first_is_known_until_it_is_gone() -> None:
@@ -110,6 +155,9 @@ def test_a_digest_shows_which_of_the_latest_records_somebody_lacks(changes: list
             table.enter(Entry.of(nodes[number], LinkRecord(nodes[number].encode(), 1, sequence), sequence))
             assert table.digest
     one, other = tables
-    behind = {node for node in nodes if other.get(node).record != one.get(node).record}  # type: ignore[union-attr]
+    behind = {node for node in nodes if entry_of(other, node).record != entry_of(one, node).record}
     assert one.lacking(other.digest) == behind
     assert not behind or other.lacking(one.digest) == set(), "it cannot know what it never had"
+    assert one.is_like(other.digest, 1), "it is only behind"
+    assert one.is_like(other.digest ^ entry_of(one, nodes[0]).fingerprint, 1), "or does not count one more"
+    assert not one.is_like(other.digest ^ 1, 1), "it knows something else"

@@ -33,10 +33,17 @@ class Edges:
         """Hosts whose records claim a link with this host."""
         self.version = 0
         """Number that grows with each change of an edge that counts."""
+        self._changed: set[bytes] = set()
+        """Known hosts with such a change since `take_changed`."""
 
     def of(self, host: bytes) -> AbstractSet[bytes]:
         """Return the other ends of the edges of a host."""
         return self._ends.get(host, _NOBODY)
+
+    def take_changed(self) -> set[bytes]:
+        """Return the hosts whose edges changed since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def know(self, host: bytes) -> None:
         """Let the edges of a host count from now on, as far as anybody claims them."""
@@ -50,9 +57,11 @@ class Edges:
         """Let no edge of a host count, and forget its record."""
         self._said.pop(host, None)
         self.claimants.discard(host)
-        for other in self._ends.pop(host):
+        ends = self._ends.pop(host)
+        for other in ends:
             self._ends[other].discard(host)
             self.version += 1
+        self._changed = (self._changed | ends) - {host}
 
     def say(self, host: bytes, claimed: frozenset[bytes], denied: frozenset[bytes]) -> None:
         """Replace what a known host says in its record."""
@@ -87,4 +96,5 @@ class Edges:
                 change = set.discard if other in ends else set.add
                 change(ends, other)
                 change(self._ends[other], host)
+                self._changed |= {host, other}
                 self.version += 1

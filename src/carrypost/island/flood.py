@@ -115,13 +115,15 @@ class Flood:
         """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
         self._pace = Budget(ground.limits.link_records_per_s)
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
-        self._passing: dict[NodeId, int] = {}
-        """When to pass on records; at most one of each author."""
+        self._passing: dict[NodeId, None] = {}
+        """Hosts whose records are to be passed on."""
+        self._pass_us = NEVER
+        """Time at which that happens, to all of them together."""
         self.due_us = NEVER
         """Time at which `expire` has something to do."""
 
     def _look_ahead(self) -> None:
-        times = [NEVER, *self._passing.values(), *[each.compare_us for each in self.peers.values()]]
+        times = [self._pass_us, *[each.compare_us for each in self.peers.values()]]
         if any(each.owed for each in self.peers.values()):
             times.append(self._pace.above_us(0.5, 0) if self._signed else 0)
         self.due_us = min(times)
@@ -235,8 +237,10 @@ class Flood:
         """Pass a record on soon, if that is up to this host."""
         due = peer.chose or self.lossless or now < peer.repaired_us + _REPAIR_US
         if due and not entry.passed and entry.node not in self._passing:
-            self._passing[entry.node] = due_us = self.soon(now, JITTER_US)
-            self.due_us = min(self.due_us, due_us)
+            if not self._passing:
+                self._pass_us = self.soon(now, JITTER_US)
+                self.due_us = min(self.due_us, self._pass_us)
+            self._passing[entry.node] = None
 
     def _is_covered(self, entry: Entry) -> bool:
         """Return True if every neighbour that has an island got a record from those who sent it to this host."""
@@ -245,6 +249,21 @@ class Flood:
             if (peer := self.peers.get(address)) is not None:
                 left -= self.neighbours_of(peer) | {peer.link.prefix}
         return not left
+
+    def _pass(self, now: int) -> None:
+        """Pass on what neighbours may lack, no faster than they check signatures."""
+        self._pass_us, leaving = NEVER, list[LinkRecord]()
+        for node in list(self._passing):
+            entry = self._table.get(node)
+            if entry is not None and not self._is_covered(entry):
+                if not self._may_send(now):
+                    self._pass_us = now + _PACE_US
+                    break
+                entry.passed = True
+                leaving.append(entry.record)
+            del self._passing[node]
+        if leaving:
+            self.broadcast(leaving)
 
     def publish(self, entry: Entry) -> None:
         """Tell everybody what this host says of its links."""
@@ -353,19 +372,8 @@ class Flood:
 
     def expire(self, now: int) -> None:
         """Pass on, compare and send what is due."""
-        leaving: list[LinkRecord] = []
-        for node in [node for node, due_us in self._passing.items() if due_us <= now]:
-            del self._passing[node]
-            entry = self._table.get(node)
-            if entry is None or self._is_covered(entry):
-                continue
-            if not self._may_send(now):
-                self._passing[node] = now + _PACE_US
-                continue
-            entry.passed = True
-            leaving.append(entry.record)
-        if leaving:
-            self.broadcast(leaving)
+        if self._pass_us <= now:
+            self._pass(now)
         for peer in self.peers.values():
             if peer.compare_us <= now:
                 self._compare(peer, now)

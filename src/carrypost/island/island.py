@@ -59,6 +59,8 @@ class Island(Layer):
         """Hosts that are told to be in reach."""
         self._unsure: dict[NodeId, int] = {}
         """Hosts of which the contrary is true, and since when."""
+        self._sure_us = NEVER
+        """Time at which the first of them is sure."""
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
@@ -150,8 +152,8 @@ class Island(Layer):
 
     def _tell_reach(self, now: int) -> None:
         """Tell of hosts that are in reach, or not, once that is sure."""
-        sure_us = now if self._told else now - _SURE_US
-        sure = [node for node, since_us in self._unsure.items() if since_us <= sure_us]
+        since_us = now if self._told else now - _SURE_US
+        sure = [node for node, unsure_us in self._unsure.items() if unsure_us <= since_us]
         reach = self.reach() if sure else {}
         for node in sure:
             del self._unsure[node]
@@ -166,6 +168,7 @@ class Island(Layer):
                 self._in_reach.add(node)
                 self._outputs.tell(Reachable(node, hops))
                 self.ways.reachable(node)
+        self._sure_us = min(self._unsure.values(), default=NEVER) + _SURE_US
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -194,7 +197,8 @@ class Island(Layer):
         """Do what is due."""
         if not self._told and self.survey.due_us <= now and self.survey.expire(now):
             self._changed(now)
-        self._tell_reach(now)
+        if self._sure_us <= now:
+            self._tell_reach(now)
         if self.ways.due_us <= now:
             self.ways.expire(now)
         if self.relaying.due_us <= now:
@@ -210,6 +214,5 @@ class Island(Layer):
         return ()
 
     def _look_ahead(self) -> None:
-        unsure_us = min(self._unsure.values(), default=NEVER) + _SURE_US
         survey_us = NEVER if self._told else self.survey.due_us
-        self.due_us = min(survey_us, unsure_us, self.ways.due_us, self.relaying.due_us)
+        self.due_us = min(survey_us, self._sure_us, self.ways.due_us, self.relaying.due_us)

@@ -16,20 +16,22 @@ import msgspec
 
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.signed import fingerprint
-from carrypost.gossip.wire.cloud_frames import HEAD_BYTES, LinkRecord, cut
+from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, cut
 from carrypost.island.edges import Edges
 from carrypost.island.routes import names
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
 WHATEVER = _FIRST
 """Among the prefixes of records that somebody wants: whatever it lacks, by its digest."""
+_ONE = (1).to_bytes(FINGERPRINT_BYTES, "little")
+_FINGERPRINT_MASK = 2 ** (8 * FINGERPRINT_BYTES) - 1
 _SUMS_MAX = 48
 """Changes of the digest that are remembered. Of more than 64 any digest could be made."""
 _AUTHOR_PER_S, _AUTHOR_BURST_S = 1.0, 10.0
@@ -209,6 +211,8 @@ class Table:
         if self._by_prefix.get(prefix) == node:
             del self._by_prefix[prefix]
             self._edges.forget(prefix)
+            if self._distances.pop(node, None) is not None:
+                self._touched.add(node)
 
     def expire(self, now: int) -> int:
         """Forget what could not be reached for long. Returns the time at which there is more of it."""
@@ -254,12 +258,10 @@ class Table:
             return True
         sums = [change for change, (at_us, _) in self._changes.items() if at_us >= since_us]
         sums += [entry.fingerprint for entry in self if entry.node not in self._distances]
-        basis: list[int] = []
-        for each in sums[:_SUMS_MAX]:
-            if rest := _reduced(each, basis):
-                basis.append(rest)
-        difference = _reduced(digest ^ self.digest, basis)
-        return not difference or any(_reduced(entry.fingerprint, basis) == difference for entry in self)
+        difference, *records = _reduced(
+            [digest ^ self.digest, *[entry.fingerprint for entry in self]], sums[:_SUMS_MAX]
+        )
+        return not any(difference) or difference in records
 
     def lacking(self, digest: int) -> set[NodeId]:
         """Return the nodes whose latest records somebody lacks who has this digest; none if that cannot be found out.
@@ -313,8 +315,9 @@ class Table:
         touched, self._touched = self._touched, set()
         if self._made != self._edges.version:
             self._made = self._edges.version
-            before, self._distances = self._distances, self._search(self._own)
-            touched |= before.keys() ^ self._distances.keys()
+            if not self._hold(self._edges.take_changed()):
+                before, self._distances = self._distances, self._search(self._own)
+                touched |= before.keys() ^ self._distances.keys()
         for node in sorted(touched):
             change = self._counted.pop(node, 0)
             if node in self._distances and (entry := self._entries.get(node)) is not None:
@@ -330,6 +333,20 @@ class Table:
         if len(self._changes) > _SUMS_MAX:
             del self._changes[next(iter(self._changes))]
 
+    def _hold(self, changed: Iterable[bytes]) -> bool:
+        """Return True if distances are what they were though edges of these hosts changed, as mostly.
+
+        Each host has to have a neighbour that is one hop nearer and none that is nearer still, and one that is out of
+        reach no neighbour in reach.
+        """
+        distances, nodes, edges = self._distances, self._by_prefix, self._edges
+        far = len(distances)
+        for each in changed:
+            nearest = min([distances.get(nodes[end], far) for end in edges.of(each)], default=far)
+            if each != self._prefix and nearest + 1 != distances.get(nodes[each], far + 1):
+                return False
+        return bool(distances)
+
     def _search(self, origin: NodeId) -> dict[NodeId, int]:
         found = {node_prefix(origin)}
         border, hops = found, 0
@@ -341,15 +358,26 @@ class Table:
         return distances
 
 
-def _reduced(value: int, basis: Iterable[int]) -> int:
-    """Return the least that is left of a value by XOR with some of these, each of which was reduced by those before."""
-    for each in basis:
-        value = min(value, value ^ each)
-    return value
+def _reduced(values: Iterable[int], sums: Sequence[int]) -> Sequence[bytes]:
+    """Return fingerprints such that those are equal that differ by the XOR of some sums; those that are one are zero.
+
+    This is Gaussian elimination with all fingerprints side by side in one number, so that one multiplication subtracts
+    a sum from all of them: fingerprint by fingerprint it took a tenth of the time of a hundred hosts that move.
+    """
+    packed = b"".join([each.to_bytes(FINGERPRINT_BYTES, "little") for each in (*sums, *values)])
+    lanes = int.from_bytes(packed, "little")
+    ones = int.from_bytes(_ONE * (len(packed) // FINGERPRINT_BYTES), "little")
+    for number in range(len(sums)):
+        if each := lanes >> 8 * FINGERPRINT_BYTES * number & _FINGERPRINT_MASK:
+            lanes ^= (lanes >> each.bit_length() - 1 & ones) * each
+    return cut(lanes.to_bytes(len(packed), "little"), FINGERPRINT_BYTES)[len(sums) :]
 
 
 def _summed(value: int, made_of: int, basis: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return what `_reduced` returns, and the XOR of the marks of all that it took for it."""
+    """Return the least that is left of a value by XOR with some of these, and the XOR of the marks of all it took.
+
+    Each of them was reduced by those before.
+    """
     for each, marks in basis:
         if value ^ each < value:
             value, made_of = value ^ each, made_of ^ marks
