@@ -6,12 +6,15 @@ this for every modulator, whatever runs it.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from carrypost.config import Limits
+from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.overlay import programs
 from carrypost.overlay.modulator import Instance, Modulator, Results
 from carrypost.overlay.registry import Event, Result, modulator
 
@@ -130,8 +133,17 @@ TABLE = [
 ]  # fmt: skip
 
 
+@functools.cache
+def _program(module: bytes) -> programs.Program:
+    code, refusal = programs.compiled(module, LIMITS)
+    if refusal:
+        raise LocalError(refusal)
+    return programs.program(code, LIMITS)
+
+
 def instance(modulator: Modulator) -> Instance:
-    return Instance(modulator, LIMITS, STATE_BYTES_MAX)
+    program = _program(modulator.module) if modulator.module else None
+    return Instance(modulator, LIMITS, STATE_BYTES_MAX, program=program)
 
 
 def play(row: Row, *, carried: bool) -> tuple[list[Results | None], bytes | None, int, int]:

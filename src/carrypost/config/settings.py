@@ -130,6 +130,20 @@ class Limits:
     """Payload of those events. All seats of a broker keep at most 16 times as much; one event is never too much."""
     modulator_state_bytes_max: int = whole(256 * KIB, 0, UNBOUNDED)
     """State of one modulator. An event after which it is larger is dropped."""
+    module_bytes_max: int = whole(32 * KIB, 1, UNBOUNDED)
+    """A WebAssembly module, at the broker that is to run it."""
+    modules_max: int = whole(64, 1, 65_536)
+    """Modules that a broker has compiled, compiles, waits for or remembers to have refused."""
+    modulator_memory_bytes_max: int = whole(4 * MIB, 64 * KIB, 4_096 * MIB)
+    """Memory of one WebAssembly modulator."""
+    fuel_per_event: int = whole(1_000_000, 1_000, UNBOUNDED)
+    """Fuel, about one unit per instruction, that a WebAssembly modulator has for one event."""
+    fuel_per_s: int = whole(100_000_000, 1_000, UNBOUNDED)
+    """Fuel that the WebAssembly modulators of one node have, where nothing measures time: 1,000 are a microsecond."""
+    results_max: int = whole(16, 1, 65_536)
+    """Results that a WebAssembly modulator makes of one event."""
+    result_ratio_max: int = whole(4, 1, 65_536)
+    """Bytes of those results, by the bytes of the event; 64 KiB are always allowed."""
     replay_events_max: int = whole(64, 1, 65_536)
     """Events that a producer sends again to one broker at a time."""
     runs_max: int = whole(1_024, 1, 65_536)
@@ -249,6 +263,14 @@ class Overlay:
     """A seat whose modulator makes nothing of events for so long tells the consumer how far it is."""
     event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
     """Lifetime of an event that does not say otherwise. Its producer keeps it so long, for brokers that lack it."""
+    modulators: Literal["named", "trusted", "any"] = choice("named", ("named", "trusted", "any"))
+    """Modulators that a broker runs: registered ones; WebAssembly modules of `authors`, too; modules of any node."""
+    authors: tuple[str, ...] = texts("a list of node ids")
+    """Ids of the nodes whose modules a broker runs, if `modulators` is "trusted"."""
+    compile_share: float = number(0.1, 0.001, 1.0)
+    """Share of a processor that a broker spends on compiling modules."""
+    capacity: float = number(0.5, 0.01, 1_024.0)
+    """Processors that clients' modules may use at a broker, all together."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)
     """Lifetime of what brokers tell each other and is of use only now."""
 

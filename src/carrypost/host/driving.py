@@ -17,6 +17,7 @@ from carrypost.errors import RemoteError, RunawayError, StoreError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.times import NEVER
+from carrypost.overlay.programs import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from carrypost.host.host import Host
     from carrypost.journal import Batch
     from carrypost.model.descriptor import Descriptor
+    from carrypost.overlay.modules import CompileWanted
 
 ROUNDS_MAX = 100_000
 """Number of times that a host may have something new without anything else happening."""
@@ -150,6 +152,11 @@ class ProgramDriver(HostDriver):
         payload = Blank(descriptor.size) if blank else self.payload(descriptor)
         if payload is not None:
             self.command().payload_read(descriptor.id, payload, self.now)
+
+    def compile(self, wanted: CompileWanted) -> None:
+        """Compile a module that the overlay wants to run, at once."""
+        code, refusal = compiled(wanted.module, self.settings.limits)
+        self.command().overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal)
 
     def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
         """Tell the host that a payload, which a program was to have, is not in the store."""

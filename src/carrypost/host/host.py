@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.commands import Work
     from carrypost.order.groups import Registry
+    from carrypost.overlay.modulator import Meter
     from carrypost.security.identity import Identity
 
 
@@ -57,6 +58,8 @@ class Host:
 
     Every command and every input is one step: what is due by then expires, then it is carried out, then whatever
     follows from it is sent and told. `layers` stand between order and the application.
+    `meter`: returns the CPU time of this thread so far in microseconds, by which modulators are charged; without it
+    they are charged what they declare, or their fuel.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Host:
         *,
         privilege: Privilege = privilege,
         layers: Sequence[Callable[[Ground], Layer]] = (),
+        meter: Meter | None = None,
     ) -> None:
-        parts = Parts(identity, settings, rng, privilege, layers)
+        parts = Parts(identity, settings, rng, privilege, layers, meter=meter)
         self._ground = ground = parts.ground
         self._outputs, self._holdings, self._links = ground.outputs, ground.holdings, ground.links
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers

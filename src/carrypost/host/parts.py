@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.model.privilege import Privilege
+    from carrypost.overlay.modulator import Meter
     from carrypost.security.identity import Identity
 
 
@@ -47,6 +48,8 @@ class Parts:
         rng: Random,
         privilege: Privilege,
         layers: Sequence[Callable[[Ground], Layer]],
+        *,
+        meter: Meter | None = None,
     ) -> None:
         if identity.signed != (settings.security == "signed"):
             level = "a plain name" if settings.security == "signed" else "a key"
@@ -71,7 +74,7 @@ class Parts:
             self.layers.insert(self.island)
         self.overlay: Overlay | None = None
         if settings.overlay.enabled and self.island is not None:
-            self.overlay = Overlay(ground, self.deliveries, self.island, rng)
+            self.overlay = Overlay(ground, self.deliveries, self.island, rng, meter)
             self.layers.insert(self.overlay)
         self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
         """Channels of the overlay, for messaging."""

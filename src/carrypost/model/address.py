@@ -11,6 +11,7 @@
     topic `x` that node N holds x@N          holder/N/x
     what N passes on of it                   notice/N/x
     event channel `x`                        channel/x
+    module of a modulator                    module/SHA256
     overlay on node N                        overlay/N
     overlay on all nodes                     overlay/all
     results of subscription S of N           results/N/S
@@ -62,6 +63,8 @@ EVERYBODY = "control/all"
 OVERLAYS = "overlay/all"
 """Destination of items to the overlays of all nodes."""
 _TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS = (f"{kind}/" for kind in Kind)
+_MODULE = "module/"
+_DIGEST = re.compile("[0-9a-f]{64}")
 _REMEMBERED = 1_024
 """Destinations whose addressees are remembered."""
 BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
@@ -115,6 +118,17 @@ def channel(name: str) -> str:
 def overlay(node: NodeId) -> str:
     """Return the destination of legs and items for the overlay of one node."""
     return _OVERLAY + _escaped(node)
+
+
+def module(digest: bytes) -> str:
+    """Return the destination of a module of modulators, by its SHA-256."""
+    return _MODULE + digest.hex()
+
+
+def module_of(destination: str) -> bytes | None:
+    """Return the SHA-256 of the module that a destination is of; None if it is of none."""
+    text = destination[len(_MODULE) :] if destination.startswith(_MODULE) else ""
+    return bytes.fromhex(text) if _DIGEST.fullmatch(text) else None
 
 
 def results(node: NodeId, subscription: str) -> str:

@@ -28,9 +28,11 @@ from carrypost.journal import Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import NodeClock
+from carrypost.node.compiler import Compiler
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
+from carrypost.overlay.modules import CompileWanted
 
 _WAIT_S_MAX = 5.0
 """The system's clock may step while the node waits: it looks again after this at the latest."""
@@ -97,6 +99,8 @@ class NodeDriver(ProgramDriver):
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._compiler = Compiler(settings.limits, settings.overlay.compile_share)
+        self._compiling: asyncio.Task[None] | None = None
 
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Begin, from what the store holds, with messaging awake unless the settings have it switched off."""
@@ -117,7 +121,19 @@ class NodeDriver(ProgramDriver):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._compiling is not None:
+            self._compiling.cancel()
         self._let_in()
+
+    def compile(self, wanted: CompileWanted) -> None:
+        """Have a module compiled in a process of its own."""
+        self._compiling = self._loop.create_task(self._compile(wanted))
+
+    async def _compile(self, wanted: CompileWanted) -> None:
+        code, refusal, took_us = await self._compiler.compile(wanted.module)
+        if self._running:
+            self.host.overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal, took_us=took_us)
+            self.drain()
 
     def command(self) -> Host:
         """Return the host, for a command of a program; raises `StateError` once the node was stopped."""
@@ -264,6 +280,8 @@ class NodeDriver(ProgramDriver):
             try:
                 if type(event) is PayloadWanted:
                     self.answer(event)
+                elif type(event) is CompileWanted:
+                    self.compile(event)
                 self._take(event)
             except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)

@@ -91,7 +91,7 @@ class Node:
         self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
         self._exits.callback(self.store.close)
         await self.udp.open()
-        self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
+        self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
         driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
@@ -185,3 +185,8 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
+
+
+def _cpu_us() -> int:
+    """Return the CPU time of this thread so far, in microseconds."""
+    return time.thread_time_ns() // 1_000

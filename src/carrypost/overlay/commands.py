@@ -86,6 +86,11 @@ class OverlayCommands:
         with self._step(now):
             self._overlay.change(destination, modulator, now)
 
+    def compiled(self, digest: bytes, now: int, *, code: bytes = b"", refusal: str = "", took_us: int = 0) -> None:
+        """Take a module that the driver compiled (`CompileWanted`), or the reason why it could not."""
+        with self._step(now):
+            self._overlay.compiled(digest, code, refusal, took_us)
+
     def close(self, destination: str, now: int) -> None:
         """End a subscription, named by the destination of its results, or a producer, by `channel/NAME`.
 

@@ -163,7 +163,8 @@ class Consumers:
             raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1
         self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
-        row = _Row(channel, max(now, 1), 1, modulator=modulator, owner=owner, relocation=cast("Relocation", relocation))
+        reference = None if modulator is None else modulator.reference
+        row = _Row(channel, max(now, 1), 1, modulator=reference, owner=owner, relocation=cast("Relocation", relocation))
         found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found
         self._rows.put(found.name, _encode(found.row))
@@ -181,7 +182,7 @@ class Consumers:
     def change(self, destination: str, modulator: Modulator | None) -> Subscription:
         """Give a subscription another modulator; raises `LocalError` if there is none."""
         found = self.find(destination)
-        found.row.modulator = modulator
+        found.row.modulator = None if modulator is None else modulator.reference
         self._rows.put(found.name, _encode(found.row))
         return found
 

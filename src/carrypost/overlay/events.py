@@ -32,6 +32,8 @@ class HomeRefused(LayerEvent, frozen=True):
     reason: str
     """`clients`, `seats` or `channels`: it has no room for more of them; `modulator`: it cannot run that of the
     consumer; `broker`: it is none."""
+    detail: str = ""
+    """More of the reason, for people: what is wrong with the modulator."""
 
 
 class Relocated(LayerEvent, frozen=True):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.island.island import Island
-    from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.clients import ClientManager, Refusal
     from carrypost.overlay.consumer import Consumers
     from carrypost.overlay.numbers import Numbers
     from carrypost.overlay.tables import BrokerInfo
@@ -174,7 +174,7 @@ class Homes:
         else:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
-            self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal))
+            self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
@@ -276,8 +276,13 @@ class Homes:
             self._said.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
             return
         refusal = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
-        if item.active:
-            self.homed(Homed(item.role, item.channel, item.subscription, refusal or ""), self._node, now)
+        if item.active and refusal is not None:
+            self.answered(item, refusal, now)
+
+    def answered(self, item: Attach, refusal: Refusal, now: int) -> None:
+        """Take the answer of this node itself, which is a broker."""
+        word, detail = refusal
+        self.homed(Homed(item.role, item.channel, item.subscription, word, detail=detail), self._node, now)
 
     def _distances(self, now: int) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""

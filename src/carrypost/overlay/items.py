@@ -24,6 +24,7 @@ from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import PREFIX_BYTES
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.programs import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ _ROUTE_BYTES = 2
 """Bytes that stand before a route."""
 CURSORS_MAX = 64
 """Producers whose cursors a consumer tells its home, and runs of events of one item."""
+DETAIL_MAX = 200
+"""Characters of what is told of a refusal besides."""
 REFUSAL_MAX = 16
 """Characters of the word that says why a broker refuses a client."""
 _VERSIONS = 2**32
@@ -143,6 +146,8 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """Not empty: why it is not, and the client should ask another broker (`overlay.clients`)."""
     epoch: _Count = 0
     """Not 0: the seat of a consumer moved to the author, which has this epoch now."""
+    detail: Annotated[str, msgspec.Meta(max_length=DETAIL_MAX)] = ""
+    """More of the refusal, for people."""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
@@ -249,9 +254,18 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
     last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
 
 
+class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=False):
+    """The author is to run a modulator of the addressee, and lacks its module."""
+
+    digest: Annotated[bytes, msgspec.Meta(min_length=MODULE_DIGEST_BYTES, max_length=MODULE_DIGEST_BYTES)]
+    """SHA-256 of the module."""
+
+
 OfRelocation = Handoff | Ready | Detour | Detoured | State | Seated | Abort
 """Items of a relocation, by which brokers move a seat."""
-Item = Broker | Topology | Pass | Attach | Homed | Replay | Start | Gone | Sent | Report | Moving | OfRelocation
+OfClients = Attach | Homed | Report | Moving | ModuleWanted
+"""Items of clients and their homes."""
+Item = Broker | Topology | Pass | Replay | Start | Gone | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
 
 # --- who may say what --------------------------------------------------------------------------------------
@@ -283,6 +297,7 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Start: (Who.ANYBODY, False),
     Gone: (Who.ANYBODY, False),
     Sent: (Who.ANYBODY, False),
+    ModuleWanted: (Who.BROKER, False),
     Report: (Who.CLIENT, False),
     Moving: (Who.HOME, False),
     Handoff: (Who.BROKER, False),

@@ -91,6 +91,8 @@ class Legs:
         self._under_way = UnderWay(ground.node, ground.settings)
         self.events: list[tuple[Copy, str]] = []
         """Messages of channels that are at the last broker of their route, until seats take them."""
+        self.modules: list[Copy] = []
+        """Modules that are at the last broker of their route, until they are taken."""
         self.settled: list[Copy] = []
         """Messages of this node whose legs are durable, until they are taken."""
         self._open: dict[MessageId, _Passage] = {}
@@ -172,6 +174,8 @@ class Legs:
         self.arrivals.tell(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
         if channel:
             self.events.append((copy, channel))
+        elif address.module_of(copy.descriptor.original.destination) is not None:
+            self.modules.append(copy)
 
     def reroute(self, broker: NodeId) -> None:
         """Look for another path for the legs of this node that are on their way to a broker which cannot be reached."""

@@ -1,7 +1,8 @@
 """Modulators: functions of consumers that filter or transform events in a broker (OVERLAY §2.1, §3.1).
 
 A consumer names one by name, version and parameters (`Modulator.named`). A broker runs it if a class is registered in
-its process under that name and version (`overlay.registry`, `overlay.library`). Code is never shipped.
+its process under that name and version (`overlay.registry`, `overlay.library`). Or a consumer brings a WebAssembly
+module (`Modulator.wasm`, `Modulator.wat`), which a broker runs within limits (`overlay.wasm`).
 
 The one invariant: an exception in a modulator never leaves `Instance`. The event that it failed with is dropped and
 counted. Then the instance is rebuilt from a saved state and the events since.
@@ -9,17 +10,19 @@ counted. Then the instance is rebuilt from a saved state and the events since.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.publishing import check_attributes
-from carrypost.overlay import library  # noqa: F401 - registers what every broker has
-from carrypost.overlay.registry import NAME_MAX, VERSION_MAX, Event, Function, Result, versions
+from carrypost.overlay import library, programs  # noqa: F401 - the library registers what every broker has
+from carrypost.overlay.programs import ABI, DIGEST_BYTES, FUEL_PER_US, Metered, Program
+from carrypost.overlay.registry import NAME_MAX, VERSION_MAX, Event, Function, Registered, Result, versions
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -34,12 +37,16 @@ Results = tuple[Event | Result, ...]
 
 
 class Modulator(msgspec.Struct, frozen=True, array_like=True):
-    """The name of a modulator, its version and its parameters."""
+    """The name of a modulator, its version and its parameters; or a WebAssembly module and its parameters."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX)]
     version: Annotated[int, msgspec.Meta(ge=1, le=VERSION_MAX)]
     parameters: Annotated[bytes, msgspec.Meta(max_length=PARAMETERS_BYTES_MAX)]
-    """Keyword arguments of the class, as a map of MessagePack."""
+    """Keyword arguments of the class, as a map of MessagePack; of a module, any bytes."""
+    digest: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES)] = b""
+    """SHA-256 of the module; empty: it is a registered class."""
+    module: bytes = b""
+    """The module itself. It does not travel with its name: brokers that need it ask for it."""
 
     @classmethod
     def named(cls, name: str, /, *, version: int | None = None, **parameters: object) -> Modulator:
@@ -59,6 +66,31 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
             has = f"a name of 1 to {NAME_MAX} characters, a version of 1 to {VERSION_MAX:,} and parameters of at most"
             raise LocalError(f"a modulator has {has} {PARAMETERS_BYTES_MAX:,} bytes: {error}") from None
 
+    @classmethod
+    def wasm(cls, module: bytes, params: bytes = b"") -> Modulator:
+        """Return the modulator of a WebAssembly module with these parameters; raises `LocalError`.
+
+        Only brokers need `carrypost[wasm]`: nothing is compiled here.
+        """
+        if type(module) is not bytes or not module or type(params) is not bytes:
+            raise LocalError("a module is bytes, and its parameters are bytes: read the file, or use Modulator.wat()")
+        if len(params) > PARAMETERS_BYTES_MAX:
+            raise LocalError(f"the parameters of a module have at most {PARAMETERS_BYTES_MAX:,} bytes: {len(params):,}")
+        return cls("wasm", ABI, params, hashlib.sha256(module).digest(), module)
+
+    @classmethod
+    def wat(cls, text: str, params: bytes = b"") -> Modulator:
+        """Return the modulator of a module in the WebAssembly text format; raises `LocalError`.
+
+        It needs `carrypost[wasm]`, which translates the text.
+        """
+        return cls.wasm(programs.translated(text), params)
+
+    @property
+    def reference(self) -> Modulator:
+        """Return the same without the module, as it travels."""
+        return msgspec.structs.replace(self, module=b"") if self.module else self
+
 
 def _size(payload: object) -> int:
     if type(payload) is not bytes and type(payload) is not Blank:
@@ -66,19 +98,32 @@ def _size(payload: object) -> int:
     return payload.size if isinstance(payload, Blank) else len(payload)
 
 
+def _registered(modulator: Modulator) -> Registered:
+    """Return the class of a modulator; raises `LocalError` if there is none of its name and version."""
+    here = versions(modulator.name)
+    if modulator.version not in here:
+        known = " and ".join(map(str, sorted(here)))
+        raise LocalError(f"modulator {modulator.name!r} has version {known} here, not {modulator.version}")
+    return here[modulator.version]
+
+
 class Instance:
     """One modulator at work for one subscription."""
 
-    def __init__(self, modulator: Modulator, limits: Limits, state_bytes_max: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        modulator: Modulator,
+        limits: Limits,
+        state_bytes_max: int,
+        meter: Meter | None = None,
+        program: Program | None = None,
+    ) -> None:
         """Make it; raises `LocalError` if it is not registered, or does not take the parameters.
 
-        Without a meter, the declared cost of an event is its execution time.
+        `program`: of a module. Without a meter, the execution time of an event is its fuel, or the declared cost.
         """
-        here = versions(modulator.name)
-        if modulator.version not in here:
-            known = " and ".join(map(str, sorted(here)))
-            raise LocalError(f"modulator {modulator.name!r} has version {known} here, not {modulator.version}")
-        self.registered = here[modulator.version]
+        self.registered = _registered(modulator) if program is None else Registered(program.start, 0, payload=True)
+        self.program = program
         self.events = self.faults = self.busy_us = 0
         self.fault = ""
         """The last fault, for people."""
@@ -91,6 +136,8 @@ class Instance:
             raise LocalError(f"modulator {modulator.name!r} does not take these parameters: {error}") from error
 
     def _made(self) -> Function:
+        if self.program is not None:
+            return self.program.start(self._modulator.parameters, self._limits, self._state_bytes_max)
         parameters = msgspec.msgpack.decode(self._modulator.parameters, type=dict[str, Any])
         return self.registered.kind(**parameters)
 
@@ -99,8 +146,11 @@ class Instance:
         before_us = self._meter() if self._meter is not None else 0
         results = self._guarded(self._results, event)
         self.events += 1
-        self.busy_us += self._cost_us if self._meter is None else self._meter() - before_us
+        self.busy_us += self._declared_us() if self._meter is None else self._meter() - before_us
         return results
+
+    def _declared_us(self) -> int:
+        return self._cost_us if self.program is None else cast("Metered", self._function).spent // FUEL_PER_US
 
     def _results(self, event: Event) -> Results:
         found = self._function.process(event)

@@ -16,9 +16,9 @@ from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, consumer, logged, seat
+from carrypost.overlay import arrivals, clients, consumer, logged, modules, seat
 from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
-from carrypost.overlay.clients import LEASE_US, ClientManager
+from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
 from carrypost.overlay.consumer import Consumers
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.items import (
@@ -28,6 +28,7 @@ from carrypost.overlay.items import (
     Gone,
     Homed,
     Item,
+    ModuleWanted,
     Moving,
     Pass,
     Replay,
@@ -38,6 +39,7 @@ from carrypost.overlay.items import (
 )
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
+from carrypost.overlay.modules import OwnModules
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.producer import Producer
 from carrypost.overlay.rosters import Served
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulator import Meter, Modulator
 
 _ITEM_US = 60_000_000
 """Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
@@ -86,7 +88,9 @@ class Overlay(Layer):
         """Let homes, relocations and lost events append rows to the event log."""
         record.register(logged.ROWS)
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, island: Island, rng: Random) -> None:
+    def __init__(
+        self, ground: Ground, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
+    ) -> None:
         self._node, self._broker = ground.node, ground.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
         self._eligible = _Eligible(ground.settings.overlay.brokers)
@@ -97,7 +101,8 @@ class Overlay(Layer):
         self.channel.add(LegAdaptor(self.legs))
         self._ledger = Ledger(ground.outputs.journal, self.kind)
         self._rows = RevertingRows(ground.outputs.journal, self.kind)
-        self.seats = Seats(ground, self.legs, self._rows)
+        self.own_modules = OwnModules(ground, self.legs, self._ledger)
+        self.seats = Seats(ground, self.legs, self._rows, meter)
         self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
         self.consumers = Consumers(ground, self._rows, self.topology.brokers)
         numbers = Numbers(self._rows)
@@ -114,7 +119,8 @@ class Overlay(Layer):
         """Messages to this node that were acted upon: nobody needs them any more."""
         self._takes: dict[type, Callable[[Any, Copy, int], None]] = {
             Broker: self._announced, TopologyItem: self._told, Attach: self._attach, Homed: self._homed,
-            Moving: self._moving, Replay: self._replay, Start: self._heard, Gone: self._heard, Sent: self._heard,
+            Moving: self._moving, ModuleWanted: self._module_wanted,
+            Replay: self._replay, Start: self._heard, Gone: self._heard, Sent: self._heard,
         }  # fmt: skip
         """What takes items of each kind, but for `Pass`, which legs take with the message."""
 
@@ -180,6 +186,8 @@ class Overlay(Layer):
                 self._rows.restore(name, row)
             elif family == consumer.FAMILY:
                 self.consumers.restore(name, row)
+            elif family == modules.FAMILY:
+                self.own_modules.restore(name, row)
             else:
                 self.producer.restore(name, row)
         self.legs.restore(told)
@@ -202,6 +210,7 @@ class Overlay(Layer):
     ) -> str:
         """Subscribe to a channel; returns the destination of its results."""
         check_channel(channel)
+        self.own_modules.add(modulator)
         found = self.consumers.open(channel, now, modulator, relocation=relocation, owner=owner)
         self._want(found.destination)
         self.homes.attach(*found.key)
@@ -210,7 +219,10 @@ class Overlay(Layer):
 
     def change(self, destination: str, modulator: Modulator | None, now: int) -> None:
         """Give a subscription another modulator."""
+        self.consumers.find(destination)
+        self.own_modules.add(modulator)
         found = self.consumers.change(destination, modulator)
+        self._forget_modules()
         self.homes.attach_again(found.key, now)
         self._look_ahead()
 
@@ -221,9 +233,14 @@ class Overlay(Layer):
             self.homes.detach(Role.PRODUCER, channel, 0, now)
         else:
             found = self.consumers.close(destination)
+            self._forget_modules()
             self._deliveries.unsubscribe([self._interests.pop(destination)])
             self.homes.detach(*found.key, now)
         self._look_ahead()
+
+    def _forget_modules(self) -> None:
+        used = (each.row.modulator for each in self.consumers)
+        self.own_modules.keep({each.digest for each in used if each is not None})
 
     # --- a layer -------------------------------------------------------------------------------------------
 
@@ -302,8 +319,23 @@ class Overlay(Layer):
         order = descriptor.incarnation, descriptor.sequence
         refusal = self.clients.attach(item, descriptor.node, order, descriptor.ends_us, now)
         if item.active and refusal is not None:
-            answer = Homed(item.role, item.channel, item.subscription, refusal)
-            self._said.append(ITEMS.draft(descriptor.node, [answer], LEASE_US, withheld=True))
+            self._answer(item, descriptor.node, refusal, now)
+
+    def _answer(self, item: Attach, client: NodeId, refusal: Refusal, now: int) -> None:
+        """Tell a client that it is one of this broker, or why not."""
+        if client == self._node:
+            self.homes.answered(item, refusal, now)
+            return
+        answer = Homed(item.role, item.channel, item.subscription, refusal.word, detail=refusal.detail)
+        self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
+
+    def _module_wanted(self, item: ModuleWanted, copy: Copy, now: int) -> None:
+        self._refuse_unless(self.own_modules.wanted(item, copy.descriptor.node, now), copy)
+
+    def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
+        """Take a module that the driver compiled, or the reason why it could not."""
+        self.seats.modules.compiled(digest, code, refusal, took_us)
+        self._look_ahead()
 
     def expire(self, now: int) -> None:
         """Do what is due."""
@@ -331,6 +363,7 @@ class Overlay(Layer):
         """Note messages of this node that were admitted."""
         self.producer.published(copies)
         self.legs.published(copies)
+        self.own_modules.published(copies)
         self.seats.published(copies)
         for copy in copies:
             headers = copy.descriptor.headers
@@ -368,9 +401,12 @@ class Overlay(Layer):
         said, self._said = self._said, []
         self.producer.work()
         self._take_events()
+        self._take_modules(now)
         while spoken := [*self.clients.tails.said(), *self.seats.said(), *self.producer.said()]:
             said += self._spoken(spoken, now)
-        results = self.seats.work(now)
+        said += self._said
+        self._said = []
+        results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *results, *self.legs.drafts(now)]
         settled, self.legs.settled = self.legs.settled, []
         for copy in settled:
@@ -383,6 +419,15 @@ class Overlay(Layer):
         results = self.seats.work_on(now)
         self._look_ahead()
         return results
+
+    def _take_modules(self, now: int) -> None:
+        """Have modules read that arrived, and answer the clients that waited for theirs."""
+        arrived, self.legs.modules = self.legs.modules, []
+        self.seats.modules.arrived(arrived)
+        if self.seats.modules.settled or self.clients.again_us <= now:
+            self.seats.modules.settled = False
+            for client, refusal in self.clients.attach_again(now):
+                self._answer(client.item, client.node, refusal, now)
 
     def _take_events(self) -> None:
         """Give seats the events that arrived."""
@@ -400,6 +445,8 @@ class Overlay(Layer):
                 drafts.append(ITEMS.draft(to, [item], _ITEM_US))
             elif isinstance(item, Replay):
                 self.producer.replay(item, to, now)
+            elif isinstance(item, ModuleWanted):
+                self.own_modules.wanted(item, to, now)
             elif isinstance(item, Start | Gone | Sent):
                 self.seats.heard(item, to, trusted=True)
         self._take_events()

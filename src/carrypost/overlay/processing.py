@@ -21,7 +21,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import ids
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.visible import Selectable
-from carrypost.overlay.modulator import Instance, Modulator
+from carrypost.overlay.modulator import Instance, Meter, Modulator
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.registry import Event, Result
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue
+    from carrypost.overlay.programs import Program
 
 
 class SeatRow(msgspec.Struct, array_like=True):
@@ -68,12 +69,44 @@ class Step(NamedTuple):
 class Processing:
     """The modulator of one seat at work, or none."""
 
-    def __init__(self, modulator: Modulator | None, limits: Limits, state: bytes) -> None:
-        """Begin with a state; raises `LocalError` for a modulator that does not run here."""
+    def __init__(
+        self,
+        modulator: Modulator | None,
+        limits: Limits,
+        state: bytes,
+        program: Program | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        """Begin with a state; raises `LocalError` for a modulator that does not run here. `program`: of a module."""
         self.modulator = modulator
-        self.instance = None if modulator is None else Instance(modulator, limits, limits.modulator_state_bytes_max)
+        self.instance = None
+        if modulator is not None:
+            self.instance = Instance(modulator, limits, limits.modulator_state_bytes_max, meter, program)
+        self._broken: bytes | None = None
+        """After a fault of a program: the state to go on with."""
+        if state:
+            self.restore(state)
+
+    def restore(self, state: bytes) -> None:
+        """Begin anew with a state."""
+        self._broken = None
         if self.instance is not None:
             self.instance.rebuild(state)
+
+    def repair(self) -> bool:
+        """Make a program anew that failed; returns False if none did.
+
+        It is a turn of its own: as little as an event, starting a program may take longer than its fuel lets expect.
+        """
+        if self._broken is None:
+            return False
+        self.restore(self._broken)
+        return True
+
+    @property
+    def is_program(self) -> bool:
+        """True if a client's own code runs."""
+        return self.instance is not None and self.instance.program is not None
 
     @property
     def _busy_us(self) -> int:
@@ -86,8 +119,7 @@ class Processing:
 
     def revert(self, row: SeatRow) -> None:
         """Go back to the state in a row."""
-        if self.instance is not None:
-            self.instance.rebuild(row.state)
+        self.restore(row.state)
 
     def step(self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int) -> Step:
         """Process an event; `to`: the destination of results."""
@@ -122,7 +154,10 @@ class Processing:
         found = self.instance.process(seen)
         after = None if found is None else self.instance.save()
         if found is None or after is None:
-            self.instance.rebuild(state)
+            if self.is_program:
+                self._broken = state
+            else:
+                self.instance.rebuild(state)
             return (), state, self.instance.fault
         return tuple(each if isinstance(each, Result) else None for each in found), after, ""
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost.errors import LocalError
 from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
@@ -25,7 +24,9 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
 from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room
+from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
+from carrypost.overlay.pace import Pace
 from carrypost.overlay.processing import Processing, SeatRow, Step
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulator import Meter
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
 
@@ -123,8 +124,10 @@ class Seat:
 class Seats:
     """The seats of one broker."""
 
-    def __init__(self, ground: Ground, legs: Legs, rows: RevertingRows) -> None:
-        self._rows = rows
+    def __init__(self, ground: Ground, legs: Legs, rows: RevertingRows, meter: Meter | None = None) -> None:
+        self._rows, self._meter = rows, meter
+        self.modules = Modules(ground, legs)
+        self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._room, self._gap_us = Room(legs, ground.limits), round(ground.settings.overlay.gap_s * 1e6)
         self._seats: dict[bytes, Seat] = {}
@@ -149,22 +152,36 @@ class Seats:
 
     # --- clients -------------------------------------------------------------------------------------------
 
-    def runs(self, modulator: Modulator | None) -> bool:
-        """Return True if a modulator can run here."""
-        try:
-            Processing(modulator, self._limits, b"")
-        except LocalError:
-            return False
-        return True
+    def prepare(self, client: Client, now: int) -> Processing | None:
+        """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
 
-    def open(self, client: Client) -> None:
-        """Give a consumer its seat, or let it go on where the consumer says; raises `LocalError`."""
+        Raises `LocalError` if it does not run here.
+        """
+        seat, modulator = self._seats.get(_name(client)), client.item.modulator
+        if seat is not None and seat.processing.modulator == modulator:
+            return seat.processing
+        if modulator is None or not modulator.digest:
+            return Processing(modulator, self._limits, b"", meter=self._meter)
+        program = self.modules.program(modulator, client.node, now, self._modules_used)
+        if program is None or self._pace.due_us(client.node) > now:
+            return None
+        with self._pace.charged(client.node, None, now):
+            return Processing(modulator, self._limits, b"", program, self._meter)
+
+    def _modules_used(self) -> set[bytes]:
+        """Return the digests of the modules at work."""
+        used = (seat.processing.modulator for seat in self._seats.values())
+        return {each.digest for each in used if each is not None}
+
+    def open(self, client: Client, processing: Processing) -> None:
+        """Give a consumer its seat with what `prepare` returned, or let it go on where the consumer says."""
         name, item = _name(client), client.item
         seat = self._seats.get(name)
         if seat is None:
             stored = self._rows.written(name)
             row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
-            seat = self._seats[name] = Seat(client, row, Processing(item.modulator, self._limits, row.state))
+            processing.restore(row.state)
+            seat = self._seats[name] = Seat(client, row, processing)
             self._of_channels.setdefault(item.channel, {})[name] = seat
         seat.client = client
         changed = item.modulator != seat.processing.modulator
@@ -174,7 +191,8 @@ class Seats:
             changed = True
         if changed:
             seat.row.state = b""
-            seat.processing = Processing(item.modulator, self._limits, b"")
+            seat.processing = processing
+            processing.restore(b"")
             seat.leaving = seat.reading = None
             self._rows.put(name, _encode(seat.row))
 
@@ -287,6 +305,7 @@ class Seats:
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are asked for again."""
+        self.modules.left(copies)
         gone = {copy.id for copy in copies} if self._seats else set()
         for seat in self._seats.values():
             for producer, lane in seat.lanes.items():
@@ -331,14 +350,14 @@ class Seats:
 
     def said(self) -> list[tuple[NodeId, Item]]:
         """Take what is to be said to producers."""
-        said, self._said = self._said, []
+        said, self._said = self._said + self.modules.said(), []
         return said
 
     # --- processing ----------------------------------------------------------------------------------------
 
     def work(self, now: int) -> list[Draft]:
         """Process one event of each seat that has one. Returns results that are to be published."""
-        self._worked = 0
+        self._worked = self._pace.spent_us = 0
         return self._work(now)
 
     def work_on(self, now: int) -> list[Draft]:
@@ -348,17 +367,36 @@ class Seats:
     def _work(self, now: int) -> list[Draft]:
         self._leaving = {}
         made = []
+        programs: list[tuple[Seat, Copy]] = []
         for seat in self._seats.values():
             if seat.after_us > now:
                 continue
             heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
             if heads:
+                copy = seat.reading or min(heads, key=_date)
                 self._worked += 1
-                made += self._process(seat, seat.reading or min(heads, key=_date), now)
+                if seat.processing.is_program:
+                    programs.append((seat, copy))
+                else:
+                    made += self._process(seat, copy, now)
             elif seat.mute_us <= now:
                 step = seat.processing.mute(seat.row, seat.destination, self._event_us, signed=self._signed)
                 made += self._leave(seat, step, now)
+        made += self._run_programs(programs, now)
         self._payloads = {}
+        return made
+
+    def _run_programs(self, waiting: list[tuple[Seat, Copy]], now: int) -> list[Draft]:
+        """Let clients' own code process events, the quickest first, within the time of a step."""
+        made: list[Draft] = []
+        for seat, copy in sorted(waiting, key=lambda each: self._pace.last_us(each[0].client.node)):
+            client = seat.client.node
+            if self._pace.due_us(client) > now:
+                seat.after_us = self._pace.due_us(client)
+            elif self._pace.has_time(client):
+                with self._pace.charged(client, seat.processing.instance, now):
+                    repaired = seat.processing.repair()
+                made += [] if repaired else self._process(seat, copy, now)
         return made
 
     def _process(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
@@ -369,7 +407,11 @@ class Seats:
             return []
         if seat.leaving is not None:  # There was no room for what came of it before.
             seat.processing.revert(seat.row)
-        step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
+        if seat.processing.is_program:
+            with self._pace.charged(seat.client.node, seat.processing.instance, now):
+                step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
+        else:
+            step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
         seat.reading = None
         if step.fault:
             event, client = copy.descriptor.original, seat.client
@@ -402,6 +444,7 @@ class Seats:
             if seat.reading is copy:
                 seat.after_us = 0
                 self._payloads[copy.id] = payload
+        self.modules.payload_read(copy, payload)
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Advance the cursors of seats whose results were admitted."""

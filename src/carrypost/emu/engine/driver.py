@@ -29,6 +29,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
+from carrypost.overlay.modules import CompileWanted
 from carrypost.security.identity import Identity
 
 
@@ -252,6 +253,8 @@ class EmulatedDriver(ProgramDriver):
         for event in events:
             if type(event) is PayloadWanted:
                 self.answer(event)
+            elif type(event) is CompileWanted:
+                self.compile(event)
             self._application.take(self, event)
             if self._host is not host:
                 return  # The application crashed its node, and the rest of what it was to be told with it.

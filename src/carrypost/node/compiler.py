@@ -1,0 +1,87 @@
+"""Compiles modules of clients, in a process of its own.
+
+Compiling is not metered, and what a module of 24 kB can make of it takes 18 s. So a process with little priority does
+it, one module at a time, which the system ends after `CPU_S` of processor time, or beyond `MEMORY_BYTES`. After each
+module the broker waits until compiling has taken no more than `overlay.compile_share` of a processor.
+
+The process is this module as a program: it reads a module, and writes the time that it took, and machine code or the
+reason why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import resource
+import struct
+import sys
+import time
+
+from carrypost.config import Limits
+from carrypost.overlay import programs
+
+CPU_S = 2
+"""Processor time that a module may take. Honest ones of the largest size that brokers take need a quarter of a second.
+"""
+MEMORY_BYTES = 1024 * 1024 * 1024
+_WALL_S = 60.0
+"""Time after which a process is ended in any case."""
+_HEAD = struct.Struct("<Q?")
+"""Microseconds of processor time; whether what follows is machine code."""
+
+
+class Compiler:
+    """Compiles one module after the other for one broker."""
+
+    def __init__(self, limits: Limits, share: float, cpu_s: int = CPU_S) -> None:
+        self._memory_bytes_max, self._share, self._cpu_s = limits.modulator_memory_bytes_max, share, cpu_s
+        self._after_s = 0.0
+        """Time of the event loop before which nothing is compiled."""
+
+    async def compile(self, module: bytes) -> tuple[bytes, str, int]:
+        """Return the machine code of a module, or why there is none, and the time that it took in microseconds."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._after_s - loop.time()))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, str(self._memory_bytes_max), str(self._cpu_s),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            answer, _ = await asyncio.wait_for(process.communicate(module), _WALL_S)
+        except TimeoutError:
+            answer = b""
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        found = self._read(answer)
+        self._after_s = loop.time() + found[2] / 1e6 * (1 / self._share - 1)
+        return found
+
+    def _read(self, answer: bytes) -> tuple[bytes, str, int]:
+        if len(answer) < _HEAD.size:
+            refusal = f"the module takes more than {self._cpu_s} s, or too much memory, to compile"
+            return b"", refusal, self._cpu_s * 1_000_000
+        took_us, good = _HEAD.unpack_from(answer)
+        rest = answer[_HEAD.size :]
+        return (rest, "", took_us) if good else (b"", rest.decode(), took_us)
+
+
+def _main() -> None:
+    os.nice(10)
+    memory_bytes_max, cpu_s = map(int, sys.argv[1:])
+    limits = Limits(modulator_memory_bytes_max=memory_bytes_max)
+    module = sys.stdin.buffer.read()
+    programs.is_installed()  # Importing wasmtime is not the module's fault.
+    used_s = math.ceil(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used_s + cpu_s, used_s + cpu_s))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    code, refusal = programs.compiled(module, limits)
+    took_us = time.process_time_ns() // 1_000  # The start of the process included: it counts as well.
+    sys.stdout.buffer.write(_HEAD.pack(took_us, not refusal) + (code or refusal.encode()))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,81 @@
+"""Pace: the share of a broker's time that clients' own code may have (OVERLAY §5 leaves it open).
+
+Fuel bounds what one event costs, but instructions differ by two orders of magnitude. So the time that modules take is
+charged to their clients: measured on nodes, by fuel in emulation. A client in debt waits. The others' turn comes first
+if their last event took less, and a step ends when it has worked for `STEP_US`. Events decide nothing of this: a pace
+delays results, and never changes them.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from carrypost.overlay.programs import FUEL_PER_US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.config import Limits
+    from carrypost.model.ids import NodeId
+    from carrypost.overlay.modulator import Instance, Meter
+
+STEP_US = 20_000
+"""Time after which a step begins no other event of a module."""
+_BURST_US = 100_000
+"""Debt that a client may have and still work, in time that it takes to pay it off."""
+
+
+class Pace:
+    """The debts of clients whose modules run at one broker."""
+
+    def __init__(self, limits: Limits, capacity: float, meter: Meter | None = None) -> None:
+        self._meter = meter
+        self.spent_us = 0
+        """Time that clients' own code took in this step."""
+        self._share, self._capacity = limits.fuel_per_s / FUEL_PER_US / 1e6, capacity
+        self._clients_max = limits.clients_max
+        self._paid_us: dict[NodeId, int] = {}
+        """Time at which a client has no debt any more."""
+        self._last_us: dict[NodeId, int] = {}
+        """Time that the last event of a client took."""
+
+    def due_us(self, client: NodeId) -> int:
+        """Return the time at which a client may work."""
+        return self._paid_us.get(client, 0) - _BURST_US
+
+    def last_us(self, client: NodeId) -> int:
+        """Return the time that a client's last event took."""
+        return self._last_us.get(client, 0)
+
+    def has_time(self, client: NodeId) -> bool:
+        """Return True if this step has time for an event of a client, as far as its last one tells."""
+        return not self.spent_us or self.spent_us + self.last_us(client) <= STEP_US
+
+    @contextmanager
+    def charged(self, client: NodeId, instance: Instance | None, now: int) -> Iterator[None]:
+        """Charge a client for its own code; by the fuel that it took where nothing measures time."""
+        before_us = self._busy_us(instance)
+        try:
+            yield
+        finally:
+            took_us = self._busy_us(instance) - before_us
+            self.spent_us += took_us
+            self.charge(client, took_us, now)
+
+    def _busy_us(self, instance: Instance | None) -> int:
+        if self._meter is not None:
+            return self._meter()
+        return 0 if instance is None else instance.busy_us
+
+    def charge(self, client: NodeId, busy_us: int, now: int) -> None:
+        """Charge a client for work. All that are in debt share the capacity of the broker."""
+        if busy_us <= 0:
+            return
+        if len(self._paid_us) >= self._clients_max:
+            self._paid_us = {node: until_us for node, until_us in self._paid_us.items() if until_us > now}
+            self._last_us = {node: self._last_us[node] for node in self._paid_us}
+        at_work = sum(until_us > now for node, until_us in self._paid_us.items() if node != client) + 1
+        share = min(self._share, self._capacity / at_work)
+        self._paid_us[client] = max(now, self._paid_us.get(client, 0)) + round(busy_us / share)
+        self._last_us[client] = busy_us

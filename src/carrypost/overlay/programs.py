@@ -1,0 +1,79 @@
+"""Programs of modulators, as the rest of the overlay sees them, with or without `carrypost[wasm]`.
+
+`overlay.wasm` alone imports wasmtime. It is loaded when the first module is compiled or run. Without it everything else
+works, and whoever wants to compile or run a module is told what to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from carrypost.errors import LocalError
+from carrypost.overlay.registry import Function
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+
+ABI = 1
+"""Version of the interface between brokers and modules."""
+DIGEST_BYTES = 32
+FUEL_PER_US = 1_000
+"""Fuel that counts as a microsecond of work where nothing measures it."""
+
+
+class Metered(Function, Protocol):
+    """A function that counts its instructions."""
+
+    @property
+    def spent(self) -> int:
+        """Fuel that was spent since the last event began, or since the start."""
+
+
+class Program(Protocol):
+    """A compiled module."""
+
+    exports: tuple[str, ...]
+
+    def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> Metered:
+        """Return an instance that has opened these parameters; raises what is wrong with them."""
+
+
+def _wasm() -> ModuleType:
+    """Return `overlay.wasm`; raises `LocalError` where wasmtime is not installed."""
+    try:
+        return importlib.import_module("carrypost.overlay.wasm")
+    except ImportError:
+        raise LocalError(
+            "WebAssembly modulators need wasmtime, which is not installed: pip install 'carrypost[wasm]'; "
+            "in the source tree, '.[wasm]'"
+        ) from None
+
+
+def is_installed() -> bool:
+    """Return True if modules can be compiled and run in this process."""
+    try:
+        _wasm()
+    except LocalError:
+        return False
+    return True
+
+
+def translated(text: str) -> bytes:
+    """Return the module of a text in the WebAssembly text format; raises `LocalError`."""
+    return bytes(_wasm().translated(text))
+
+
+def compiled(module: bytes, limits: Limits) -> tuple[bytes, str]:
+    """Return the machine code of a module, and why there is none. It takes as long as the module's author wants."""
+    try:
+        return bytes(_wasm().compiled(module, limits.modulator_memory_bytes_max)), ""
+    except LocalError as error:
+        return b"", str(error)
+
+
+def program(code: bytes, limits: Limits) -> Program:
+    """Return a program of machine code that `compiled` returned; raises `LocalError` for exports other than ABI 1."""
+    found: Program = _wasm().Program(code, limits.modulator_memory_bytes_max)
+    return found

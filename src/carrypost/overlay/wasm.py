@@ -1,0 +1,329 @@
+"""WebAssembly programs of modulators: compiled modules, their instances and their limits (ABI 1).
+
+A module imports nothing, so it has neither clock nor chance nor files, and NaNs are canonical: the same events give the
+same bytes on every processor. It exports, with all numbers as unsigned 32 bits, little-endian::
+
+    memory                       its one memory
+    abi() -> i32                 1
+    alloc(n) -> ptr              room for n bytes, which the broker writes to; 0: there is none
+    open(ptr, len) -> i32        the parameters; 0: fine
+    process(ptr, len) -> i64     an event; ptr << 32 | len of the results, 0: none
+    save() -> i64                the state, likewise           } both or neither
+    load(ptr, len) -> i32        a state; 0: fine              }
+    keep(ptr, len, age_ms) -> i32    optional: 0 for a result that need not wait any longer
+
+An event: length of the attributes, attributes (a map of MessagePack), payload. Results: their number, then for each the
+length of the attributes, the length of the payload, attributes, payload; a length of 0xFFFFFFFF: those of the event.
+
+The one invariant: nothing that a module does or returns costs more fuel, memory or bytes than the limits say, and
+whatever it does wrong raises. Fuel counts instructions, not time: the slowest ones (`ref.func`, `memory.grow`) take
+40 ns per unit, most take less than 1 ns. `limits.fuel_per_event` is chosen for the slowest.
+
+Nothing else imports wasmtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import wasmtime
+
+from carrypost.errors import LocalError
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.overlay.programs import ABI
+from carrypost.overlay.registry import Event, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.config import Limits
+    from carrypost.model.properties import AttributeValue
+
+RESULT_BYTES = 64 * 1024
+"""Bytes of results that an event may have, however small it is."""
+_MAGIC = b"\0asm\1\0\0\0"
+_UNCHANGED = 0xFFFFFFFF
+_STACK_BYTES = 256 * 1024
+_TABLE_ELEMENTS_MAX = 8_192
+_ROOM_MIN = 256
+"""Least number of bytes that a module is asked to make room for."""
+_ENGINES = 4
+_U32 = struct.Struct("<I")
+_LENGTHS = struct.Struct("<II")
+_OFF = (
+    "wasm_threads", "wasm_simd", "wasm_relaxed_simd", "wasm_memory64", "wasm_multi_memory", "wasm_exceptions",
+    "wasm_gc", "wasm_tail_call", "wasm_function_references", "gc_support",
+)  # fmt: skip
+_I32, _I64 = "i32", "i64"
+_REQUIRED = {
+    "abi": ((), (_I32,)),
+    "alloc": ((_I32,), (_I32,)),
+    "open": ((_I32, _I32), (_I32,)),
+    "process": ((_I32, _I32), (_I64,)),
+}
+_STATE = {"save": ((), (_I64,)), "load": ((_I32, _I32), (_I32,))}
+_OPTIONAL = {"keep": ((_I32, _I32, _I32), (_I32,))}
+_attributes = msgspec.msgpack.Decoder(dict[str, bool | int | float | str]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class WasmFault(Exception):  # noqa: N818 - A fault of the module, as faults of modulators are called.
+    """A module did what it may not do."""
+
+
+@functools.lru_cache(_ENGINES)
+def _engine(memory_bytes_max: int) -> wasmtime.Engine:
+    """Return the engine of this process for one size of memories. It is made on first use, so after a fork."""
+    config = wasmtime.Config()
+    config.consume_fuel = True
+    config.cranelift_nan_canonicalization = True
+    config.parallel_compilation = False
+    config.max_wasm_stack = _STACK_BYTES
+    config.memory_reservation = memory_bytes_max  # The default reserves 4 GiB of addresses for every instance.
+    config.memory_reservation_for_growth = config.memory_guard_size = 0
+    config.memory_may_move = False
+    for proposal in _OFF:
+        setattr(config, proposal, False)
+    return wasmtime.Engine(config)
+
+
+def translated(text: str) -> bytes:
+    """Return the module that a text in the WebAssembly text format (WAT) stands for; raises `LocalError`."""
+    try:
+        return bytes(wasmtime.wat2wasm(text))
+    except wasmtime.WasmtimeError as error:
+        raise LocalError(f"this is not a module in the WebAssembly text format: {_said(error)}") from None
+
+
+def compiled(module: bytes, memory_bytes_max: int) -> bytes:
+    """Return the machine code of a module, for `Program` with the same memory limit; raises `LocalError`.
+
+    Compiling is not metered: 24 kB that hold 50,000 local variables in each of 3,000 functions take 18 s. Of modules of
+    others it belongs into a process that can be ended.
+    """
+    if not module.startswith(_MAGIC):
+        raise LocalError("a module begins with the eight bytes of WebAssembly, version 1, and is no component")
+    try:
+        return bytes(wasmtime.Module(_engine(memory_bytes_max), module).serialize())
+    except wasmtime.WasmtimeError as error:
+        raise LocalError(f"the module does not compile: {_said(error)}") from None
+
+
+class Program:
+    """A compiled module that has the exports of ABI 1, and no imports."""
+
+    def __init__(self, code: bytes, memory_bytes_max: int) -> None:
+        """Take in machine code that `compiled` returned; raises `LocalError` if the exports are others."""
+        self._engine, self._memory_bytes_max = _engine(memory_bytes_max), memory_bytes_max
+        self._module = wasmtime.Module.deserialize(self._engine, code)
+        if self._module.imports:
+            names = ", ".join(f"{each.module}.{each.name}" for each in self._module.imports[:3])
+            raise LocalError(f"a module imports nothing, and this one wants {names}"[:200])
+        self.exports = tuple(sorted(str(each.name) for each in self._module.exports))
+        self._check({str(each.name): each.type for each in self._module.exports})
+
+    def _check(self, exports: Mapping[str, object]) -> None:
+        if not isinstance(exports.get("memory"), wasmtime.MemoryType):
+            raise LocalError("a module exports its memory as 'memory'")
+        self.has_state = any(name in exports for name in _STATE)
+        self.has_keep = "keep" in exports
+        wanted = _REQUIRED | (_STATE if self.has_state else {}) | (_OPTIONAL if self.has_keep else {})
+        for name, (parameters, results) in wanted.items():
+            kind = exports.get(name)
+            found = None
+            if isinstance(kind, wasmtime.FuncType):
+                found = tuple(map(str, kind.params)), tuple(map(str, kind.results))
+            if found != (parameters, results):
+                form = f"{name}({', '.join(parameters)}) -> {results[0]}"
+                both = " (save and load: both or neither)" if name in _STATE else ""
+                raise LocalError(f"a module exports {form}, which this one does not{both}")
+
+    def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> WasmFunction:
+        """Return an instance that has opened these parameters; raises `WasmFault`."""
+        store = wasmtime.Store(self._engine)
+        store.set_limits(self._memory_bytes_max, _TABLE_ELEMENTS_MAX, 1, 1, 1)
+        bounds = _Bounds(limits.fuel_per_event, state_bytes_max, limits.results_max, limits.result_ratio_max)
+        return WasmFunction(self, self._module, store, parameters, bounds)
+
+
+class _Bounds(NamedTuple):
+    """Limits of one instance."""
+
+    fuel: int
+    state_bytes_max: int
+    results_max: int
+    ratio_max: int
+
+
+class WasmFunction:
+    """One instance of a program: a modulator at work for one subscription.
+
+    After a fault it may be in any state, and has to be replaced by another one.
+    """
+
+    def __init__(
+        self, program: Program, module: wasmtime.Module, store: wasmtime.Store, parameters: bytes, bounds: _Bounds
+    ) -> None:
+        self._store, self._bounds, self._program = store, bounds, program
+        self._room = self._room_at = 0
+        self._refuel(bounds.fuel // 2)  # The other half is for a second try, after a state that did not load.
+        try:
+            exports = wasmtime.Instance(store, module, []).exports(store)
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            raise self._fault("start", error) from None
+        self._functions = {name: each for name, each in exports.items() if isinstance(each, wasmtime.Func)}
+        memory = exports["memory"]
+        assert isinstance(memory, wasmtime.Memory)  # `Program` checked it.
+        self._memory = memory
+        # The address is good for as long as the instance lives: memories grow into what was reserved for them.
+        self._base = ctypes.addressof(memory.data_ptr(store).contents)
+        self._memory_bytes = memory.data_len(store)
+        if (abi := self._call("abi")) != ABI:
+            raise WasmFault(f"abi() returned {abi}, and brokers run ABI {ABI}")
+        if code := self._call("open", *self._written(parameters)):
+            raise WasmFault(f"open() did not take the parameters: it returned {code}")
+
+    # --- what brokers call ---------------------------------------------------------------------------------
+
+    def process(self, event: Event) -> list[Event | Result]:
+        """Return the results of an event, the event itself where neither attributes nor payload changed."""
+        self._refuel(self._bounds.fuel)
+        payload = event.payload
+        packed = _packed(event.attributes, payload)
+        found = self._taken("process", *self._written(packed), bytes_max=self._memory_bytes)
+        size = payload.size if isinstance(payload, Blank) else len(payload)
+        return self._results(found, event, size) if found else []
+
+    def save(self) -> bytes:
+        """Return the state, with the fuel that the event has left; empty if the module has none."""
+        return self._taken("save", bytes_max=self._bounds.state_bytes_max) if self._program.has_state else b""
+
+    def load(self, state: bytes) -> None:
+        """Take a state that an instance of the same program saved."""
+        if not self._program.has_state:
+            raise WasmFault("the module has no load(), and there is a state")
+        if code := self._call("load", *self._written(state)):
+            raise WasmFault(f"load() did not take the state: it returned {code}")
+
+    def keep(self, result: Event | Result, age_us: int) -> bool:
+        """Return False if a result need not wait for its consumer any longer."""
+        if not self._program.has_keep:
+            return True
+        self._refuel(self._bounds.fuel)
+        packed = _packed(result.attributes or {}, result.payload)
+        return bool(self._call("keep", *self._written(packed), min(age_us // 1_000, 2**31 - 1)))
+
+    @property
+    def spent(self) -> int:
+        """Fuel that was spent since the last event began, or since the start."""
+        left: int = self._store.get_fuel()
+        return self._given - left
+
+    # --- calls ---------------------------------------------------------------------------------------------
+
+    def _refuel(self, fuel: int) -> None:
+        self._given = fuel
+        self._store.set_fuel(fuel)
+
+    def _call(self, name: str, *arguments: int) -> int:
+        try:
+            found: int = self._functions[name](self._store, *arguments)
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            raise self._fault(f"{name}()", error) from None
+        return found
+
+    def _fault(self, where: str, error: Exception) -> WasmFault:
+        code = error.trap_code if isinstance(error, wasmtime.Trap) else None
+        if code is wasmtime.TrapCode.OUT_OF_FUEL:
+            return WasmFault(f"{where} used up its fuel of {self._given:,} (limits.fuel_per_event)")
+        return WasmFault(f"{where} failed: {code.name.lower().replace('_', ' ') if code else _said(error)}")
+
+    def _written(self, data: bytes) -> tuple[int, int]:
+        """Write bytes to where the module wants them; returns the place."""
+        size = len(data)
+        if size > self._room or not self._room_at:
+            self._room = max(_ROOM_MIN, 1 << size.bit_length())
+            self._room_at = self._call("alloc", self._room) % 2**32
+            if not self._room_at:
+                raise WasmFault(f"alloc() found no room for {self._room:,} bytes")
+            self._check_place("alloc", self._room_at, self._room)
+        ctypes.memmove(self._base + self._room_at, data, size)
+        return self._room_at, size
+
+    def _taken(self, name: str, *arguments: int, bytes_max: int) -> bytes:
+        """Return the bytes whose place a function returns."""
+        place = self._call(name, *arguments) % 2**64
+        at, size = place >> 32, place % 2**32
+        if not size:
+            return b""
+        if size > bytes_max:
+            raise WasmFault(f"{name}() returned {size:,} bytes, more than {bytes_max:,}")
+        self._check_place(name, at, size)
+        return ctypes.string_at(self._base + at, size)
+
+    def _check_place(self, name: str, at: int, size: int) -> None:
+        if at + size > self._memory_bytes:
+            self._memory_bytes = self._memory.data_len(self._store)
+            if at + size > self._memory_bytes:
+                raise WasmFault(f"{name}() returned a place outside of the memory: {size:,} bytes at {at:,}")
+
+    def _results(self, found: bytes, event: Event, size: int) -> list[Event | Result]:
+        """Return the results that are in bytes."""
+        bounds, taken = self._bounds, 0
+        results: list[Event | Result] = []
+        try:
+            (count,) = _U32.unpack_from(found)
+            if count > bounds.results_max:
+                raise WasmFault(f"process() returned {count:,} results, more than {bounds.results_max} (results_max)")
+            at = _U32.size
+            for _ in range(count):
+                result, after = _unpacked(found, at, event)
+                results.append(result)
+                taken += after - at + (size if result.payload is event.payload else 0)
+                at = after
+        except struct.error:
+            raise WasmFault("process() returned results that are cut short") from None
+        if taken > max(RESULT_BYTES, bounds.ratio_max * size):
+            most = f"{bounds.ratio_max} times the event (result_ratio_max), or {RESULT_BYTES:,}"
+            raise WasmFault(f"process() returned {taken:,} bytes, more than {most}")
+        return results
+
+
+def _packed(attributes: Mapping[str, AttributeValue], payload: bytes | Blank) -> bytes:
+    encoded = _encode(dict(attributes))
+    body = bytes(payload.size) if isinstance(payload, Blank) else payload
+    return b"".join((_U32.pack(len(encoded)), encoded, body))
+
+
+def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]:
+    """Return the result at a place, and the place behind it."""
+    attributes_size, payload_size = _LENGTHS.unpack_from(found, at)
+    at += _LENGTHS.size
+    attributes: Mapping[str, AttributeValue] | None = None
+    if attributes_size != _UNCHANGED:
+        if at + attributes_size > len(found):
+            raise WasmFault("process() returned results that are cut short")
+        try:
+            attributes = _attributes(found[at : at + attributes_size]) if attributes_size else {}
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise WasmFault(f"process() returned attributes that are no map of MessagePack: {error}") from None
+        at += attributes_size
+    payload = event.payload
+    if payload_size != _UNCHANGED:
+        if at + payload_size > len(found):
+            raise WasmFault("process() returned results that are cut short")
+        payload = found[at : at + payload_size]
+        at += payload_size
+    elif attributes is None:
+        return event, at
+    return Result(payload, attributes), at
+
+
+def _said(error: Exception) -> str:
+    """Return the innermost cause of an error of wasmtime, which stands last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:160] if lines else type(error).__name__

@@ -1,0 +1,205 @@
+"""Modules of clients at brokers: they travel, are compiled, run, move and are refused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+from tests.test_overlay_modulated import Modulated
+from tests.wasm_modules import example, module, process
+
+from carrypost.errors import LocalError
+from carrypost.events import Event
+from carrypost.overlay.events import HomeRefused
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modules import CompileWanted
+
+pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+
+
+class Modular(Modulated):
+    """A world whose brokers run modules of any node, unless the test says otherwise."""
+
+    def __init__(self, names: str, overlay: dict[str, object] | None = None, **options: object) -> None:
+        self.compiled = 0
+        self.told: list[str] = []
+        super().__init__(names, overlay={"modulators": "any"} | (overlay or {}), **options)
+
+    def _watch(self, at: float, node: str, event: Event) -> None:
+        super()._watch(at, node, event)
+        if isinstance(event, HomeRefused):
+            self.told.append(f"{event.reason}: {event.detail}")
+        elif isinstance(event, CompileWanted):
+            self.compiled += 1
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_home_brokers_run_modules_of_their_clients(security: str) -> None:
+    world = Modular("ABCpqyz", security=security)
+    with world.net as net:
+        world.begin("AB BC pA qA Cy Cz")
+        third = net.consume("y", "flood", example("every_nth", b"\3"))
+        second = net.consume("z", "flood", example("every_nth", b"\2"))
+        net.advance(10)
+        for _ in range(6):
+            world.emit("p")
+            net.advance(0.5)
+        net.advance(10)
+        assert world.results("y", third) == [b"3", b"3", b"6", b"6"]
+        assert world.results("z", second) == [b"2", b"2", b"4", b"4", b"6", b"6"]
+        assert (world.compiled, world.lost, world.faulty) == (1, [], [])
+
+
+def test_a_module_keeps_its_state_when_its_home_restarts() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        third = net.consume("y", "flood", example("every_nth", b"\3"))
+        net.advance(5)
+        for number in range(1, 10):
+            world.emit("p")
+            net.advance(2)
+            if number in {2, 4, 6}:
+                net.kill("A")
+                net.advance(1)
+                net.restart("A")
+                net.advance(20)
+        net.advance(60)
+        assert world.results("y", third) == [b"3", b"3", b"6", b"6", b"9", b"9"]
+        assert world.lost == []
+
+
+def test_a_client_that_restarts_still_has_its_module() -> None:
+    world = Modular("ABpy")
+    with world.net as net:
+        world.begin("Ap Ay AB")
+        second = net.consume("y", "flood", example("every_nth", b"\2"))
+        net.advance(5)
+        net.kill("y")
+        net.advance(1)
+        net.restart("y")
+        net.kill("A")
+        net.link("B", "p")
+        net.link("B", "y")
+        net.advance(60)
+        for _ in range(4):
+            world.emit("p")
+            net.advance(2)
+        net.advance(20)
+        assert world.results("y", second) == [b"2", b"2", b"4", b"4"]
+
+
+def test_a_broker_runs_modules_of_its_own_programs() -> None:
+    world = Modular("Ap")
+    with world.net as net:
+        world.begin("Ap")
+        second = net.consume("A", "flood", example("every_nth", b"\2"))
+        net.advance(5)
+        for _ in range(4):
+            world.emit("p")
+            net.advance(1)
+        net.advance(10)
+        assert world.results("A", second) == [b"2", b"2", b"4", b"4"]
+
+
+def test_modules_change_while_events_flow() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        destination = net.consume("y", "flood", example("every_nth", b"\2"))
+        net.advance(5)
+        for now in (example("hoard"), Modulator.named("selector", text="FALSE"), example("every_nth", b"\1")):
+            world.emit("p")
+            world.emit("p")
+            net.advance(5)
+            net.host("y").overlay.change(destination, now, round(net.now * 1e6))
+            net.advance(5)
+        world.emit("p")
+        net.advance(5)
+        assert world.results("y", destination) == [b"2", b"2", b"3", b"34", b"7", b"1"]
+        assert (world.compiled, world.lost) == (2, [])
+
+
+def test_faults_of_a_module_are_told_and_survived() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        every = net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(5)
+        for payload in (b"a", b"fail", b"b", b"fail", b"fail", b"c"):
+            world.emit("p", payload)
+            net.advance(1)
+        net.advance(10)
+        assert world.results("y", every) == [b"a", b"1", b"b", b"2", b"c", b"3"]
+        assert [each.number for each in world.faulty] == [2, 4, 5]
+        assert {each.fault for each in world.faulty} == {"WasmFault: process() failed: unreachable"}
+
+
+IMPORTS = Modulator.wat('(module (import "env" "clock" (func)))')
+REFUSALS: dict[str, tuple[dict[str, object], Modulator, str]] = {
+    "named only": ({"modulators": "named"}, example("hoard"), 'only (overlay.modulators = "named")'),
+    "not an author": ({"modulators": "trusted"}, example("hoard"), "modules of listed authors only"),
+    "imports": ({}, IMPORTS, "a module imports nothing, and this one wants env.clock"),
+    "no module": ({}, Modulator.wasm(b"text"), "a module begins with the eight bytes of WebAssembly"),
+    "parameters": ({}, example("every_nth", b"xx"), "open() did not take the parameters: it returned 1"),
+    "endless start": ({}, Modulator.wat(module("(func $s (loop $l (br $l))) (start $s)")), "start used up its fuel"),
+    "another version": ({}, Modulator.named("box", version=2, area=[0, 0, 1, 1]), "has version 1 here, not 2"),
+    "parameters of a class": ({}, Modulator.named("box", version=1), "does not take these parameters"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("overlay", "modulator", "said"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_tells_the_program_why(overlay: dict[str, object], modulator: Modulator, said: str) -> None:
+    world = Modular("Apy", overlay)
+    with world.net as net:
+        world.begin("Ap Ay")
+        net.consume("y", "flood", modulator)
+        net.advance(20)
+        assert net.overlay("y").homes == {}
+        assert world.told[0].startswith("modulator: ")
+        assert said in world.told[0]
+        assert len(world.told) == 1  # It is not asked again at once.
+        assert world.compiled <= 1
+
+
+def test_authors_that_are_listed_are_trusted() -> None:
+    world = Modular("Apyz", {"modulators": "trusted", "authors": ["y"]})
+    with world.net as net:
+        world.begin("Ap Ay Az")
+        net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(5)
+        assert net.overlay("y").homes == {"flood": "A"}
+        net.consume("z", "flood", example("hoard"))
+        net.advance(5)
+        assert net.overlay("z").homes == {}
+
+
+def test_own_modules_are_checked_and_forgotten() -> None:
+    world = Modular("Ay")
+    with world.net as net:
+        world.begin("Ay")
+        host = net.host("y")
+        with pytest.raises(LocalError, match="the module of this modulator is missing"):
+            net.consume("y", "flood", example("hoard").reference)
+        with pytest.raises(LocalError, match="more than 32,768"):
+            net.consume("y", "flood", Modulator.wasm(bytes(32_769)))
+        first = net.consume("y", "flood", example("hoard"))
+        second = net.consume("y", "flood", example("hoard").reference)  # It is here.
+        net.advance(5)
+        for destination in (first, second):
+            host.overlay.close(destination, round(net.now * 1e6))
+        with pytest.raises(LocalError, match="the module of this modulator is missing"):
+            net.consume("y", "flood", example("hoard").reference)
+
+
+def test_programs_and_refusals_are_bounded() -> None:
+    world = Modular("Apy", limits={"modules_max": 2})
+    with world.net as net:
+        world.begin("Ap Ay")
+        texts = [process(f"(i64.const {number})") for number in range(1, 4)]
+        destinations = []
+        for text in texts:
+            destinations.append(net.consume("y", "flood", Modulator.wat(text)))
+            net.advance(5)
+        assert "2 modules at work (limits.modules_max)" in world.told[-1]
+        net.host("y").overlay.close(destinations[0], round(net.now * 1e6))
+        net.advance(120)  # The broker is asked again, and forgets the one that is idle.
+        assert world.compiled == 3

@@ -1,0 +1,40 @@
+"""WebAssembly modules for tests: the examples, and good modules with one part exchanged."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from carrypost.overlay.modulator import Modulator
+
+FOLDER = Path(__file__).parents[1] / "examples" / "modulators"
+
+
+def example(name: str, params: bytes = b"") -> Modulator:
+    return Modulator.wat((FOLDER / f"{name}.wat").read_text(), params)
+
+
+def numbers(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+ABI = '(func (export "abi") (result i32) (i32.const 1))'
+ALLOC = '(func (export "alloc") (param i32) (result i32) (i32.const 4096))'
+OPEN = '(func (export "open") (param i32 i32) (result i32) (i32.const 0))'
+PROCESS = '(func (export "process") (param i32 i32) (result i64) (i64.const 0))'
+MEMORY = '(memory (export "memory") 8)'
+ENDLESS = "(loop $again (br $again))"
+SAVE = '(func (export "save") (result i64) (i64.const 0x40000000001))'
+LOAD = '(func (export "load") (param i32 i32) (result i32) (i32.const 0))'
+STATE = SAVE + LOAD
+
+
+def module(*parts: str) -> str:
+    """Return a module of these parts, and of those of a good one in place of what they do not export."""
+    own = "".join(parts)
+    rest = [each for each in (MEMORY, ABI, ALLOC, OPEN, PROCESS) if each.split('"')[1] not in own.split('"')[1::2]]
+    return f"(module {' '.join(rest)} {own})"
+
+
+def process(body: str, *more: str) -> str:
+    return module(f'(func $process (export "process") (param i32 i32) (result i64) {body})', *more)
