@@ -54,7 +54,7 @@ class Author(OneNode):
         return messaging.receipts
 
     def hear(self, message: MessageId, kind: int = DELIVERED, by: str = "m", reason: str = "") -> None:
-        """Somebody says what became of a message: as a control message does, in a step of the host."""
+        """Report the outcome of a message, as a control message does, in a step of the host."""
         with self.host.step(self.now):
             self.receipts.heard(Outcome(message, kind, reason), NodeId(by))
 

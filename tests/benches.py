@@ -44,7 +44,7 @@ class Bench:
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def tables(self, folder: Path, *arguments: str, progress: bool = False) -> Tables:
-        """What it shows; nothing is left in `folder`, which it has for its own files."""
+        """Return the tables that it shows; nothing is left in `folder`, which it has for its own files."""
         outcome = self.run(*arguments, TMPDIR=str(folder))
         assert outcome.returncode == 0, outcome.stderr
         assert outcome.stderr or not progress

@@ -72,7 +72,7 @@ def records(out: Path) -> dict[str, bytes]:
 
 
 def states(out: Path) -> dict[str, dict[str, Any]]:
-    """What is kept of each run, by its name."""
+    """Return the state of each run, by its name."""
     found = (json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / ".runs").glob("*.json")))
     return {state["run"]: state for state in found}
 

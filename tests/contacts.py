@@ -82,7 +82,7 @@ class World:
         return {self.net.name(each.node) for each in views if each.state == "linked"}
 
     def wrong(self) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
-        """Where hosts are wrong: what is true, and what they say."""
+        """Return the hosts that are wrong, with the true distances and those that they report."""
         found = {node: (true, self.net.reach(node)) for node, true in self.distances().items()}
         return {node: both for node, both in found.items() if both[0] != both[1]}
 

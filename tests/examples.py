@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries where a test has a number of its own, and which cases are for `make soak` only."""
+"""Numbers of Hypothesis examples where a test has one of its own, and cases that are for `make soak` only."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ DIGESTS = [profile_digest(each) for each in PROFILES]
 
 
 class Orders(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is to be thrown at whom."""
+    """The datagrams to throw, and their targets."""
 
     unicast: int
     """The victim's own port."""
@@ -43,7 +43,7 @@ class Orders(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     node: str
     """The victim's id."""
     destination: str = "news"
-    """What the victim wants to hear of."""
+    """Destination that the victim subscribes to."""
     count: int
     per_s: int = 0
     """Pace; 0: as fast as it goes."""

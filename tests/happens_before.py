@@ -42,14 +42,14 @@ class History:
         self._known[host] |= bit | past
 
     def delivered(self, host: str, message: str) -> bool:
-        """Whether `host` was given it."""
+        """Return True if `host` was given it."""
         return bool(self._delivered[host] & self._bits[message])
 
     def before(self, earlier: str, later: str) -> bool:
-        """Whether one comes before the other."""
+        """Return True if one comes before the other."""
         return bool(self._pasts[later] & self._bits[earlier])
 
     def missing(self, host: str, message: str) -> list[str]:
-        """What comes before `message` and was not delivered at `host`."""
+        """Return the messages before `message` that were not delivered at `host`."""
         lacking = self._pasts[message] & ~self._delivered[host]
         return [name for name, bit in self._bits.items() if lacking & bit] if lacking else []

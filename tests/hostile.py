@@ -40,7 +40,7 @@ from carrypost.security.identity import Identity
 
 BODY_BYTES = 1_024
 DELAY_US = 5_000
-"""It hears a little later than the honest: whoever asks last for the same is served first."""
+"""Delay by which it hears later than the honest: of those that ask for the same, the last is served first."""
 PERIOD_MS = 600_000
 """Announced so that one announcement is enough for a test."""
 
@@ -74,7 +74,7 @@ _sequences = iter(range(1, 1 << 53))
 
 @dataclass
 class Refusals:
-    """What the hosts of a network refused."""
+    """The refusals of a network's hosts."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -102,7 +102,7 @@ class Attacker:
             self.identity = Identity.plain(self.node)
         self.heard: list[Frame] = []
         self.reacts: Callable[[Frame], None] = lambda _: None
-        """What it does on hearing a frame."""
+        """Reaction to a frame that it hears."""
         self.counter = 0
         self.serial = 0
         self.profile = b""
@@ -120,7 +120,7 @@ class Attacker:
                 self.reacts(frame)
 
     def sends(self, kind_: type[Frame]) -> list[Any]:
-        """What it heard of one kind."""
+        """Return the frames of one kind that it heard."""
         return [frame for frame in self.heard if kind(frame) == kind_.__name__]
 
     def say(self, victim: str, *frames: Frame, as_: str | None = None) -> None:
@@ -170,7 +170,7 @@ class Attacker:
         return Offer(self.serial, (msgspec.structs.replace(shown, **changes),))
 
     def describe(self, given: Message, handle: int = 1) -> list[Frame]:
-        """What vouches for a message: descriptor and hash list."""
+        """Return the frames that vouch for a message: descriptor and hash list."""
         self.serial += 2
         wire = given.descriptor.wire
         frames: list[Frame] = [DescriptorPart(handle, self.serial, 1, 0, 0, 1, wire)]
@@ -182,7 +182,7 @@ class Attacker:
         return frames
 
     def fragments(self, given: Message, handle: int = 1) -> list[Data]:
-        """Its payload."""
+        """Return the frames of its payload."""
         found = []
         descriptor = given.descriptor
         for number, piece in enumerate(given.pieces):
@@ -239,7 +239,7 @@ class Scene:
                 self.published.append(payload)
 
     def refused(self, node: str = "b") -> Counter[str]:
-        """What a host refused so far, by reason."""
+        """Return the refusals of a host so far, by reason."""
         return self.refusals.at(node)
 
     def check(self, within_s: float = 60, *, strangers: bool = False) -> None:

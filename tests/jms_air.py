@@ -20,7 +20,7 @@ NEWS = Topic("news")
 
 
 def described(draft: Draft) -> Descriptor:
-    """What a host makes of a draft, as every other node decodes it."""
+    """Return the descriptor that a host makes of a draft, as every other node decodes it."""
     assert isinstance(draft.payload, bytes)
     nbytes = len(draft.payload)
     deadline_us = None if draft.lifetime_us is None else SENT_US + draft.lifetime_us

@@ -90,7 +90,7 @@ class Pair:
             return copies
 
     async def selected(self, selector: str, messages: list[Message]) -> list[Message]:
-        """Which of these a selector takes: on both nodes the same."""
+        """Return the messages that a selector matches: on both nodes the same."""
         async with self.here.create_consumer(NEWS, selector) as near, self.there.create_consumer(NEWS, selector) as far:
             producer = self.here.create_producer()
             for message in messages:

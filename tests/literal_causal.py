@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """What `oppnet_broadcast` sends."""
+    """The message that `oppnet_broadcast` sends."""
 
     mid: str
     src: str
@@ -156,7 +156,7 @@ class LiteralHost:
             self._oppnet_receive(message.mid, message.src, message.st, dict(message.cb))
 
     def expire(self) -> None:
-        """What has reached its deadline leaves the cache (section V.B)."""
+        """Remove messages whose deadline has come from the cache (section V.B)."""
         for mid in [mid for mid, message in self.cache.items() if self._reached(message)]:
             self._oppnet_discard(mid)
             del self.cache[mid]

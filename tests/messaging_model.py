@@ -1,4 +1,4 @@
-"""What messaging on one host promises, kept in plain lists and dictionaries: the oracle of the stateful tests.
+"""A model of the promises of messaging on one host, in plain lists and dictionaries: the oracle of the stateful tests.
 
 Written from what is promised, and not from how the engine keeps it. `Model` is told every command when it is given and
 every event when it comes; it raises `AssertionError` as soon as something came that may not, and `check_complete` says
@@ -30,7 +30,7 @@ from carrypost.events import (
 from carrypost.model.descriptor import Ordering
 
 PATTERNS = {"a": ("a",), "b": ("b",), "[ab]": ("a", "b"), "c": ("c",), "d": ("d",)}
-"""What a subscription may ask for, and the destinations that it means."""
+"""Patterns of subscriptions, and the destinations that each matches."""
 ORDERINGS = {"c": Ordering.CAUSAL, "d": Ordering.DELTA_CAUSAL}
 
 
@@ -65,11 +65,11 @@ class Letter:
     failed: bool = False
     evicted: bool = False
     acks: list[Owed] = field(default_factory=list)
-    """Those who acknowledged it, perhaps or for certain, of subscriptions that ended, too."""
+    """Subscriptions that acknowledged it, perhaps or for certain, including those that ended."""
     handed_by_gone: bool = False
     """A subscription that is gone, or an earlier life, had it and did not acknowledge it."""
     wanted: bool = False
-    """Somebody has, or had, a claim to it, perhaps."""
+    """True if a subscription has, or had, a claim to it, perhaps."""
     claimed: bool = False
     """For certain."""
     claimed_before: bool = False
@@ -88,7 +88,7 @@ class Letter:
 
 @dataclass(eq=False)
 class Owed:
-    """What one subscription is to have of one message."""
+    """The claim of one subscription to one message."""
 
     letter: Letter
     must: bool
@@ -97,15 +97,15 @@ class Owed:
     holder: int | None = None
     """The number under which a session has it."""
     told: int = 0
-    """How often it was handed over and seen."""
+    """Number of times that it was handed over and seen."""
     anchor: int | None = None
-    """How often it counts as handed over before that; None: not known yet."""
+    """Number of earlier hand-overs that count; None: not known yet."""
     exact: bool = True
     must_flag: bool = False
     may_flag: bool = False
     fresh: bool = True
     late: bool = False
-    """It came back out of its turn, when a commit was undone."""
+    """True if it came back out of its turn, when a commit was undone."""
     doubtful: bool = False
     """An earlier life was handed it, for certain, and the subscription stands: it comes alone."""
 
@@ -178,7 +178,7 @@ class Session:
 
 @dataclass
 class Command:
-    """What was not answered yet."""
+    """A command without an answer yet."""
 
     letters: list[Letter] = field(default_factory=list)
     acked: list[tuple[int, int, int, Sub, Owed]] = field(default_factory=list)
@@ -188,10 +188,10 @@ class Command:
     joined: int = 0
     """The consumer that it made."""
     undoable: bool = False
-    """That goes if this is lost: its subscription is not durable yet."""
+    """Subscription that goes if this is lost: it is not durable yet."""
     ended: Sub | None = None
     replaced: Sub | None = None
-    """That has the name if this is lost."""
+    """Subscription that has the name if this is lost."""
     perhaps: bool = False
     """An earlier life may have made it, or what has its name."""
     doomed: bool = False
@@ -224,7 +224,7 @@ class Model:
         self._lost: Counter[tuple[str, bytes]] = Counter()
         """Claims whose copies are gone, perhaps, and of which that may be told."""
         self._replaced: list[Sub] = []
-        """Those that were, in this life."""
+        """Subscriptions that were replaced, in this life."""
         self._untold: Counter[tuple[str, bytes]] = Counter()
         """And for certain, and is to be told."""
         self._takes: dict[type, Callable[[Any], None]] = {
@@ -236,7 +236,7 @@ class Model:
     # --- publishing ----------------------------------------------------------------------------------------
 
     def send(self, letters: Iterable[Letter]) -> None:
-        """These are published next, in this order."""
+        """Note that these are published next, in this order."""
         self._expected += letters
 
     def _published(self, event: Published) -> None:
@@ -270,7 +270,7 @@ class Model:
         sub.peak = max(sub.peak, len(standing))
 
     def _is_held_for_gone(self, letter: Letter) -> bool:
-        """Whether a session has it of a subscription that is gone, and saw it."""
+        """Return True if a session has it of a subscription that is gone, and saw it."""
         handed = [each for session in self.sessions.values() for each in session.handed.values()]
         return any(owed.letter is letter and sub.stands is Truth.NO and _is_seen(owed) for _, sub, owed in handed)
 
@@ -321,7 +321,7 @@ class Model:
         )  # fmt: skip
 
     def _look(self, sub: Sub, *, perhaps: bool) -> None:
-        """What is here for a subscription that begins; `perhaps`: that of an earlier life may stand."""
+        """Claim what is here for a subscription that begins; `perhaps`: that of an earlier life may stand."""
         for letter in self.letters.values():
             if not letter.alive(self.now) or not sub.takes(letter, self.life):
                 continue
@@ -354,7 +354,7 @@ class Model:
             self._leave_behind(owed, certain=id(owed) not in held)
 
     def _leave_behind(self, owed: Owed, *, certain: bool = True) -> None:
-        """Nobody will come for it again. Who subscribes later hears of it, flagged if it was handed over."""
+        """Leave behind what nobody will come for again. A later subscriber gets it, flagged if it was handed over."""
         if _is_seen(owed) and owed.acked is Truth.NO:
             owed.letter.claimed_before = True
             if certain:
@@ -404,7 +404,7 @@ class Model:
             self.end(sub)
 
     def commits(self, session: int) -> bool:
-        """Whether a commit of a session is not answered."""
+        """Return True if a commit of a session is not answered."""
         return any(each[0] == session for command in self.commands.values() if command.commit for each in command.acked)
 
     def recover(self, session: int, unread: Collection[int] = ()) -> None:
@@ -471,7 +471,7 @@ class Model:
                 each.replaced = command.replaced
 
     def _bring_back(self, sub: Sub) -> None:
-        """What was to replace it could not be written. It went on meanwhile."""
+        """Bring back a subscription whose replacement could not be written. It went on meanwhile."""
         sub.stands = Truth.YES
         self.subs.append(sub)
         for letter in self.letters.values():
@@ -503,7 +503,7 @@ class Model:
     # --- events --------------------------------------------------------------------------------------------
 
     def observe(self, events: Iterable[Event]) -> None:
-        """This came, in this order."""
+        """Check these events, in this order."""
         self._handed_now: set[bytes] = set()
         self._lost_now: Counter[tuple[str, bytes]] = Counter()
         for event in events:
@@ -530,7 +530,7 @@ class Model:
             self._doom_lost(*key)
 
     def _doom_lost(self, name: str, message: bytes) -> None:
-        """What a commit acknowledged was evicted meanwhile, and is lost: it will be undone, as in `_doom`."""
+        """Note that a commit acknowledged what was evicted meanwhile: it will be undone, as in `_doom`."""
         for command in self.commands.values():
             for each in command.acked if command.commit else ():
                 *_, sub, owed = each
@@ -561,7 +561,7 @@ class Model:
         self._gone(letter)
 
     def _evict(self, letter: Letter) -> None:
-        """Those who lose it are told, also of subscriptions that ended and of which a session has it."""
+        """Note an eviction. Its subscriptions are told, also those that ended and of which a session has it."""
         here = [each for each in self.letters.values() if each.here]
         assert len(here) >= self._messages_max, "evicted, and there is room"
         letter.evicted = True

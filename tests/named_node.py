@@ -29,7 +29,7 @@ _PERIOD_MS = 600_000
 def advert(
     owner: str, name: str, meant: str, sequence: int, *, now: int, life_s: float = 60, **changes: object
 ) -> Descriptor:
-    """What a node says of a name, but for what `changes` says."""
+    """Return a node's advertisement of a name, except for what `changes` says."""
     fields: dict[str, Any] = {
         "author": owner, "incarnation": 1, "sequence": sequence, "created_us": now,
         "deadline_us": now + round(life_s * S), "destination": address.directory(NodeId(owner), name), "size": 0,
@@ -118,7 +118,7 @@ class NamedNode(OneNode):
         return [each for each in stored if each.destination.startswith(prefix) and each.alive(self.now)]
 
     def advertised(self) -> dict[str, str]:
-        """What it tells of its own names."""
+        """Return the names that it advertises."""
         return {
             each.destination.split("/", 2)[2]: msgspec.msgpack.decode(each.headers.control, type=Advert).destination
             for each in self.adverts()
@@ -143,11 +143,11 @@ class NamedNode(OneNode):
         return found
 
     def refused(self) -> Counter[str]:
-        """What was refused so far, by reason."""
+        """Return the refusals so far, by reason."""
         return Counter(each.reason for each in self.events if isinstance(each, Refused) for _ in range(each.count))
 
     def received(self, descriptor: Descriptor) -> bool:
-        """Whether a message came in: after a write that failed nothing is asked for, for a while."""
+        """Return True if a message came in. After a write that failed nothing is requested for a while."""
         return any(
             each.descriptor.id == descriptor.id
             for event in self.events if isinstance(event, Received)

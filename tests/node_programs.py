@@ -26,7 +26,7 @@ class Programs:
         return self.provider
 
     async def release(self) -> None:
-        """It runs on."""
+        """Let it run on."""
 
     def unheard(self, error: JMSException) -> None:
         """The test finds out."""

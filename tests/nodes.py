@@ -50,10 +50,10 @@ from carrypost.model.descriptor import Ordering
 from carrypost.node.control.client import Client
 
 PATIENCE_S = 30.0
-"""How long something may take that ought to happen; a busy machine is not a fault."""
+"""Time that something may take that ought to happen; a busy machine is not a fault."""
 QUICK: Mapping[str, object] = {"announce_s_min": 0.2, "announce_s_max": 0.5}
 COMMAND = [sys.executable, "-P", "-m", "carrypost.cli._process"]
-"""What the command `carrypost node` becomes: to load the command line first would be a third of a start."""
+"""Program that the command `carrypost node` becomes: loading the command line first would be a third of a start."""
 _SAID_BYTES_MAX = 8_000
 
 P = ParamSpec("P")
@@ -224,7 +224,7 @@ class Node:
 
     @property
     def said(self) -> str:
-        """What it wrote to its log, or the end of that."""
+        """The node's log, or the end of it."""
         return (self.folder / "stderr").read_bytes()[-_SAID_BYTES_MAX:].decode(errors="replace")
 
     # --- at the socket ---------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Node:
         return [await self.receive() for _ in range(count)]
 
     async def states(self) -> dict[str, str]:
-        """Whom it hears: node ids and the states of the links."""
+        """Return the nodes that it hears: ids and the states of the links."""
         return {peer["node"]: peer["state"] for peer in await self.client.peers()}
 
     async def meet(self, *others: Node) -> None:

@@ -140,7 +140,7 @@ class OneNode:
     # --- what came -----------------------------------------------------------------------------------------
 
     def handed(self, consumer: int | None = None) -> list[Handed]:
-        """What was handed over since the last call."""
+        """Return the messages that were handed over since the last call."""
         found = [each for each in self.events if isinstance(each, Handed) and consumer in (None, each.consumer)]
         self.events = [each for each in self.events if each not in found]
         return found

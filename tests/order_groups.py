@@ -70,13 +70,13 @@ class GroupHost:
         self.copies: dict[str, Descriptor] = {}
         """Received from others, and still in the cache."""
         self.waiting: dict[str, Descriptor] = {}
-        """Those of them that were neither delivered nor given up."""
+        """Messages that were neither delivered nor given up."""
         self.published: dict[str, Descriptor] = {}
         self.expired: set[str] = set()
         self.answers: dict[str, tuple[str, int | None]] = {}
-        """What the application broadcasts, and for how long, as soon as it is given a certain message."""
+        """Answers that the application broadcasts, with their lifetimes, as soon as it is given a certain message."""
         self.log: list[tuple[str, Descriptor]] = []
-        """What is not stored yet."""
+        """Changes that are not stored yet."""
         self._told: set[str] = set()  # expired, and not received again since
         self._dated_us = self._dated_stored_us = 0  # the latest date of what was delivered; and as it is stored
         self._incarnation = 1
@@ -131,13 +131,13 @@ class GroupHost:
             self.group.discard(descriptor)
 
     def delivered(self, name: str) -> bool:
-        """Whether it was delivered here, stored or not."""
+        """Return True if it was delivered here, stored or not."""
         return self.history.delivered(self.name, name) or any(
             kind == "deliver" and each.label == name for kind, each in self.log
         )
 
     def store(self) -> None:
-        """What changed is on disk."""
+        """Store all changes."""
         changes = self.group.mark()
         if changes is not None:
             self._head = self.group.head
@@ -195,11 +195,11 @@ class GroupHost:
                 self.receive(each)
 
     def stuck(self, messages: Mapping[str, Descriptor]) -> list[str]:
-        """What lives, and waits here for nothing."""
+        """Return live messages that wait here for nothing."""
         return [name for name, each in self.waiting.items() if self.alive(each) and not self.awaited(name, messages)]
 
     def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
-        """What a message may wait for: its undelivered predecessors, or those of them that live if it is Δ-causal."""
+        """Return what a message may wait for: undelivered predecessors, or the live ones if it is Δ-causal."""
         missing = self.history.missing(self.name, name)
         if self.ordering is Ordering.CAUSAL:
             return missing

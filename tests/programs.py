@@ -24,7 +24,7 @@ class Got:
     descriptor: Descriptor
     text: str
     count: int
-    """How often it was handed over for its subscription."""
+    """Number of times that it was handed over for its subscription."""
     unordered: bool
     seconds: float
 

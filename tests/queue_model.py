@@ -36,7 +36,7 @@ US = 1_000_000
 PLENTY = 1_000_000
 NODES = ("m", "a", "b", "c")
 SELECTORS = {None: (0, 1, 2, 3), "k > 1": (2, 3), "k = 0 OR k = 3": (0, 3)}
-"""What a consumer may ask for, and the properties `k` that it means."""
+"""Selectors of consumers, and the properties `k` that each matches."""
 LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
 SETTLED_S = 240.0
 """So long all contacts are good before everything must have come: nodes give back after 60 s what nobody asks for, and
@@ -47,7 +47,7 @@ receivers, which renew their requests after twelve."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
 FAULTS = {"control", "assignee", "assignment", "looks", "queue", "receiver", "requests", "selector"}
-"""What honest nodes never make each other refuse."""
+"""Reasons for which honest nodes never refuse each other's frames."""
 
 
 class Truth(enum.Enum):
@@ -59,7 +59,7 @@ class Truth(enum.Enum):
 
 
 class Content(NamedTuple):
-    """What a program sends."""
+    """The content of a message."""
 
     queue: int
     k: int
@@ -102,12 +102,12 @@ class Letter:
     id: MessageId | None = None
     hands: list[Hand] = field(default_factory=list)
     disowned: bool = False
-    """Its sender was told that it could not be kept."""
+    """True if its sender was told that it could not be kept."""
     acked: Truth = Truth.NO
     acked_on: set[str] = field(default_factory=set)
-    """Where that is durable."""
+    """Nodes where that is durable."""
     assigned: list[tuple[int, str]] = field(default_factory=list)
-    """When the manager told so, and to which node."""
+    """Times at which the manager reported an assignment, and its node."""
 
     def __str__(self) -> str:
         return f"message {self.n} of {self.queue.name} ({self.author}, sent {self.sent_us / US:.3f} s, {self.hands})"
@@ -127,7 +127,7 @@ class Hand:
     number: int
     count: int
     lease_us: int
-    """It cannot have ended before this."""
+    """Time before which the lease cannot have ended."""
     seen: bool = True
 
     def __repr__(self) -> str:
@@ -148,13 +148,13 @@ class Seat:
     consumer: int = 0
     credit: int = 0
     prompt: bool = False
-    """It acknowledges everything at once."""
+    """True if it acknowledges everything at once."""
     open: bool = True
     connected: bool = True
     served: bool = False
-    """It was handed something."""
+    """True if it was handed something."""
     held: dict[int, Hand] = field(default_factory=dict)
-    """What it has and did not acknowledge, by number."""
+    """Messages that it has and did not acknowledge, by number."""
     alone: int = 0
     """The number of what came alone: nothing comes beside it until it is acknowledged."""
 
@@ -173,7 +173,7 @@ class Job:
     acks: list[tuple[Seat, Hand]] = field(default_factory=list)
     asked_us: int = 0
     before: dict[Letter, int] = field(default_factory=dict)
-    """How often each was handed out before a crash took the answer."""
+    """Number of times that each was handed out before a crash took the answer."""
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Node:
     life: int = 1
     up: bool = True
     fell_us: int = -1
-    """When it crashed, the last time."""
+    """Time of its last crash."""
     full: bool = False
     was_full: bool = False
 
@@ -207,9 +207,9 @@ class QueueWorld:
         self.words: list[Descriptor] = []
         """All that nodes said to each other about queues."""
         self.evicted = False
-        """Whether any of it was evicted everywhere."""
+        """True if any of it was evicted everywhere."""
         self.recovered = False
-        """Whether a session had something come again."""
+        """True if a session had something come again."""
         self.script: list[tuple[object, ...]] = []
         self._numbers = 0
         self._stack = ExitStack()
@@ -542,7 +542,7 @@ class QueueWorld:
         self.messaging(seat.node).credit(seat.consumer, 1, 10, self.now)
 
     def _lease_us(self, letter: Letter, node: str, t_us: int) -> int:
-        """When the lease of a hand-out ends at the earliest."""
+        """Return the time at which the lease of a hand-out ends at the earliest."""
         known = [at_us for at_us, whom in letter.assigned if whom == node and at_us <= t_us]
         began_us = max([letter.sent_us, *(at_us - self.delay_us for at_us in known)])
         return began_us + round(letter.queue.lease_s * US)
@@ -572,7 +572,7 @@ class QueueWorld:
             assert hand.t_us <= over_us, f"its lease was over at {over_us / US} s: {letter}, and {hand}"
 
     def _resolve(self, hand: Hand) -> None:
-        """What is handed out shows whether a commit was done that a crash came after: then all of it was."""
+        """Conclude from a hand-out whether a commit before a crash was done: then all of it was."""
         letter = hand.letter
         for pact in self.pacts:
             if letter in pact.letters:
@@ -618,7 +618,7 @@ class QueueWorld:
         self.check_rows()
 
     def _is_owed(self, letter: Letter) -> bool:
-        """Whether it is alive, and nobody may be done with it."""
+        """Return True if it is alive, and no program may be done with it."""
         sent = letter.sent is Truth.YES and not letter.disowned
         return sent and letter.acked is Truth.NO and letter.deadline_us > self.now
 
@@ -647,7 +647,7 @@ class QueueWorld:
             assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 
     def _may_wait_on(self, letter: Letter, assigned_us: int, name: str) -> bool:
-        """Whether a node may keep what was assigned to it.
+        """Return True if a node may keep what was assigned to it.
 
         It may have been on its way to a program when the power failed; or another consumer there takes what was for one
         that closed, and has no credit for what is its own.
@@ -678,5 +678,5 @@ def chosen(things: Iterable[T], pick: int) -> T:
 
 
 def some(things: Iterable[T], left_out: int) -> list[T]:
-    """Those whose bits are not set."""
+    """Return the things whose bits are not set."""
     return [each for at, each in enumerate(things) if not left_out >> min(at, 6) & 1]

@@ -52,7 +52,7 @@ def touching(draw: st.DrawFn, most: int) -> list[tuple[float, float]]:
 
 
 def there(presences: Sequence[Presence], node: str, t: float) -> bool:
-    """Whether the node is present."""
+    """Return True if the node is present."""
     return any(join <= t < (END_S if leave is None else leave) for name, join, leave in presences if name == node)
 
 

@@ -96,7 +96,7 @@ class Scrambled:
         self.messages: list[MessageId] = [MessageId(b"nothing")]
         self.descriptors: list[Descriptor] = []
         self.said: list[control.Item] = []
-        """What nodes told each other."""
+        """Items that nodes sent each other."""
         self.sent: list[tuple[str, tuple[f.Frame, ...]]] = []
         self.handed: list[tuple[str, int]] = []
         self.consumers: list[tuple[str, Host, int, int, int]] = []
@@ -199,7 +199,7 @@ class Scrambled:
         return pick(makers)()
 
     def _altered(self, item: control.Item) -> control.Item:
-        """What somebody said, as it was or with another number."""
+        """Return an item that was sent, as it was or with another number."""
         numbers = [name for name in item.__struct_fields__ if type(getattr(item, name)) is int]
         if not numbers or self.chance.random() < 0.4:
             return item
@@ -296,7 +296,7 @@ class Scrambled:
             )
 
     def act(self) -> None:
-        """Somebody with a session does something with it."""
+        """Let a session do something."""
         alive = [each for each in self.consumers if each[0] not in self.down and self.net.host(each[0]) is each[1]]
         if not alive:
             return
@@ -410,7 +410,7 @@ class Scrambled:
         self.throw([stranger.announcement(victim), *profile], victim, stranger.address)
 
     def forge(self) -> None:
-        """Somebody publishes something in somebody's name, and gives it to a host."""
+        """Publish something in another's name, and give it to a host."""
         stranger, chance = self.chance.choice(self.strangers), self.chance
         victim = self.node()
         if chance.random() < 0.5:

@@ -31,7 +31,7 @@ def kept(descriptor: Descriptor, held: int = 1, *, delivered: bool = False) -> S
 
 
 def message(sequence: int, body: bytes) -> dict[Key, Value]:
-    """What a host puts of a small message."""
+    """Return the puts of a host for a small message."""
     descriptor = described(sequence)
     return {("message", descriptor.id, 0): kept(descriptor), ("piece", descriptor.id, 0): body}
 
@@ -104,7 +104,7 @@ SECOND: Key = ("piece", ID, 1)
 
 
 def killed_batch(serial: int) -> tuple[dict[Key, Value], tuple[Key, ...], Durability]:
-    """What a child submits under this serial: everything of it, or nothing, has to be there afterwards."""
+    """Return the batch that a child submits under this serial. All or nothing of it has to be there afterwards."""
     durability = Durability.FULL if serial % 50 == 0 else Durability.NORMAL
     puts = message(serial, b"%d " % serial * 200) | {META: serial}
     return puts, tuple(message(serial - 100, b"")), durability

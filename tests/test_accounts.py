@@ -1,4 +1,4 @@
-"""What strangers make a host do for nothing: it is counted by what frames hold, and who causes too much is not heard.
+"""Accounts of strangers: work for nothing is counted by what frames hold, and a peer that causes too much is muted.
 
 Rates are checked in units of `gossip.transfers.accounts`; `carrypost bench hostile` shows what they are in CPU time.
 """

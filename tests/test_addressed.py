@@ -1,4 +1,4 @@
-"""What is addressed to a node: wanted without being told, carried by all, and offered to it first."""
+"""Messages addressed to a node: wanted without being told, carried by all, and offered to it first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def want(net: testing.Network, node: str, pattern: str, *, told: bool = False) -
 
 
 class Receptions:
-    """What each node received so far."""
+    """The messages that each node received so far."""
 
     def __init__(self, net: testing.Network) -> None:
         self._found: list[tuple[str, str]] = []

@@ -109,7 +109,7 @@ def test_work_apart_that_fails_is_told(capfd: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture(scope="module")
 def shown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """What it shows of small cases, on the Spark that is there."""
+    """Return the tables for small cases, on the Spark that is there."""
     assert spark.version
     folder = tmp_path_factory.mktemp("bench")
     out = io.StringIO()
@@ -142,7 +142,7 @@ def test_every_part_is_measured_on_spark_and_beside_it(shown: Tables) -> None:
 
 @pytest.mark.soak
 def test_what_spark_costs_by_itself_is_told(shown: Tables) -> None:
-    """Where there is one already, only what it takes for the first job, and for the next ones."""
+    """Report only the times of the first job and of later ones, where there is a Spark already."""
     steps = ["first job", "second job", "first mapInArrow", "second mapInArrow"]
     assert [(row["before"], row["what"]) for row in shown["Fixed"]] == [(lab.PARTS[0], what) for what in steps]
     for row in shown["Fixed"]:

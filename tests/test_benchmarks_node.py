@@ -18,7 +18,7 @@ needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.avai
 
 
 def tables(folder: Path, name: str, *arguments: str) -> Tables:
-    """What a benchmark shows; it tells of its progress, too."""
+    """Return the tables of a benchmark; it reports progress, too."""
     return Bench(name).tables(folder, *arguments, progress=True)
 
 

@@ -31,7 +31,7 @@ from carrypost.model.times import NEVER
 
 
 class Way(TypedDict):
-    """How a message comes in."""
+    """The ways in which a message comes in."""
 
     nbytes: int
     privilege: int
@@ -42,7 +42,7 @@ class Way(TypedDict):
 
 
 class Paper(TypedDict):
-    """What a message is."""
+    """The kinds of messages."""
 
     author: str
     destination: str
@@ -53,7 +53,7 @@ class Paper(TypedDict):
 
 @dataclass
 class Known:
-    """What the model knows of one message."""
+    """The model's state of one message."""
 
     descriptor: Descriptor
     serial: int
@@ -61,7 +61,7 @@ class Known:
     finished: bool = False
     given: bool = False
     owners: set[int] = field(default_factory=set)
-    """Who pins it."""
+    """Owners that pin it."""
     own: bool = False
     interesting: bool = False
     privilege: int = 0
@@ -151,7 +151,7 @@ class Model:
         return messages > 1 and (messages > most[0] or nbytes > most[1])
 
     def victims(self, newcomer: Known, messages: int, nbytes: int) -> list[Known] | Reason:
-        """Those that give way, or why the newcomer may not come in."""
+        """Return the copies that are evicted, or the reason why the newcomer may not come in."""
         copies = self.here()
         confined = [party for party in newcomer.parties if self.over(copies, party, messages, nbytes)]
         if len(confined) > 1:  # An author before a giver, and both with the queues.
@@ -324,11 +324,11 @@ class CacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        """How early heaps are rebuilt."""
+        """Number of changes after which heaps are rebuilt."""
         self.now = 0
         self.written: list[Descriptor] = []
         self.shadow = 0
-        """Somebody else's bitset: every slot seen, until its release is told."""
+        """Bitset of another part: every slot seen, until its release is told."""
         self.slots: dict[MessageId, tuple[int, int]] = {}
 
     @initialize(

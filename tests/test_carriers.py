@@ -1,4 +1,4 @@
-"""Who carries what for whom: altruism by pattern, and interests that spread a few hops (N8, N10)."""
+"""Carriers: altruism by pattern, and interests that spread a few hops (N8, N10)."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ class Schedule(NamedTuple):
     """The paragraph of the design, and what is wrong."""
     ordering: Ordering
     wrong: str
-    """What the paper's algorithm does: the fault, or the exception."""
+    """Fault of the paper's algorithm, or its exception."""
     right: str
     """A host, and what has to be delivered there, in order."""
     events: str
     in_place: bool = False
-    """Whether code 7 removes from what it walks over, as it says."""
+    """True if code 7 removes from what it walks over, as it says."""
 
 
 CAUSAL, DELTA = Ordering.CAUSAL, Ordering.DELTA_CAUSAL
@@ -547,7 +547,7 @@ class LiteralSide:
         return [name for host, name in self.received if self.hosts[host].alive(name) and not self.awaited(host, name)]
 
     def awaited(self, host: str, name: str) -> list[str]:
-        """What the message may wait for; none, too, if it was delivered."""
+        """Return the messages that it may wait for; none, too, if it was delivered."""
         if self.history.delivered(host, name):
             return [name]
         missing = self.history.missing(host, name)

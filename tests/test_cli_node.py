@@ -37,7 +37,7 @@ def kept(shell: Shell) -> dict[str, bytes]:
 
 
 def peers(shell: Shell) -> list[dict[str, Any]]:
-    """What a program reads of who is in reach; with nobody there is nothing to read, and people are told."""
+    """Return the nodes in reach, as a program reads them; with none there is nothing to read, and people are told."""
     code, out, err = shell.run("peers")
     assert (code, err) == (0, "" if out else f"{ALONE}\n")
     return [json.loads(line) for line in out.splitlines()]

@@ -84,7 +84,7 @@ REST = {
     "lab stream": ["made"], "reproduce": ["bus", "--quick"], **MESSAGES,
     "trace": ["firstMSG"], "cache purge": ["firstMSG"],
 }  # fmt: skip
-"""What else a command needs, in the place of the parameters that are arguments."""
+"""Further arguments that a command needs, in the place of its parameters."""
 SCENE = 'duration_s = 10\n[contacts]\nfile = "contacts.csv"\n'
 
 

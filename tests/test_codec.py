@@ -43,7 +43,7 @@ GOOD = Ack(5, b"\x01")
 
 
 def resolved(frame: Frame) -> Frame:
-    """What the driver makes of a frame before it encodes it."""
+    """Return the frame that the driver encodes."""
     if isinstance(frame, StoredData):
         return Data(frame.handle, frame.serial, frame.index, frame.last, b"x" * frame.length)
     if isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not PayloadCodec.BLANK:
@@ -52,7 +52,7 @@ def resolved(frame: Frame) -> Frame:
 
 
 def taken(frame: Frame) -> Frame:
-    """What the receiver sees of it."""
+    """Return the frame that the receiver sees."""
     frame = resolved(frame)
     if isinstance(frame, BlankData):
         return Data(frame.handle, frame.serial, frame.index, frame.last, bytes(frame.length))

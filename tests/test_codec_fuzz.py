@@ -53,7 +53,7 @@ def check_harmless(datagram: bytes) -> codec.Decoded:
 
 
 def calls_made(datagram: bytes) -> int:
-    """How many calls, of Python and of C, decoding takes: steps that do not depend on the machine."""
+    """Count the calls, of Python and of C, that decoding takes: steps that do not depend on the machine."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:

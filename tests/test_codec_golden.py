@@ -173,11 +173,11 @@ CASES: dict[str, tuple[Frame, ...]] = {
 
 
 OUTGROWN = {"announce", "announce_alone", "announce_begins", "mixed_meeting", "mixed_parcels"}
-"""Those whose frames have more fields since: they mean what they meant, but are written longer."""
+"""Frames that have more fields since: they mean the same, but are written longer."""
 
 
 def taken(frame: Frame) -> Frame:
-    """What the receiver sees of a frame."""
+    """Return the frame that the receiver sees."""
     if isinstance(frame, BlankData):
         return Data(frame.handle, frame.serial, frame.index, frame.last, bytes(frame.length))
     if isinstance(frame, OpenParcel) and frame.body is None:

@@ -1,4 +1,4 @@
-"""What the codec refuses, under which name, and what it takes in spite of everything."""
+"""Refusals of the codec and their names, and frames that it accepts in spite of everything."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def datagram(*frames: object) -> bytes:
 
 
 def fields(frame: Frame) -> list[object]:
-    """What the frame is on the wire, as a list that may be tampered with."""
+    """Return the frame on the wire, as a list that may be tampered with."""
     return list(msgspec.msgpack.decode(codec.encode(frame)))
 
 

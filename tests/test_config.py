@@ -198,7 +198,7 @@ def test_settings_can_be_shared_and_compared() -> None:
 
 @table("overlay")
 class Overlay:
-    """What any later table looks like."""
+    """An example of a later table."""
 
     homes: int = whole(3, 1, 9)
     relays: tuple[str, ...] | None = texts_or("any", "a list of relays")

@@ -25,13 +25,13 @@ CONTACT_S = 20
 
 @pytest.fixture(params=[3_000, pytest.param(10_000, marks=pytest.mark.soak)])
 def held(request: pytest.FixtureRequest) -> int:
-    """How many messages both hold before a contact."""
+    """Return the number of messages that both hold before a contact."""
     count: int = request.param
     return count
 
 
 class Meter:
-    """What both sides sent since it was made."""
+    """The traffic of both sides since it was made."""
 
     def __init__(self, net: testing.Network) -> None:
         self._net = net
@@ -81,7 +81,7 @@ def test_thousands_of_messages_that_both_hold_cost_three_datagrams(held: int, sa
 
 
 def cost_of_ten_new(author: str, held: int, *, same: bool) -> int:
-    """How many datagrams they take besides their data."""
+    """Return the number of datagrams that they take besides their data."""
     with held_by_both(held, same=same) as net:
         for _ in range(10):
             net.publish(author, "news", testing.Blank(1_000))

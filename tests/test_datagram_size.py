@@ -1,4 +1,4 @@
-"""How long datagrams are: as the interfaces of both ends carry them, and as all neighbours in use take them."""
+"""Lengths of datagrams: as the interfaces of both ends carry them, and as all neighbours in use take them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from carrypost.node.udp.interfaces import Interface, datagram_bytes
 from carrypost.security.identity import Identity
 
 BASE, WIDE, NARROW = 1_200, 1_452, 1_232
-"""What is sent where nothing is known; what interfaces with an MTU of 1,500 and of 1,280 carry."""
+"""Lengths where nothing is known, and on interfaces with an MTU of 1,500 and of 1,280."""
 LABEL = "x" * 200
 """With it, a message of 1,000 bytes takes 1,300."""
 DELAY_US = 1_000
@@ -129,7 +129,7 @@ class Air:
         self.run(3)
 
     def sizes(self) -> set[int]:
-        """How long the datagrams are that the hosts send to all."""
+        """Return the lengths of the datagrams that the hosts send to all."""
         return {host.overview().datagram_bytes for host in self.hosts.values()}
 
 
@@ -281,7 +281,7 @@ def node(net: Net, folder: Path, name: str) -> Worker:
 
 
 def cut(net: Net, name: str) -> int:
-    """How many packets a machine cut into pieces."""
+    """Return the number of packets that a machine fragmented."""
     lines = net.run(name, "cat", "/proc/net/snmp", "/proc/net/snmp6").splitlines()
     heads, values = [line.split() for line in lines if line.startswith("Ip:")]
     v6 = next(line.split() for line in lines if line.startswith("Ip6FragCreates"))
@@ -289,7 +289,7 @@ def cut(net: Net, name: str) -> int:
 
 
 def dropped(cable: Cable) -> int:
-    """How many packets did not fit into the other end's interface."""
+    """Return the number of packets that did not fit into the other end's interface."""
     return sum(int(end.net.run(end.namespace, "cat", _DROPPED.format(end.interface))) for end in cable.ends)
 
 

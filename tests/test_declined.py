@@ -1,4 +1,4 @@
-"""What was declined for want of room is asked for once there is room for it, and nothing takes turns meanwhile."""
+"""Messages declined for want of room are requested once there is room, and do not displace each other meanwhile."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_a_crash_after_any_batch_leaves_what_was_written(written: int) -> None:
 
 
 def picture(node: NamedNode) -> tuple[dict[str, str | None], list[str]]:
-    """What names stand for, and what is listed."""
+    """Return the bindings of names, and the lists."""
     names = ("news", "office", "office/ink", "Alan", "Alan@x")
     return {name: node.meaning(name) for name in names}, node.listed()
 

@@ -22,7 +22,7 @@ from carrypost.events import Done, Undone
 
 LIFE_S = 60
 SLACK_US = LIFE_S * S // 30
-"""That a name is used need not be noted more often."""
+"""Time within which the use of a name need not be noted again."""
 NAMES = ("a", "b", "c", "c/d")
 OWNERS = ("x", "y")
 TOPICS = ("topic/t", "topic/u")
@@ -31,7 +31,7 @@ PICK = st.integers(0, 7)
 
 @dataclass
 class Heard:
-    """What one node says of one name, as far as this one knows."""
+    """The advertisement of one node for one name, as far as this node knows."""
 
     destination: str
     serial: tuple[int, int]
@@ -42,7 +42,7 @@ class Heard:
 
 @dataclass
 class Bound:
-    """What a program said of a name."""
+    """The binding of a name by a program."""
 
     destination: str
     advertised: bool
@@ -50,7 +50,7 @@ class Bound:
 
 @dataclass
 class Model:
-    """What the directory has to say."""
+    """The contents that the directory must have."""
 
     bound: dict[str, Bound] = field(default_factory=dict)
     heard: dict[tuple[str, str], Heard] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Model:
         self.heard = {key: heard for key, heard in self.heard.items() if heard.latest > now}
 
     def doubtful(self, name: str, now: int) -> bool:
-        """Whether a name may have lapsed, or not."""
+        """Return True if a name may have lapsed, or not."""
         return any(heard.earliest <= now for _, heard in self.seen(name, now))
 
 

@@ -15,7 +15,7 @@ ON_TOPIC = 8
 
 
 def killed(until: str, what: str, *arguments: object) -> tuple[int, str]:
-    """How often a program could send before it was killed, when it said this; and what it said to people."""
+    """Return the number of sends of a program before it was killed, when it said this, and its output."""
     agent = Agent(AGENT, None, "", what, *arguments)
     try:
         agent.wait(lambda: bool(agent.said(until)))

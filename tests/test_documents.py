@@ -109,7 +109,7 @@ API = [
 
 @pytest.mark.parametrize("kind", API, ids=[kind.__name__ for kind in API])
 def test_every_public_name_of_the_api_is_in_a_document(kind: type) -> None:
-    """What only the engine calls is private; what is public is told to programmers."""
+    """Check that public names are told to programmers; names that only the engine calls are private."""
     texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name == "docs"]
     code = " ".join(
         span for text in texts for span in re.findall(r"^```.*?^```|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
@@ -342,7 +342,7 @@ ANYWHERE: dict[str, Callable[[Life], object]] = {
     "deadline": lambda life: life.cache.expire(1_000),
     "room again": Life.leave,
 }
-"""What may happen to any copy, or to the memory of one."""
+"""Moves that may happen to any copy, or to the memory of one."""
 MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
     "unknown": {
         "first of several pieces": lambda life: life.admit(life.ours, 1, 1),
@@ -362,7 +362,7 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
     "finished": {"delivered": Life.deliver},
     "pinned": {"confirmed": Life.confirm},
 }
-"""What may happen besides, by state."""
+"""Further moves, by state."""
 
 
 def replayed(path: tuple[str, ...]) -> Life:

@@ -23,7 +23,7 @@ CLIQUE = 8
 
 
 def clique(folder: Path, count: int, *, duration_s: float, mode: str, top: str = "") -> Scenario:
-    """Everybody meets everybody at once, and one of them has a message."""
+    """Return a scenario in which all meet at once, and one of them has a message."""
     names = [f"n{number:03}" for number in range(count)]
     meetings = [f"{a},{b},1,{duration_s}" for a, b in combinations(names, 2)]
     published = emulated.script(folder, "0.5,n000,m,100,")

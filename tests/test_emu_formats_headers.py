@@ -1,4 +1,4 @@
-"""Which column is which: by a header, by what the user says, or by the usual order; never by a guess."""
+"""Columns of traces: named by a header, by the user, or by the usual order; never guessed."""
 
 from __future__ import annotations
 

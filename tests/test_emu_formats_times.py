@@ -1,4 +1,4 @@
-"""How traces write times: in units, as dates, as times of day; and a wrong guess is told with what to say instead."""
+"""Times in traces: in units, as dates, as times of day. A wrong guess is reported with what to say instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which routes of a timetable are driven: by type, in words or by GTFS's numbers."""
+"""Routes of a timetable that are driven: by type, in words or by GTFS's numbers."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_bus_that_goes_on_at_once_across_the_street_is_not_thrown_there(write: W
 
 
 def test_stops_of_a_loop_are_passed_in_their_order(write: Write) -> None:
-    """It ends where it began, and crosses itself in the middle."""
+    """Check a loop that ends where it began, and crosses itself in the middle."""
     loop: Places = [(0, 0), (4, 0), (4, 2), (2, 2), (2, -2), (0, -2), (0, 0)]
     stops: Places = [(0, 0), (4, 1), (2, 0), (0, -2), (0, 0)]
     day = driven(write(stops, [0, 50, 90, 130, 150], shapes=shape(loop)))

@@ -113,7 +113,7 @@ def test_what_a_node_was_given_before_a_crash_is_before_what_it_publishes_after_
 
 
 def test_an_id_that_a_crash_set_free_is_another_message() -> None:
-    """Its first bearer was lost with the author's memory, and so was everything that knew of it."""
+    """Check an id whose first bearer was lost with the author's memory, and so was everything that knew of it."""
     story = Story("ab")
     story.publish(1, "a", "p")
     story.record.add(Kind.PUBLISH, 2 * S, "a", message="lost", source="a", size=10, attrs={"ordering": "causal"})

@@ -205,7 +205,7 @@ def test_one_cloud_is_enough() -> None:
 
 
 def check_walks(model: Streets, movement: Movement, duration_us: int) -> None:
-    """Everybody walks in the streets, from the border to the border, at one speed, unless the run ends before."""
+    """Check that all walk in the streets, from border to border, at one speed, unless the run ends before."""
     half_m = model.street_m / 2 + 1e-9
 
     def in_streets(x: float, y: float) -> bool:

@@ -1,4 +1,4 @@
-"""When nodes of a scenario are there that has contacts and no list of nodes: `[contacts] presence`."""
+"""Presence of nodes in a scenario with contacts and no list of nodes: `[contacts] presence`."""
 
 from __future__ import annotations
 

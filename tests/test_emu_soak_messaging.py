@@ -30,13 +30,13 @@ SEEDS = (4, 5, 9, 12, 13, 16, 27)
 
 @dataclass
 class Search:
-    """What some seeds brought, and what happened on the way."""
+    """The findings of some seeds, and the events on the way."""
 
     outcomes: list[SeedOutcome]
     told: Counter[type] = field(default_factory=Counter)
     """Events by kind."""
     done: Counter[str] = field(default_factory=Counter)
-    """What programs did of themselves."""
+    """Number of actions that programs did."""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPat
 
 
 def finds(problem: str, seeds: Iterable[int]) -> bool:
-    """Whether one of these seeds has the problem; the rest are not tried."""
+    """Return True if one of these seeds has the problem; the rest are not tried."""
     return any(problem in each for outcome in soak(seeds, family=MESSAGING) for each in outcome.problems)
 
 

@@ -87,7 +87,7 @@ def test_a_failure_is_told_with_the_line_that_repeats_it(
 
 
 def rules(seeds: Iterable[int]) -> set[str]:
-    """Which rules the runs of these seeds break."""
+    """Return the rules that the runs of these seeds break."""
     problems = [problem for outcome in soak(seeds, family=ORDER) for problem in outcome.problems]
     return {problem.rpartition("(")[2].rstrip(")") for problem in problems}
 

@@ -1,4 +1,4 @@
-"""What a record sums up to: every figure by a record made by hand, and the words that people read."""
+"""Summaries of records: every figure by a record made by hand, and the words that people read."""
 
 from __future__ import annotations
 

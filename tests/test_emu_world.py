@@ -198,7 +198,7 @@ def event(kind: str, t: float = 40, node: str = "b", duration_s: float = 10, mor
 
 
 def crossing(folder: Path, *tables: str) -> emulated.Rows:
-    """What becomes of a message that b takes from a and is to hand to c, when something happens to b in between."""
+    """Return the record of a message from a by way of b to c, when something happens to b in between."""
     base = emulated.contacts(folder, "a,b,10,30", "b,c,60,80"), emulated.script(folder, "1,a,m,10,")
     return rows(scenario(folder, *base, *tables))
 

@@ -48,7 +48,7 @@ def facts(agreement: Agreement) -> tuple[object, ...]:
 
 
 def check(agreement: Agreement) -> None:
-    """What is known belongs to the state."""
+    """Check that the knowledge belongs to the state."""
     state = agreement.state
     assert (agreement.asking is not None) == (state in {ExchangeState.COMPARING, ExchangeState.REVIEWING})
     assert not agreement.peer_lacks or state is ExchangeState.HELPING

@@ -143,7 +143,7 @@ def test_what_is_wanted_here_comes_as_soon_as_the_disk_takes_it_again() -> None:
 
 
 def test_what_is_missing_of_a_large_message_is_not_asked_for_while_the_disk_is_full() -> None:
-    """Its pieces come one by one and are lost one by one: each time the others would be asked for again."""
+    """Check that lost pieces are not requested again and again as the others come one by one."""
     with testing.network("author", "reader", seed=1, compress=False, rate_bytes_per_s=200_000) as net:
         net.subscribe("reader", "news")
         net.link("author", "reader")

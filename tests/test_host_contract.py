@@ -699,6 +699,6 @@ def test_what_leaves_before_its_delivery_is_told_is_not_delivered_and_not_confir
 
 
 def _delivered(hand: Hand) -> list[tuple[MessageId, bool, bool]]:
-    """What was delivered: whether again, and whether it confirmed itself."""
+    """Return the deliveries: whether again, and whether they confirmed themselves."""
     events = [event for event in hand.events(Delivered) if isinstance(event, Delivered)]
     return [(each.message, each.redelivered, each.confirmed) for event in events for each in event.deliveries]

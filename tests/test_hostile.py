@@ -481,7 +481,7 @@ def honest_news(stage: Scene, count: int) -> list[MessageId]:
 
 
 def assert_carried(stage: Scene, messages: list[MessageId]) -> None:
-    """They are still at b, for somebody who comes later."""
+    """Check that they are still at b, for a later neighbour."""
     stage.net.unlink("a", "b")
     stage.net.add("c")
     stage.net.subscribe("c", "news")

@@ -47,7 +47,7 @@ def prefix(stage: Scene, node: str) -> bytes:
 
 
 def said_by(stage: Scene, name: str, **changes: object) -> Announce:
-    """What a host might announce, but does not."""
+    """Return an announcement that a host might make, but does not."""
     peers = tuple(prefix(stage, other) for other in "ab" if other != name)
     host = stage.net.host(name)
     own = profile_digest(encode_entries([entry("news")]))
@@ -507,7 +507,7 @@ def test_offers_of_what_it_does_not_have_are_asked_for_a_while_and_then_forgotte
 
 
 def test_a_neighbour_that_promises_and_does_not_give_keeps_nobody_from_giving() -> None:
-    """It offers first what the honest one has, is asked for it, and sends something else all the time."""
+    """Check a neighbour that offers first what the honest one has, is asked for it, and sends something else."""
     with scene() as stage:
         stage.net.unlink("a", "b")
         stage.net.advance(30)

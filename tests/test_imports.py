@@ -25,7 +25,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 
 class Kind(enum.IntEnum):
-    """Where an import stands. Of several of the same module the first of these is told."""
+    """The place of an import. Of several of the same module the first of these counts."""
 
     RUN = 0
     FUNCTION = 1
@@ -75,7 +75,7 @@ def statements(node: ast.AST, kind: Kind = Kind.RUN) -> Iterator[tuple[ast.Impor
 
 
 def targets(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
-    """What an import in a module of `package` may mean: a module a name is taken from, or the name if that is one."""
+    """Return the possible targets of an import in a module of `package`: a module, or a module in it."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, alias.name) for alias in node.names)
         return
@@ -85,7 +85,7 @@ def targets(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[s
 
 
 def imports(source: Path) -> Imports:
-    """Who names whom, of the modules under `source`."""
+    """Return the imports of each module under `source`."""
     modules = module_names(source)
     found: dict[str, dict[str, Import]] = {}
     for module, path in modules.items():

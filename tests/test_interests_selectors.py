@@ -115,7 +115,7 @@ def test_own_entries_are_evaluated_whatever_they_weigh(profile: list[Entry], des
 
 
 class Numbered:
-    """What an index knows of a copy."""
+    """The part of a copy that an index knows."""
 
     def __init__(self, slot: int, descriptor: Descriptor) -> None:
         self.slot, self.descriptor = slot, descriptor

@@ -1,4 +1,4 @@
-"""What comes again after its program, and the node with it, ended: in its place, one at a time, and not for ever."""
+"""Redeliveries after the end of a program, and of its node: in their place, one at a time, and not for ever."""
 
 from __future__ import annotations
 

@@ -443,7 +443,7 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
 
 @scene
 async def test_a_program_that_takes_more_than_it_reads_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """Its credit is without end, and it asks for the same long body again and again."""
+    """Check a program with endless credit that asks for the same long body again and again."""
     async with running(tmp_path) as served, factory(tmp_path).create_context() as good:
         box = await good.declare_queue("box")
         descriptor = (await good.send("topic/film", bytes(8 * MIB))).descriptor

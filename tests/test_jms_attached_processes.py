@@ -58,7 +58,7 @@ def played(folder: Path) -> Iterator[Scene]:
 
 
 def ends(agent: Agent) -> list[str]:
-    """What a program said that ended by itself, because its node did."""
+    """Return the output of a program that ended by itself, because its node did."""
     agent.process.wait(PATIENCE_S)
     told = agent.kill()
     assert not told, told
@@ -66,7 +66,7 @@ def ends(agent: Agent) -> list[str]:
 
 
 async def out_of(scene: Scene, enough: Callable[[Counter[str]], bool]) -> Counter[str]:
-    """How often each text is in the queue out, once there are enough."""
+    """Return the number of times that each text is in the queue out, once there are enough."""
     deadline_s = time.monotonic() + PATIENCE_S
     async with scene.factory().create_context() as ctx:
         out = await ctx.declare_queue("out")

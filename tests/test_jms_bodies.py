@@ -285,7 +285,7 @@ HOSTILE: list[bytes] = [
 FINE: dict[type[Message], list[bytes]] = {
     TextMessage: [b"", b"\x00", b"\x01"], StreamMessage: [b"\x01\x91\xa5short"], MapMessage: [], ObjectMessage: [],
 }  # fmt: skip
-"""Those of them that are bodies of a type."""
+"""Bytes that are valid bodies, by type."""
 
 
 @pytest.mark.parametrize("payload", HOSTILE, ids=lambda payload: payload[:12].hex() + f"-{len(payload)}")

@@ -49,7 +49,7 @@ class Reader:
         self.net, self.chance = net, chance
         self.deliveries: Counter[str] = Counter()
         self.done: set[str] = set()
-        """What was acknowledged, and that is durable."""
+        """Messages whose acknowledgement is durable."""
 
     def take(self, message: Message) -> str:
         body = message.get_body(str) or ""

@@ -174,7 +174,7 @@ def test_row_48_a_value_of_a_stream_is_read_as_the_table_says_and_a_failed_read_
 
 @scene("a", "b")
 async def test_rows_18_and_48_programs_read_every_cell_on_both_nodes_and_again(net: testing.Network) -> None:
-    """What their contexts give them: the first time, and after `recover`."""
+    """Check the values that contexts return: the first time, and after `recover`."""
     async with pair(net) as both:
         for name in (kind.name.lower() for kind in PROPERTY_TABLE):
             message = Message()

@@ -28,7 +28,7 @@ RUNTIME = (
     "IllegalState", "InvalidClientID", "InvalidDestination", "InvalidSelector", "JMS", "JMSSecurity", "MessageFormat",
     "MessageNotWriteable", "ResourceAllocation", "TransactionRolledBack",
 )  # fmt: skip
-"""What the simplified API of JMS has under another name."""
+"""Names in the simplified API of JMS that differ here."""
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_a_durable_subscriber_that_is_off_while_messages_are_published_expire_an
 
 
 async def _last_hop(selector: str | None) -> tuple[testing.Traffic, list[str]]:
-    """What a carrier sends to a reader of a hundred messages, half of which are of one language."""
+    """Return what a carrier sends to a reader of a hundred messages, half of which are of one language."""
     nodes = network("author", "reader", compress=False)
     async with nodes as net, net.context("author") as author, net.context("reader") as reader:
         consumer = await reader.create_consumer(NEWS, selector)
@@ -170,7 +170,7 @@ def test_a_selector_halves_the_traffic_of_the_last_hop() -> None:
 
 
 class Forum(Program):
-    """Somebody who takes part: answers questions, if asked to, and says what follows what was heard last."""
+    """A participant that answers questions, if asked to, and says what follows what it heard last."""
 
     def __init__(self, context: Context, name: str, topic: Topic, follows: dict[str, str], *, answers: bool) -> None:
         super().__init__(context)

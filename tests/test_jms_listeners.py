@@ -50,7 +50,7 @@ async def mailbox(context: Context) -> Consumer:
 
 
 async def left_in_mailbox(net: testing.Network, *, down: bool = False) -> list[tuple[str | None, int]]:
-    """What the durable subscription has after a crash, and how often it was handed over."""
+    """Return the messages of the durable subscription after a crash, and how often each was handed over."""
     if not down:
         await net.run(1)
         net.kill("a")

@@ -628,7 +628,7 @@ def test_row_54_bytes_that_are_being_written_are_reset_first() -> None:
 
 
 class Foreign:
-    """Somebody else's message."""
+    """A message of another provider."""
 
     def __init__(self, **body: object) -> None:
         self.properties = {"a": 1, "JMSXGroupID": "g", "JMSXDeliveryCount": 3, "JMS_other_x": 1}

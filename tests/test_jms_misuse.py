@@ -1,4 +1,4 @@
-"""What programs do wrong: each is told by its own exception, whose text says what to do."""
+"""Misuse by programs: each raises its own exception, whose text says what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from carrypost import (
 
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
 Wrong: Any = object()
-"""What no call takes."""
+"""Value that no call accepts."""
 
 
 class Unknown:
@@ -423,9 +423,9 @@ EARLY: dict[str, Callable[[Context], object]] = {
     "set_auto_start": lambda c: c.set_auto_start(False),
     "transacted": lambda c: c.transacted,
 }
-"""What needs no node, and so no open context; but none that is closed."""
+"""Calls that need no node, and so no open context, but fail on a closed one."""
 HARMLESS = {"close", "given_up"}
-"""What is allowed whatever the state."""
+"""Calls that are allowed in any state."""
 
 
 def test_all_uses_of_a_context_are_tried() -> None:

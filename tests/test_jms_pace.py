@@ -1,4 +1,4 @@
-"""How often programs trouble their node, and whom its answers wake."""
+"""Calls of programs to their node, and the programs that its answers wake."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_command_is_told_as_an_error_of_jms_and_leaves_noth
 
 
 class Works(SessionWorks):
-    """Those of a session that keeps what is reported."""
+    """The works of a session that keeps what is reported."""
 
     def __init__(self) -> None:
         self.drive = CountingDrive()

@@ -9,7 +9,7 @@ from carrypost import JMSException, ListenerException, Message, Queue, SessionMo
 
 TRANSACTED, INDIVIDUAL = SessionMode.SESSION_TRANSACTED, SessionMode.INDIVIDUAL_ACKNOWLEDGE
 TRIES = [0.0, 0.5, 1.5, 3.5, 7.5, 15.5]
-"""When a message comes that a program fails with each time: pauses of half a second, a second, two, and so on."""
+"""Times of a message that a program fails with each time: pauses of half a second, a second, two, and so on."""
 
 
 def at(net: testing.Network, since_s: float) -> float:

@@ -41,7 +41,7 @@ async def send(context: Context, *bodies: str, to: Topic = NEWS) -> None:
 
 
 def await_nothing(_: Context) -> None:
-    """It is made, and not opened."""
+    """Do not await it: it is made, and not opened."""
 
 
 def counted(message: Message) -> tuple[str | None, int]:

@@ -1,4 +1,4 @@
-"""What `send` takes as a body, and what it returns before it is awaited."""
+"""Bodies that `send` accepts, and its result before it is awaited."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ async def received(ctx: Context, queue: Queue) -> list[str | None]:
 
 
 async def work(net: testing.Network, manager: str) -> None:
-    """What comes in goes out, to a queue and to a topic; one transaction for each."""
+    """Pass on what comes in, to a queue and to a topic, in one transaction each."""
     async with net.context("worker", TRANSACTED) as tx:
         inbox = await tx.create_consumer(Queue(f"in@{manager}"), prefetch=1)
         while (message := await inbox.receive(timeout=WAIT_S)) is not None:

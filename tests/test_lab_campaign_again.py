@@ -203,7 +203,7 @@ def unpacked_contacts(folder: Path) -> Path:
 
 
 def lay_traps(folder: Path, real: Path) -> None:
-    """What somebody else put where the contacts are looked for."""
+    """Put other files where the contacts are looked for."""
     trap = folder / "carrypost" / real.parent.name
     trap.mkdir(parents=True)
     (trap / real.name).write_text("a,b,start,end\n", encoding="utf-8")

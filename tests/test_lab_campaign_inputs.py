@@ -1,4 +1,4 @@
-"""What is in the files that scenarios name is looked at before anything runs: a mistake there is told, not played."""
+"""Files that scenarios name are checked before anything runs: a mistake there is reported, not played."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PATIENCE_S = 900
 
 
 def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
-    """What the processes of executors tell about themselves; one that was just used is used again."""
+    """Return data from the processes of executors; one that was just used is used again."""
 
     def told(_: Iterable[int]) -> Iterator[dict[str, Any]]:
         import gc  # noqa: PLC0415 - sent as it is, without this module

@@ -1,4 +1,4 @@
-"""What `lab ingest` makes of names with colons, of lines with other columns, and of contacts that overlap."""
+"""Names with colons, lines with other columns, and contacts that overlap in `lab ingest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java Spark is started with."""
+"""Choice of the Java that Spark is started with."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Made:
         folders.write_arrow(pa.concat_tables(tables), folder, RECORDS)
 
     def rows(self, table: Table, run: str | None = None) -> Rows:
-        """What was made, of one run."""
+        """Return the rows of one run."""
         found: Rows = folders.read_arrow(self.folder / "metrics", table).to_pylist()
         return [row for row in found if run is None or row["run"] == run]
 

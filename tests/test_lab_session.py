@@ -1,4 +1,4 @@
-"""How Spark is started, and what becomes of its failures."""
+"""Start of Spark, and the handling of its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contacts and presences tell: against figures reckoned by hand, and second by second for random ones."""
+"""Statistics of contacts and presences: against figures reckoned by hand, and second by second for random ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real nodes tell, followed as it comes."""
+"""Streams of real nodes' records, followed as they come."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LATER = (
     row(400, "expire", "c", "a0", size=100),
 )
 LATE = (row(2, "up", "d", peer="a"), row(21, "receive", "d", "a1", peer="a", hops=1, size=100))
-"""They come after rows that are more than the watermark later; the horizon goes further."""
+"""Rows that come after others that are more than the watermark later; the horizon goes further."""
 ODD = (
     row(1e30, "publish", "e", "e1", size=1),
     row(5, "traffic", "e", size=2**63 - 1, detail="Data"),
@@ -80,7 +80,7 @@ BY_VALUE = [("metric", "ascending"), ("value_ms", "ascending")]
 
 
 def finished(rows: Sequence[dict[str, Any]]) -> dict[str, pa.Table]:
-    """What `lab metrics` makes of these rows."""
+    """Return the tables that `lab metrics` makes of these rows."""
     columns = {name: [each.get(name) for each in rows] for name in RECORDS.names}
     columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
     return tables("live", pa.table(columns, schema=RECORDS.arrow), [TIMELINE, DELAY_SPREAD, DELAY_CDF], window_s=60)

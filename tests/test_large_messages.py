@@ -364,7 +364,7 @@ def test_a_relay_that_passes_pieces_on_as_they_come_vouches_for_them_once() -> N
 
 
 def test_a_neighbour_that_forgot_what_vouches_for_the_pieces_is_told_again() -> None:
-    """It has room for one half-received message, and another one comes in between."""
+    """Check a neighbour with room for one half-received message, when another one comes in between."""
     with testing.network(
         "a", "b", "c", altruistic=True, rate_bytes_per_s=400_000, compress=False, limits={"partials_max": 1}
     ) as net:

@@ -123,7 +123,7 @@ class Bells(Layer):
 
 
 class Ringing:
-    """What programs may ask of `Bells`."""
+    """The commands of `Bells` for programs."""
 
     def __init__(self, bells: Bells, steps: Steps) -> None:
         self._bells, self._step = bells, steps.step

@@ -33,7 +33,7 @@ PATIENCE_US = 30 * S
 
 
 class Vouch(msgspec.Struct, frozen=True):
-    """Its own kind of frame: "I have these, and they are good"."""
+    """The layer's own kind of frame: "I have these, and they are good"."""
 
     messages: tuple[MessageId, ...]
 

@@ -1,4 +1,4 @@
-"""Who hears whom: links that work both ways, one way, no more, and nodes that sleep (N3, N12, N13)."""
+"""Links that work both ways, one way, no more, and nodes that sleep (N3, N12, N13)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 
 class Log:
-    """What hosts said of their neighbours."""
+    """The reports of hosts about their neighbours."""
 
     def __init__(self, net: testing.Network) -> None:
         self.rows: list[tuple[float, str, str]] = []

@@ -130,7 +130,7 @@ class Link(RuleBasedStateMachine):
         self.window_max = max(window_max, 2 * DATAGRAM)
         self.now = 0
         self.touched_us = 0
-        """When something was last sent or acknowledged."""
+        """Time at which something was last sent or acknowledged."""
         self.serial = 0
         self.held: dict[int, int] = {}
         """By serial: the content of every frame."""

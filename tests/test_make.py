@@ -1,4 +1,4 @@
-"""What `make` would do: the demonstration needs the package alone, the checks need the rest."""
+"""Targets of `make`: the demonstration needs the package alone, the checks need the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of messages that are gone: as little as serves, and still enough to compare sets by."""
+"""Memories of messages that are gone: as little as serves, and still enough to compare sets by."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None
 
 
 def deliveries(node: OneNode) -> list[tuple[bytes, bool]]:
-    """What was delivered, and whether a record has it already."""
+    """Return the deliveries, and whether a record has each already."""
     found = [event for event in node.events if isinstance(event, Delivered)]
     return [(each.message, each.known) for event in found for each in event.deliveries]
 

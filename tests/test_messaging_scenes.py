@@ -115,7 +115,7 @@ def test_a_claim_whose_copy_has_to_give_way_is_told() -> None:
 
 
 def _last_hop(selector: str | None) -> tuple[testing.Traffic, list[str]]:
-    """What a carrier sends to a reader of a hundred messages, half of which are of one language."""
+    """Return what a carrier sends to a reader of a hundred messages, half of which are of one language."""
     with network("author", "reader", compress=False) as net:
         program = Program(net, "reader", "topic/news", selector)
         chance = random.Random(1)
@@ -228,7 +228,7 @@ def test_a_shared_subscription_of_three_consumers_gives_each_message_to_one() ->
 
 
 def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
-    """What three nodes say in an hour, by kind of frame: how many, and how many bytes."""
+    """Return the frames of three nodes in an hour, by kind: numbers and bytes."""
     carried = ("queue/.*", "control/.*", "holder/.*", "notice/.*") if how == "asleep" else ()
     with testing.network("a", "b", "c", seed=1, altruistic=carried) as net:
         if how != "asleep":

@@ -37,7 +37,7 @@ GONE = (CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED)
 
 
 class Content(NamedTuple):
-    """What a program says."""
+    """The content of a message."""
 
     topic: str
     n: int
@@ -49,14 +49,14 @@ class Content(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What a consumer asks for."""
+    """The subscription of a consumer."""
 
     pattern: str
     above: int | None
     kind: str
     no_local: bool
     ample: bool
-    """It takes as much as there is."""
+    """True if it takes as much as there is."""
 
 
 A_WISH = st.builds(
@@ -300,7 +300,7 @@ class MessagingMachine(RuleBasedStateMachine):
         self.watch()
 
     def is_full(self, more: int) -> bool:
-        """Whether so many more exceed what may be here: then some may have to give way, and cannot."""
+        """Return True if so many more exceed what may be here: then some may have to give way, and cannot."""
         return len([each for each in self.model.letters.values() if each.here]) + more > self.messages_max
 
     @precondition(lambda self: self.model.sessions)

@@ -388,7 +388,7 @@ class Subscriber(Author):
         return handed
 
     def said(self) -> list[tuple[str, Outcome]]:
-        """What was said to other nodes since the last call, and to whom."""
+        """Return the outcomes that were sent to other nodes since the last call."""
         self.collect()
         published = [each for each in self.events if isinstance(each, Published)]
         self.events = [each for each in self.events if each not in published]

@@ -31,7 +31,7 @@ class Letter:
     deadline_us: int
     fail_us: int | None
     sent: bool = False
-    """That it was is durable, and told."""
+    """True if the outcome is durable, and told."""
     told: SendState = SendState.STORED
     handed_over: bool = False
     over: bool = False

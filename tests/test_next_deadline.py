@@ -1,4 +1,4 @@
-"""When a host has to be woken: never too late, whatever it has heard, and seldom for nothing."""
+"""Deadlines of hosts: never too late, whatever they have heard, and seldom for nothing."""
 
 from __future__ import annotations
 

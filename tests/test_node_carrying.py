@@ -1,4 +1,4 @@
-"""What a node says that it carries, for whom, and until when."""
+"""Output of a node about what it carries, for which nodes and for how long."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ DAY = 24 * HOUR
 
 
 class Times:
-    """What the system says: a clock that people set, and one that only goes on."""
+    """The clocks of the system: one that people set, and one that only goes on."""
 
     def __init__(self, wall: int, steady: int = 0) -> None:
         self.wall = wall

@@ -27,14 +27,14 @@ BOOT_S_MAX = 0.8
 
 
 class Books:
-    """What a program at the victim was promised and was handed; it says so when the victim breaks its word."""
+    """The promises to a program at the victim; it raises when the victim breaks one."""
 
     def __init__(self) -> None:
         self.handed: set[bytes] = set()
         self.confirmed: set[bytes] = set()
         """The confirmation returned."""
         self.doubtful: set[bytes] = set()
-        """It was under way when the node died."""
+        """Messages that were under way when the node died."""
         self.again: set[bytes] = set()
         """Of earlier lives, and has to come again."""
         self.redelivered = 0
@@ -126,7 +126,7 @@ class Stage:
         self.there = Author("neighbour", self.chance)
         self.reader = Reader(self.chance)
         self.arrived: set[bytes] = set()
-        """What the neighbour got of the victim."""
+        """Messages of the victim that the neighbour got."""
 
     async def live(self) -> None:
         """One life of the victim: it starts, keeps its word, works for a while, and is killed."""

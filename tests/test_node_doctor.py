@@ -1,4 +1,4 @@
-"""What the doctor finds out, on loopback and in namespaces with links that do not carry everything."""
+"""Findings of the doctor, on loopback and in namespaces with links that do not carry everything."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def net() -> Iterator[Net]:
 
 
 def examined(net: Net, interface: str | None = None, **settings: object) -> dict[str, Finding]:
-    """What the doctor says in namespace a."""
+    """Return the doctor's findings in namespace a."""
     program = net.popen(
         "a", [sys.executable, "-c", EXAMINE, json.dumps([interface, TIMEOUT_S, settings])], stdout=subprocess.PIPE
     )
@@ -214,7 +214,7 @@ def examined(net: Net, interface: str | None = None, **settings: object) -> dict
 
 @contextmanager
 def announcing(net: Net, namespace: str = "b") -> Iterator[list[str]]:
-    """Somebody who announces by all means; gives its addresses."""
+    """Announce by all means; yields the addresses."""
     program = net.popen(namespace, [sys.executable, "-c", ANNOUNCE], stdout=subprocess.PIPE)
     assert program.stdout is not None
     yield program.stdout.readline().decode().split()

@@ -46,7 +46,7 @@ def noise(size: int = SIZE) -> bytes:
 
 
 def fill(disk: Path) -> Path:
-    """Somebody else takes all that is left, to the last byte."""
+    """Fill the disk to the last byte, as another program would."""
     file = disk / "foreign"
     with file.open("ab", buffering=0) as out:
         for size in (MIB, 4_096, 1):
@@ -70,7 +70,7 @@ async def refused(program: Program, most: int = 1_000) -> tuple[ResourceAllocati
 
 
 async def refuses(node: Node) -> None:
-    """It does not take a message, and says why."""
+    """Check that it refuses a message, and says why."""
     with pytest.raises(ResourceAllocationException, match="the disk is full"):
         await node.program.send("mine", noise(), persistent=True)
 
@@ -96,7 +96,7 @@ async def held(node: Node, topic: str, count: int) -> dict[str, bytes]:
 
 
 async def status(node: Node) -> dict[str, dict[str, int]]:
-    """It answers soon."""
+    """Return its status, which must come soon."""
     return await asyncio.wait_for(node.client.status(), STATUS_S_MAX)
 
 

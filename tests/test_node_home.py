@@ -196,7 +196,7 @@ def test_a_store_without_its_key_does_not_get_another_key(home: Home) -> None:
 
 
 def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: Home) -> None:
-    """It would be refused as well, and would stand in the way of the one that is restored."""
+    """Check that no key is made: it would be refused, too, and stand in the way of the one that is restored."""
     node = home.identity().node
     home.key_file.unlink()
     with pytest.raises(NodeError, match=f"belongs to the node {node}, whose key file is missing: put the key back"):
@@ -319,7 +319,7 @@ def test_a_node_does_not_start_on_a_store_that_became_empty(tmp_path: Path, secu
 
 
 def test_a_plain_name_without_a_store_begins_after_all_its_earlier_lives(tmp_path: Path) -> None:
-    """Its message ids have nothing else that would tell one life from another."""
+    """Check the ids, which have nothing else that would tell one life from another."""
     lives = [incarnation(tmp_path / each, security="off") for each in ("a", "a", "b", "b")]
     assert lives == sorted(set(lives))
 

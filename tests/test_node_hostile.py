@@ -68,12 +68,12 @@ class Talk:
                 self.took_s[message.body] = time.monotonic() - self.published_s[message.body]
 
     async def done(self) -> bool:
-        """Whether all have arrived."""
+        """Return True if all have arrived."""
         return self.took_s.keys() == self.published_s.keys()
 
     @contextlib.asynccontextmanager
     async def going_on(self) -> AsyncIterator[None]:
-        """They talk, and in the end everything has arrived."""
+        """Let them talk; in the end everything has arrived."""
         one, other = self.nodes
         for node in self.nodes:
             await node.program.subscribe("news")
@@ -112,7 +112,7 @@ async def _flood(orders: dict[str, Any]) -> dict[str, float]:
 
 
 async def _slowest_status_s(node: Node, until_done: asyncio.Task[dict[str, float]]) -> float:
-    """How long it took to answer, at worst."""
+    """Return the longest time that it took to answer."""
     slowest_s = 0.0
     while not until_done.done():
         asked_s = time.monotonic()
@@ -123,7 +123,7 @@ async def _slowest_status_s(node: Node, until_done: asyncio.Task[dict[str, float
 
 
 async def _idle(process: psutil.Process) -> bool:
-    """Whether it has little to do for a second."""
+    """Return True if it has little to do for a second."""
     before = process.cpu_times()
     await asyncio.sleep(1)
     after = process.cpu_times()

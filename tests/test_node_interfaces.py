@@ -1,4 +1,4 @@
-"""What interfaces there are, and which of them are used."""
+"""Network interfaces, and the choice of those that are used."""
 
 from __future__ import annotations
 

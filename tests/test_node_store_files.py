@@ -102,7 +102,7 @@ def filled(path: Path, count: int = 300) -> None:
 
 
 def refusal(path: Path) -> str:
-    """What the user reads; the file is as it was."""
+    """Return the error that the user reads; the file is as it was."""
     before = path.read_bytes()
     with pytest.raises(NodeError) as caught:
         Store.open(path, lambda: None)
@@ -291,7 +291,7 @@ PRAGMA user_version = 2;
 CREATE TABLE registry (name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO registry VALUES (x'666f72756d', x'68656164');
 """
-"""What a store of version 1 lacks."""
+"""Tables that a store of version 1 lacks."""
 PLAIN = Descriptor("a", 1, 1, 5, None, "news", 40_000, 40_000, PayloadCodec.PLAIN, b"", 1_000)
 
 
@@ -402,7 +402,7 @@ def small(small_disk: Callable[[int], Path]) -> Path:
 
 
 def take_all(folder: Path, name: str = "other") -> None:
-    """Somebody else takes what room there is left."""
+    """Use up the room that is left, as another program would."""
     with (folder / name).open("ab", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4_096)) == 4_096:
             pass

@@ -1,4 +1,4 @@
-"""Which batches a store takes when its disk is full, by size and by kind: what consumes messages always finds room."""
+"""Batches that a store accepts when its disk is full, by size and by kind: consuming always finds room."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def batches(draw: st.DrawFn) -> tuple[Contents, tuple[Key, ...]]:
 
 
 def piecemeal(contents: Contents) -> tuple[Contents, Contents]:
-    """What `state` gives of it, and what `read` does."""
+    """Return the parts of it that `state` gives and that `read` gives."""
     state = {key: value for key, value in contents.items() if key[0] != "piece"}
     return state, {key: value for key, value in contents.items() if key[0] == "piece"}
 
@@ -68,7 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / "store.db"
         self.account: list[Contents] = [{}]
-        """What there is after each batch since the last that was answered, which comes first."""
+        """Contents after each batch since the last that was answered, which comes first."""
         self.away = False
         self.bodies: dict[Key, Value] = {}
         """The bytes of each piece that ever was. They never change, since the id of a message stands for them."""
@@ -170,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.away and not self.away_since)
     def cut_off(self) -> None:
-        """What is on disk at this moment is all that there is, in the middle of a write or not."""
+        """Cut the node off: what is on disk at this moment is all that there is, in the middle of a write or not."""
         cut = Path(tempfile.mkdtemp()) / "store.db"
         while True:
             before = os.stat(self.path)  # noqa: PTH116 - mtime in ns

@@ -73,7 +73,7 @@ def offered(frames: Sequence[Frame]) -> list[OfferEntry]:
 
 
 def compared_or_offered(frames: Sequence[Frame]) -> set[str]:
-    """How a host that knows nothing of its neighbour, or something new for it, speaks to it."""
+    """Return the kinds of frames by which a host compares sets with a neighbour, or offers it something."""
     return {kind(frame) for frame in frames} & {"Digest", "Offer"}
 
 

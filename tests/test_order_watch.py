@@ -1,4 +1,4 @@
-"""Who waits for whom: nothing of those that left stays behind."""
+"""The watch of waiting messages: nothing of those that left stays behind."""
 
 from __future__ import annotations
 

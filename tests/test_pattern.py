@@ -1,4 +1,4 @@
-"""What an interest entry means, and how a profile travels."""
+"""Meaning of interest entries, and the encoding of profiles."""
 
 from __future__ import annotations
 

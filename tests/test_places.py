@@ -1,4 +1,4 @@
-"""Who has a place among the neighbours of a host that hears more than it can list, and who has to wait for a turn."""
+"""Places among the neighbours of a host that hears more than it can list, and turns for those that wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What matters more goes first and stays longer; the application may say what matters (N11, N14)."""
+"""Privilege: messages that matter more go first and stay longer; the application may say which (N11, N14)."""
 
 from __future__ import annotations
 

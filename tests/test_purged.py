@@ -1,4 +1,4 @@
-"""What its addressee is done with leaves all caches, and is not let in again; nobody speaks for another's messages."""
+"""Messages that their addressee is done with leave all caches; no node can purge another's messages."""
 
 from __future__ import annotations
 
@@ -292,5 +292,5 @@ def test_what_one_neighbour_was_asked_for_in_vain_is_not_asked_of_another(second
 
 
 def givers(net: testing.Network, node: str) -> set[str]:
-    """Who sent data to a node."""
+    """Return the nodes that sent data to a node."""
     return {other for other in "abc" if other != node and net.traffic(other, node).frames["Data"]}

@@ -67,7 +67,7 @@ class Scene:
         return sent
 
     def publish(self, nbytes: int = 100, count: int = 1) -> list[tuple[str | None, OpenParcel]]:
-        """What goes out at once, unasked."""
+        """Return the transmissions that go out at once, unasked."""
         for _ in range(count):
             self.host.publish("news", Blank(nbytes), now=self.now)
         return [(to, each) for to, each in self.passes(0) if isinstance(each, OpenParcel)]
@@ -271,7 +271,7 @@ def test_what_finds_no_room_is_declined_as_an_offer_is_and_asked_for_once_there_
 
 
 def receipts_of(attacker: Attacker) -> list[Ack | Receipt]:
-    """What was said to an attacker of the Parcels that it sent."""
+    """Return the answers to an attacker's Parcels."""
     announced = [each for frame in attacker.sends(Announce) for each in frame.receipts]
     return [*announced, *attacker.sends(Ack)]
 

@@ -1,4 +1,4 @@
-"""What a manager gives out, message by message, beside a plain search through all that waits."""
+"""Assignments of a manager, message by message, beside a plain search through all that waits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def rows(net: testing.Network, node: str) -> set[str]:
 
 
 def here(net: testing.Network, node: str) -> int:
-    """How many messages of queues a node has."""
+    """Return the number of messages of queues on a node."""
     copies = net.host(node)._holdings.cache.copies  # noqa: SLF001 - what it carries, for whomever
     return sum(copy is not None and copy.here and copy.descriptor.destination.startswith("queue/") for copy in copies)
 

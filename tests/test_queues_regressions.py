@@ -36,7 +36,7 @@ def restart(net: testing.Network, node: str) -> None:
 
 @pytest.mark.parametrize("reader", ["m", "r"])
 def test_what_a_session_gives_back_after_its_lease_does_not_come_to_it_again(reader: str) -> None:
-    """It is somebody else's by then."""
+    """Check a message that belongs to another receiver by then."""
     with network("m", "r", "s") as net:
         queue = declare(net, "m", "jobs", **LEASED)
         slow = Program(net, reader, queue, prefetch=2, acknowledges=False)
@@ -253,7 +253,7 @@ def test_a_full_disk_neither_fills_the_air_nor_loses_what_a_consumer_asked_for(d
 
 
 def test_what_waits_for_a_batch_that_was_lost_is_said_when_the_disk_has_room_again() -> None:
-    """That batch had nothing to be written again, so that nobody came back to it."""
+    """Check a lost batch that had nothing to be written again, so that nothing came back to it."""
     with network("m", "r", disk_delay_s=0.2) as net:
         queue = declare(net, "m", "jobs")
         net.publish("m", queue, b"one")
@@ -270,7 +270,7 @@ def test_what_waits_for_a_batch_that_was_lost_is_said_when_the_disk_has_room_aga
 
 
 def test_what_a_commit_consumed_just_before_a_crash_is_neither_kept_nor_carried_afterwards() -> None:
-    """That it was consumed is durable at once, that its copy goes a moment later."""
+    """Check a crash between the durable consumption and the deletion of its copy."""
     with network("m", "s") as net:
         queue = declare(net, "m", "jobs")
         worker = Program(net, "m", queue, acknowledges=False)

@@ -1,4 +1,4 @@
-"""What is said about queues and evicted from every cache before it arrives is said again, and nobody is given more."""
+"""Control messages of queues that are evicted from every cache are repeated, and nothing is assigned twice."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Scene:
         self.net.advance(60)
 
     def _said(self, node: str) -> bool:
-        """Whether a node has a control message."""
+        """Return True if a node has a control message."""
         copies = self.net.host(node)._holdings.cache.copies  # noqa: SLF001 - what it carries, for whomever
         control = [each for each in copies if each and each.descriptor.destination.startswith("control/")]
         return any(each.here for each in control)
@@ -161,7 +161,7 @@ def test_an_acknowledgement_that_was_evicted_everywhere_is_said_again(restarted:
 
 @RESTARTS
 def test_what_was_given_back_and_evicted_everywhere_goes_to_another_receiver(restarted: str) -> None:
-    """Its consumer is closed, and its node has no reason to be heard of any more."""
+    """Check a closed consumer, whose node has no reason to be heard of any more."""
     with scene() as here:
         reader = Program(here.net, "r", here.queue, acknowledges=False)
         here.send("one")
@@ -281,7 +281,7 @@ def test_what_was_acknowledged_while_the_disk_was_full_is_remembered_after_a_res
 @pytest.mark.parametrize("security", ["off", "signed"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_author_that_evicted_its_message_gets_it_when_it_is_the_receiver(restarted: bool, security: str) -> None:
-    """What a node published and has no more it does not take from others, unless it is to be consumed there."""
+    """Check that an author accepts its evicted message again only if it is to be consumed there."""
     with scene(security=security) as here:
         one = here.net.publish("r", here.queue, b"one", lifetime_s=LIFE_S)
         here.net.advance(30)

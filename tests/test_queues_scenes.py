@@ -54,7 +54,7 @@ def entries(net: testing.Network, node: str) -> int:
 
 
 class Receipts:
-    """How far the sends of one node have come."""
+    """The progress of one node's sends."""
 
     def __init__(self, net: testing.Network, node: str) -> None:
         self.states: dict[bytes, list[SendState]] = {}
@@ -138,7 +138,10 @@ def test_two_readers_on_different_nodes_compete_and_each_message_goes_to_one() -
 @pytest.mark.parametrize("reader", ["manager", "reader"])
 @pytest.mark.parametrize("options", [{}, LEASED], ids=["never", "after_lease"])
 def test_a_reader_that_dies_with_what_it_did_not_acknowledge(options: dict[str, object], reader: str) -> None:
-    """Its node has it for good, or until the lease is over; whoever gets it then hears that it is not the first."""
+    """Check that its node has it for good, or until the lease is over.
+
+    The next receiver hears that it is not the first.
+    """
     with network("manager", "reader", "other") as net:
         queue = declare(net, "manager", "jobs", **options)
         net.link("manager", "reader")

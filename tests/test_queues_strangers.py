@@ -1,8 +1,4 @@
-"""What strangers can make a manager or a receiver of queues do: bounded work, a bounded share, and nothing of others'.
-
-Mallory is a neighbour that brings control messages under as many names as it likes. What is beyond the bounds of
-`mom.admission` is refused and counted; the honest reader notices nothing.
-"""
+"""Attacks of strangers on managers and receivers of queues: bounded work, a bounded share, and no harm to others."""
 
 from __future__ import annotations
 
@@ -88,7 +84,7 @@ class Scene:
         return sum(1 for (kind, name, _), _ in stored if kind == MOM and name[:1] == family.encode())
 
     def sleep(self, node: str, seconds: float) -> None:
-        """Everybody is off for so long; then one node starts again."""
+        """Turn all nodes off for so long; then start one again."""
         for each in ("m", "r"):
             self.net.kill(each)
         self.net.advance(seconds)

@@ -102,7 +102,7 @@ class Shop:
         return [(program.numbers[0], program) for program in ordered]
 
     def outcome(self) -> list[int]:
-        """How often each answer is there."""
+        """Return the number of copies of each answer."""
         readers = [Program(self.net, "shop", self.queues["shop", "out"])]
         readers.append(Program(self.net, "worker", self.queues["worker", "shelf"]))
         readers.append(Program(self.net, "shop", "topic/log", **LOG))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from carrypost.gossip.wire.frames import Ack, Data, Frame
 RATE = 100_000
 SIZE = datagram_sizes([data(0)], MTU)[0]
 AIR_US = SIZE * 10
-"""How long such a datagram is on the air at this rate."""
+"""Time that such a datagram is on the air at this rate."""
 
 
 def sent_one_by_one(air: Air, count: int = 500) -> list[Frame]:

@@ -43,7 +43,7 @@ def view_of(values: Iterable[int]) -> View:
 
 
 class Run(NamedTuple):
-    """What a run over a lossless link found and cost."""
+    """The findings and the cost of a run over a lossless link."""
 
     initiator_only: set[int]
     other_only: set[int]

@@ -205,7 +205,7 @@ class Neighbours(RuleBasedStateMachine):
 
     @rule(initiator=st.integers(0, 1))
     def exchange_over_a_bad_link_that_moves_messages(self, initiator: int) -> None:
-        """What is found is handed over at once, in the middle of the run."""
+        """Exchange over a bad link, on which messages are handed over in the middle of the run."""
         a, b = self.sides[initiator], self.sides[1 - initiator]
         link = Link(self.chance, 0.3)
         frames = reconcile.split(reconcile.opening(a.view), MTU_BYTES)

@@ -1,7 +1,4 @@
-"""What strangers' selectors cost: time that is linear in what they send, and a weight that tells it beforehand.
-
-Steps are counted, not timed: the instructions that Python runs inside the package.
-"""
+"""Costs of strangers' selectors: time that is linear in what they send, and a weight that tells it beforehand."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ Trace = Callable[[FrameType, str, object], object] | None
 
 
 def instructions(call: Callable[[], object]) -> int:
-    """How many instructions of the package a call runs."""
+    """Count the instructions of the package that a call runs."""
     count = 0
 
     def local(_: FrameType, event: str, __: object) -> Trace:

@@ -1,4 +1,4 @@
-"""What holds of every selector: its meaning, its normal form, the laws of logic, and that it never raises."""
+"""Properties of every selector: its meaning, its normal form, the laws of logic, and that it never raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no selector, or may not be one: it is refused at a place, with a text that helps."""
+"""Refused selectors: each with its place and a text that helps."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SIZE = 500
 
 
 def numbers(net: testing.Network, node: str) -> list[int]:
-    """Which messages the application of a node has."""
+    """Return the numbers of the messages that the application of a node has."""
     return sorted(int(each.descriptor.attributes["n"]) for each in net.deliveries(node))
 
 

@@ -1,4 +1,4 @@
-"""How large a thing may be, and what no file may name."""
+"""Limits of sizes, and words that no file may contain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(folder: Path = ROOT) -> Iterator[Path]:
 
 
 def code_lines(text: str) -> int:
-    """How many lines have code: neither blank ones, nor comments, nor docstrings."""
+    """Count the lines with code: neither blank ones, nor comments, nor docstrings."""
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NO_CODE:

@@ -92,7 +92,7 @@ class Flood(Strategy[Contact]):
 
 @pytest.fixture(autouse=True)
 def _flooding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is in `paper_mode` floods."""
+    """Make hosts in `paper_mode` flood."""
     monkeypatch.setitem(STRATEGIES, "paper", Flood)
 
 
@@ -128,7 +128,7 @@ def test_hosts_with_another_strategy_pass_on_what_ours_publish_and_the_other_way
 
 
 def test_a_flood_ends_when_everybody_has_everything() -> None:
-    """What a neighbour is known to have is not offered again, however often there is an announcement."""
+    """Check that a message is not offered to a neighbour that has it, however often there is an announcement."""
     with testing.network("a", seed=2) as net:
         net.add("b", paper_mode=True)
         for node in "ab":

@@ -117,7 +117,7 @@ def test_several_subscriptions_end_together_or_not_at_all() -> None:
 
 @dataclass
 class Work:
-    """What is done for subscriptions, counted."""
+    """The work that is done for subscriptions, counted."""
 
     compiled: int = 0
     """Entries that became part of a matcher."""
@@ -269,7 +269,7 @@ def test_the_profile_that_is_announced_is_that_of_the_subscriptions_there_are(dr
 
 
 def test_every_subscription_that_is_taken_is_in_the_profile() -> None:
-    """Where the limit in bytes is reached, who comes too late is told, and not left out without a word."""
+    """Check that a subscription beyond the limit in bytes raises, and is not left out without a word."""
     anna = Anna(limits={"profile_bytes_max": 1_000, "descriptor_bytes_max": 1_000}, mtu_bytes=9_000)
     patterns: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What is done once is not done twice, and what is bounded stays bounded, though nobody would see it at once."""
+"""Thrift: work is not done twice, and bounds hold, though nobody would see it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layer has no room for is turned away, stays with its carriers, and is asked for again when there is room."""
+"""Messages that a layer has no room for stay with their carriers, and are requested again when there is room."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def letters(net: testing.Network, count: int) -> list[MessageId]:
 
 
 def arrived(net: testing.Network, messages: Sequence[MessageId]) -> list[bool]:
-    """Which of these the shelf has, or had."""
+    """Return which of these the shelf has, or had."""
     states = [net.host("b").state_of(each) for each in messages]
     return [state in (CopyState.WHOLE, CopyState.FINISHED, CopyState.PINNED, CopyState.DONE) for state in states]
 

@@ -1,4 +1,4 @@
-"""What patterns and selectors see of a message's headers, and which of them its properties hide."""
+"""Headers of a message that patterns and selectors see, and those that its properties hide."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""When something is due at a host, found by looking at everything: `Host.next_deadline` must never be later.
-
-A host keeps lower bounds, because looking at every link after every step is what costs most. `checked` compares, at
-every question of a driver, and looks after every tick whether what was due has been seen to: else the host would be
-woken without end.
-"""
+"""Deadlines of a host, found by looking at everything: `Host.next_deadline` must never be later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules of trace formats make of a text."""
+"""Results of the rules of trace formats for a text."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ FAULTS = {
     "security-level", "digest", "digest-root", "id", "forgery", "signature", "fragment", "hash-list", "message-size",
     "descriptor-size", "profile-digest", "parts", "link-budget", "deadline",
 }  # fmt: skip
-"""What honest hosts never make each other refuse, whatever the links do."""
+"""Reasons for which honest hosts never refuse each other's frames, whatever the links do."""
 
 
 class CrashError(Exception):
@@ -86,7 +86,7 @@ class FaultyStore(MemoryStore):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How the network of one run is made."""
+    """The options of one run's network."""
 
     names: str = "abc"
     seed: int = 0
@@ -102,7 +102,7 @@ class Config:
 
     @property
     def roomy(self) -> bool:
-        """Whether nothing ever has to give way."""
+        """True if nothing ever has to give way."""
         return self.cache_messages_max > 1000
 
     def network(self, record: testing.Record) -> testing.Network:
@@ -116,7 +116,7 @@ class Config:
 
 @dataclass
 class Message:
-    """What was published, and what became of it at its author."""
+    """A published message, and its fate at its author."""
 
     author: str
     destination: str
@@ -126,16 +126,16 @@ class Message:
     t_us: int
     deadline_us: int | None
     life: int
-    """That of its author."""
+    """Life of its author."""
     id: MessageId | None = None
     published: bool = False
-    """Its author's host told so."""
+    """True if its author's host reported it."""
     seen: bool = False
     """Anybody was told of it: before that it may vanish in a crash without a trace, its id included."""
     stored: bool = False
     failed: bool = False
     sure: bool = True
-    """Its author has it, and will have it after a crash if `durable_us` is over by then."""
+    """True if its author has it, and will have it after a crash if `durable_us` is over by then."""
     durable_us: int = 0
 
     def alive(self, now_us: int) -> bool:
@@ -144,7 +144,7 @@ class Message:
 
 @dataclass
 class Node:
-    """What is known of one node from outside."""
+    """The knowledge of one node from outside."""
 
     life: int = 1
     state: str = "up"
@@ -163,14 +163,14 @@ class Node:
 
 
 def matches(pattern: Pattern, message: Message) -> bool:
-    """Whether a subscription is for this message, by Python's own regular expressions."""
+    """Return True if a subscription matches this message, by Python's own regular expressions."""
     patterns = {"destination": pattern} if isinstance(pattern, str) else pattern
     values = {"destination": message.destination, "language": message.language}
     return all(re.fullmatch(each, values[name]) for name, each in patterns.items())
 
 
 class Step(NamedTuple):
-    """What is done to the network, by the name of a method of `Watched`."""
+    """A step of the network, by the name of a method of `Watched`."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -306,7 +306,7 @@ class Watched:
         store.fuse, store.after = fuse, after
 
     def restart(self, node: str) -> None:
-        """It comes back."""
+        """Restart a node."""
         known = self.nodes[node]
         known.life += 1
         known.state = "up"
@@ -315,17 +315,17 @@ class Watched:
         self._safely(lambda: self.net.restart(node))
 
     def suspend(self, node: str) -> None:
-        """It stands still."""
+        """Suspend a node."""
         self.nodes[node].state = "suspended"
         self.net.suspend(node)
 
     def resume(self, node: str) -> None:
-        """It goes on."""
+        """Resume a node."""
         self.nodes[node].state = "up"
         self._safely(lambda: self.net.resume(node))
 
     def fill_disk(self, node: str, full: bool) -> None:
-        """Its disk is full, or is not."""
+        """Fill a node's disk, or empty it."""
         known = self.nodes[node]
         known.full = full
         known.was_full = known.was_full or full

@@ -31,7 +31,7 @@ from carrypost.node.settings import CONTROL_FILE
 
 CALLS = 60
 SETTINGS: dict[str, Any] = {"messaging": {"redelivery_delay_s": 0.0}}
-"""What a program gives back comes again at once."""
+"""Settings with which a program's returned messages come again at once."""
 MODES = (
     SessionMode.AUTO_ACKNOWLEDGE,
     SessionMode.CLIENT_ACKNOWLEDGE,
@@ -52,9 +52,9 @@ class Step(NamedTuple):
     at: int
     """The context that makes it."""
     kind: str
-    """Which of the context's destinations it is about."""
+    """Kind of the context's destination that it is about."""
     number: int
-    """What is sent, and by how much the rest differs."""
+    """Number that is sent, and by which the rest differs."""
 
 
 Program = list[Step]
