@@ -12,7 +12,7 @@ from typing import Any
 
 from carrypost import testing
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
+from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
 from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place, encode_place
 
@@ -49,6 +49,9 @@ class EncodedProgram:
 
     def unserved(self, event: Unserved) -> None:
         self._tell("unserved", event)
+
+    def overlaid(self, event: OverlayTold) -> None:
+        self._tell("overlaid", event)
 
     def node_ended(self, reason: str) -> None:
         self._tell("node_ended", reason)

@@ -353,6 +353,8 @@ class OverlayState(msgspec.Struct, frozen=True):
     """Number of these that the modulator failed with."""
     busy_us: int = 0
     """Execution time of the modulator for these."""
+    refusal: str = ""
+    """Reason why the broker that was asked last refused to be its home; empty if it did not."""
 
 
 class OverlayTold(LayerEvent, frozen=True):

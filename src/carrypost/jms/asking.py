@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
-from carrypost.jms.destinations import Queue, Topic, as_destination
+from carrypost.jms.destinations import ChannelTopic, Queue, Topic, as_destination
 from carrypost.jms.messages.properties import is_given
+from carrypost.jms.modulating import check_relocation, check_unmodulated, encoded
 from carrypost.jms.translation import translated
 from carrypost.model.pattern import DESTINATION, entry
 from carrypost.model.selector import Selector
@@ -27,6 +28,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     durable: bool = False
     shared: bool = False
+    modulator: Any = None
+    relocation: Any = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "destination", as_destination(self.destination))
@@ -49,6 +52,7 @@ def _received(wanted: Wanted, queue: Queue) -> Receive:
         raise IllegalArgumentException(f"no_local is for topics: each message of {queue!r} is for somebody")
     if wanted.patterns:
         raise IllegalArgumentException(f"patterns are for topics: choose from {queue!r} by a selector")
+    check_unmodulated(wanted.modulator, wanted.relocation, queue)
     return Receive(queue.address, queue_selector(wanted.selector))
 
 
@@ -80,6 +84,10 @@ def _subscribed(wanted: Wanted) -> Subscribe:
             "a consumer takes a topic, made by create_topic, a queue, made by create_queue, or text that names one, "
             f"such as 'topic/news', not {topic!r}"[:200]
         )
+    if isinstance(topic, ChannelTopic):
+        _check_channel(wanted)
+    else:
+        check_unmodulated(wanted.modulator, wanted.relocation, topic)
     if DESTINATION in patterns:
         raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
     if selector is not None:
@@ -92,5 +100,24 @@ def _subscribed(wanted: Wanted) -> Subscribe:
         raise translated(error) from error
     return Subscribe(
         found, ordering=topic.ordering, name=wanted.name, durable=wanted.durable, shared=wanted.shared,
-        no_local=wanted.no_local,
+        no_local=wanted.no_local, modulator=encoded(wanted.modulator), relocation=wanted.relocation or "",
     )  # fmt: skip
+
+
+def _check_channel(wanted: Wanted) -> None:
+    """Raise `IllegalArgumentException` for what a consumer of a channel cannot ask for."""
+    check_relocation(wanted.relocation)
+    if wanted.patterns:
+        raise IllegalArgumentException("patterns are for other topics: choose from a channel by a selector")
+    if wanted.modulator is None:
+        return
+    if wanted.selector is not None:
+        raise IllegalArgumentException(
+            "a selector on a channel runs at the home broker as the modulator 'selector', and a consumer has one "
+            "modulator: leave the selector out, and choose in the modulator"
+        )
+    if wanted.no_local:
+        raise IllegalArgumentException(
+            "no_local goes with no modulator: what a modulator makes of events does not tell which connection sent "
+            "them. Choose by a property of the events in the modulator"
+        )

@@ -18,7 +18,7 @@ from carrypost.jms.temporary import Temporaries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayState, OverlayTold, Receipt, Unserved
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider, Source
@@ -34,6 +34,7 @@ class Connection:
         self.reports = Reports(source, callers())
         self._source, self._callers = source, callers
         self._intakes: dict[int, Intake] = {}
+        self._overlays: dict[int, OverlayState] = {}
         self._temporaries = Temporaries(self._intakes)
         self._open: OpenConnection | None = None
         self._started = False
@@ -72,7 +73,7 @@ class Connection:
     async def _connect(self, provider: Provider, client_id: str) -> None:
         number = await provider.connect(client_id, self)
         self._open = OpenConnection(
-            provider, number, client_id, self.reports, self._intakes, self._temporaries, self._callers
+            provider, number, client_id, self.reports, self._intakes, self._overlays, self._temporaries, self._callers
         )
 
     async def _add_session(self, mode: SessionMode) -> Session:
@@ -189,6 +190,10 @@ class Connection:
     def unserved(self, event: Unserved) -> None:
         """Report that one of the consumers gets nothing further."""
         self.reports.report(unserved(event))
+
+    def overlaid(self, event: OverlayTold) -> None:
+        """Keep how things stand with a consumer of a channel, which its program may not know yet."""
+        self._overlays[event.consumer] = event.state
 
     async def told(self) -> None:
         """If the connection is closed, wait until all of its problems were told."""

@@ -9,10 +9,12 @@ from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.jms.durations import Duration, in_seconds, seconds
 
 if TYPE_CHECKING:
+    from carrypost.events import OverlayState
     from carrypost.jms.destinations import Destination
     from carrypost.jms.intake import Intake, Listener
     from carrypost.jms.messages import Message
     from carrypost.jms.session import Session
+    from carrypost.overlay.modulator import Modulator
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -52,6 +54,22 @@ class Consumer:
     def no_local(self) -> bool:
         """Whether it leaves out what its own connection sent."""
         return self._intake.wanted.no_local
+
+    @property
+    def overlay(self) -> OverlayState:
+        """How things stand with a consumer of a channel: its home broker, and what that did; at most 1 s old.
+
+        Raises `IllegalStateException` if it is closed, or consumes from no channel.
+        """
+        return self._session.overlay(self._intake)
+
+    async def set_modulator(self, modulator: Modulator | None) -> None:
+        """Let the home broker of a consumer of a channel run another modulator, or none; returns when that is on disk.
+
+        The broker exchanges it between two events, and its state begins empty. Raises `IllegalStateException` if the
+        consumer has a selector, or consumes from no channel.
+        """
+        await self._session.modulate(self._intake, modulator)
 
     @property
     def closed(self) -> bool:

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.ids import NodeId
     from carrypost.mom.placement import Policy
+    from carrypost.overlay.modulator import Modulator
 
 L = TypeVar("L", bound=Callable[[Any], object])
+Relocation = Literal["strict", "stateless", "lossy", "light"]
 
 
 class Context(Holding):
@@ -220,6 +222,8 @@ class Context(Holding):
         no_local: bool = False,
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
         """A consumer of a topic or a queue, for as long as it is open. To be awaited, or entered by ``async with``.
 
@@ -227,10 +231,15 @@ class Context(Holding):
         sends. `patterns`: only messages whose attributes match these regular expressions; both are for topics.
         `prefetch`: how many messages the node hands over ahead of the program; with 1, at most one is in doubt after a
         crash; with 0, of queues, the node asks for one only while `receive` waits, and leaves the rest to others.
+
+        Of a channel, the consumer's home broker runs the selector, or the `modulator`, on every event. `relocation` is
+        how its seat moves to another broker: "strict" loses nothing, "stateless", "lossy" and "light" give up the
+        modulator's state, events, or both. Raises `IllegalStateException` where the overlay is off.
         """
         wanted = Wanted(
-            destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch
-        )
+            destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
+            modulator=modulator, relocation=relocation,
+        )  # fmt: skip
         return self._sessions.opening(wanted, "create_consumer")
 
     def create_durable_consumer(
@@ -242,15 +251,17 @@ class Context(Holding):
         no_local: bool = False,
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
         """A consumer of a durable subscription, which collects messages while nobody consumes, until `unsubscribe`.
 
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
-        selector makes it anew.
+        selector makes it anew; another modulator, of a channel, replaces the one that it has.
         """
         wanted = Wanted(
             destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), durable=True,
+            name=named(name, "the name of a subscription"), durable=True, modulator=modulator, relocation=relocation,
         )  # fmt: skip
         return self._sessions.opening(wanted, "create_durable_consumer")
 
@@ -262,11 +273,13 @@ class Context(Holding):
         *,
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
         """One of several consumers of a subscription, on this node: each message goes to one of them."""
         wanted = Wanted(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True,
+            name=named(name, "the name of a subscription"), shared=True, modulator=modulator, relocation=relocation,
         )  # fmt: skip
         return self._sessions.opening(wanted, "create_shared_consumer")
 
@@ -278,11 +291,14 @@ class Context(Holding):
         *,
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
         """One of several consumers of a durable subscription, on this node: each message goes to one of them."""
         wanted = Wanted(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True, durable=True,
+            name=named(name, "the name of a subscription"), shared=True, durable=True, modulator=modulator,
+            relocation=relocation,
         )  # fmt: skip
         return self._sessions.opening(wanted, "create_shared_durable_consumer")
 

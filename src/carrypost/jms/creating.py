@@ -18,15 +18,20 @@ class Creating:
         self._sessions = sessions
 
     def create_topic(
-        self, name: str, *, ordering: Ordering | str = Ordering.NONE, model: Literal["epidemic", "holder"] = "epidemic"
+        self,
+        name: str,
+        *,
+        ordering: Ordering | str = Ordering.NONE,
+        model: Literal["epidemic", "holder", "channel"] = "epidemic",
     ) -> Topic:
         """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
 
         `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
         `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
 
-        `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``. It has no
-        ordering: `IllegalArgumentException`.
+        `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``; "channel"
+        for an event channel of the overlay, to which brokers pass events on. Neither has an ordering:
+        `IllegalArgumentException`.
         """
         self._sessions.check_not_closed()
         return topic_of(name, ordering, model)

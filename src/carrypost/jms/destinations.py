@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
-EPIDEMIC, HOLDER = "epidemic", "holder"
-"""Models of topics: whoever wants a publication gets it of whoever has it, or a node passes it on to subscribers."""
+EPIDEMIC, HOLDER, CHANNEL = "epidemic", "holder", "channel"
+"""Models of topics: whoever wants a publication gets it of whoever has it, a node passes it on to subscribers, or the
+brokers of the overlay pass it on, as an event."""
 
 
 def named(name: object, what: str) -> str:
@@ -116,9 +117,31 @@ class HeldTopic(Topic):
         return f"HeldTopic({self.topic_name!r})"
 
 
+class ChannelTopic(Topic):
+    """A topic that is an event channel of the overlay: brokers pass its events on, and run modulators on them."""
+
+    __slots__ = ()
+    __match_args__ = ("topic_name",)
+
+    def __init__(self, name: str) -> None:
+        Destination.__init__(self, address.channel(named(name, "the name of a channel")))
+        self._ordering = Ordering.NONE
+        address.check_levels(name)
+        if address.has_wildcard(name):
+            raise InvalidDestinationException(f"a channel is one, and {name!r} would stand for many: name it")
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of its destination."""
+        return address.exactly(self._text)
+
+    def __repr__(self) -> str:
+        return f"ChannelTopic({self.topic_name!r})"
+
+
 def check_one(topic: Topic) -> None:
     """Raise `InvalidDestinationException` for a topic that stands for many: a message goes to one."""
-    if not isinstance(topic, HeldTopic):
+    if not isinstance(topic, HeldTopic | ChannelTopic):
         address.check_levels(topic.topic_name)
         if address.has_wildcard(topic.topic_name):
             raise InvalidDestinationException(
@@ -127,15 +150,17 @@ def check_one(topic: Topic) -> None:
 
 
 def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
-    """Return the topic of this name; `model`: nobody holds it ("epidemic"), or the node in its name does ("holder")."""
-    if model == HOLDER:
-        if Topic("x", ordering).ordering:
-            raise IllegalArgumentException(
-                f"a topic that a node holds has no order: leave ordering={ordering!r} out, or open it without a holder"
-            )
-        return HeldTopic(name)
+    """Return the topic of this name.
+
+    `model`: nobody holds it ("epidemic"), the node in its name does ("holder"), or it is a channel ("channel").
+    """
+    if model not in (EPIDEMIC, HOLDER, CHANNEL):
+        raise IllegalArgumentException(f'model is "{EPIDEMIC}", "{HOLDER}" or "{CHANNEL}", not {model!r}'[:200])
     if model != EPIDEMIC:
-        raise IllegalArgumentException(f'model is "{EPIDEMIC}" or "{HOLDER}", not {model!r}'[:200])
+        if Topic("x", ordering).ordering:
+            what = "topic that a node holds has no order" if model == HOLDER else "channel has no order among producers"
+            raise IllegalArgumentException(f"a {what}: leave ordering={ordering!r} out, or model={model!r}")
+        return HeldTopic(name) if model == HOLDER else ChannelTopic(name)
     made = Topic(name, ordering)
     address.check_levels(name)
     return made
@@ -192,26 +217,29 @@ def queue_of(name: object) -> Queue:
 def as_destination(given: object) -> object:
     """Return the destination that a text names, and what is no text as it is.
 
-    A topic is ``topic/x``, or ``holder/x@NODE`` if a node holds it. A queue is ``queue/Alan``, as the directory of this
-    node has it at first use, or, in full, ``queue/Alan@NODE``. Raises `InvalidDestinationException` for any other text.
+    A topic is ``topic/x``, ``holder/x@NODE`` if a node holds it, or ``channel/x``. A queue is ``queue/Alan``, as the
+    directory of this node has it at first use, or, in full, ``queue/Alan@NODE``. Raises `InvalidDestinationException`
+    for any other text.
     """
     if not isinstance(given, str):
         return given
     kind, _, name = given.partition("/")
     if not name or kind not in _TEXT_KINDS:
         raise InvalidDestinationException(
-            "a destination as text is 'topic/NAME', 'holder/NAME@NODE', 'queue/NAME' or 'queue/NAME@NODE', and this is "
-            f"none: {given!r}"[:200]
+            "a destination as text is 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
+            f"'queue/NAME@NODE', and this is none: {given!r}"[:200]
         )
     if kind == address.Kind.HOLDER:
         return HeldTopic(name)
+    if kind == address.Kind.CHANNEL:
+        return ChannelTopic(name)
     if kind == address.Kind.QUEUE:
         return queue_of(name)
     address.check_levels(name)
     return Topic(name)
 
 
-_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.HOLDER})
+_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.HOLDER, address.Kind.CHANNEL})
 
 
 def as_queue(given: object, what: str) -> Queue:
@@ -237,6 +265,8 @@ def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination
         return Queue(address.name_of(text) or text)
     if found is not None and found.kind is address.Kind.HOLDER:
         return HeldTopic(address.name_of(text) or text)
+    if found is not None and found.kind is address.Kind.CHANNEL and not address.has_wildcard(found.name):
+        return ChannelTopic(found.name)
     return Destination(text)
 
 

@@ -214,7 +214,9 @@ class Intake:
         if not handed.descriptor.alive(now_us):
             return None
         payload = await self._provider.payload(handed.descriptor) if body is None else body
-        return None if payload is None else from_handed(handed, payload, now_us, self._inbox.acknowledger)
+        if payload is None:
+            return None
+        return from_handed(handed, payload, now_us, self._inbox.acknowledger, self.wanted.destination)
 
     def is_next(self, handed: Handed) -> bool:
         """Return True while this message is the first that waits."""

@@ -13,13 +13,20 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from carrypost.errors import (
-    IllegalStateException,
-    JMSException,
-    NameNotFoundException,
-    ResourceAllocationException,
+from carrypost.errors import IllegalStateException, JMSException, NameNotFoundException, ResourceAllocationException
+from carrypost.events import (
+    Advertised,
+    Browsed,
+    ClaimLost,
+    Done,
+    Event,
+    GivenUp,
+    Handed,
+    OverlayTold,
+    Receipt,
+    Undone,
+    Unserved,
 )
-from carrypost.events import Advertised, Browsed, ClaimLost, Done, Event, GivenUp, Handed, Receipt, Undone, Unserved
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
@@ -100,7 +107,8 @@ class LocalProvider(Provider):
         """The events that are for programs, and what passes each of them on."""
         return {
             Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
-            GivenUp: self._tell_given_up, ClaimLost: self._tell_lost, Unserved: self._tell_unserved,
+            GivenUp: partial(self._tell_of_consumer, "gave_up"), Unserved: partial(self._tell_of_consumer, "unserved"),
+            OverlayTold: partial(self._tell_of_consumer, "overlaid"), ClaimLost: self._tell_lost,
             Browsed: self._tell_browsed, Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
             Discovered: self._tell_answered,
         }  # fmt: skip
@@ -124,10 +132,10 @@ class LocalProvider(Provider):
         if session is not None:  # A consumer that closed meanwhile gave back what was not told.
             self._programs[self._sessions[session]].take(handed)
 
-    def _tell_given_up(self, event: GivenUp) -> None:
+    def _tell_of_consumer(self, news: str, event: GivenUp | Unserved | OverlayTold) -> None:
         session = self._consumers.get(event.consumer)
         if session is not None:
-            self._programs[self._sessions[session]].gave_up(event)
+            getattr(self._programs[self._sessions[session]], news)(event)
 
     def _tell_receipt(self, receipt: Receipt) -> None:
         for connection in self._followers.get(receipt.message, ()):
@@ -148,11 +156,6 @@ class LocalProvider(Provider):
         for connection, client in self._clients.items():
             if lost.durable and client == lost.client:
                 self._programs[connection].lost(lost)
-
-    def _tell_unserved(self, event: Unserved) -> None:
-        session = self._consumers.get(event.consumer)
-        if session is not None:
-            self._programs[self._sessions[session]].unserved(event)
 
     def _tell_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)
@@ -270,6 +273,10 @@ class LocalProvider(Provider):
         if self._consumers.pop(consumer, None) is not None:
             with self._command():
                 self._messaging.close_consumer(consumer, self.now_us(), unread=unread)
+
+    async def modulate(self, consumer: int, modulator: bytes) -> None:
+        """Give a consumer of a channel another modulator."""
+        await self._answered(lambda number, now: self._messaging.modulate(number, consumer, modulator, now))
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""

@@ -14,13 +14,14 @@ from carrypost.config import Limits
 from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
-from carrypost.jms.destinations import Destination, Topic, check_one
+from carrypost.jms.destinations import ChannelTopic, Destination, Topic, check_one
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.jms.messages.foreign import converted
 from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
 from carrypost.jms.messages.message import Acknowledger, Origin
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import visible
+from carrypost.model.address import is_channel
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, ValueType, untyped
@@ -125,14 +126,27 @@ def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
 # --------------------------------------------------------------------------------------------------- receiving
 
 
-def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: Acknowledger | None = None) -> Message:
-    """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may."""
-    return _received(
+def from_handed(
+    handed: Handed,
+    payload: bytes,
+    received_us: int,
+    acknowledger: Acknowledger | None = None,
+    wanted: Destination | None = None,
+) -> Message:
+    """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may.
+
+    `wanted`: the destination that the consumer is of. What a modulator made of an event has that one as its own.
+    """
+    descriptor = handed.descriptor.original
+    made = _received(
         Origin(
-            descriptor=handed.descriptor.original, payload=payload, redelivered=handed.count > 1,
-            given=_given(handed, received_us), number=handed.number, acknowledger=acknowledger,
+            descriptor=descriptor, payload=payload, redelivered=handed.count > 1, given=_given(handed, received_us),
+            number=handed.number, acknowledger=acknowledger,
         )
     )  # fmt: skip
+    if isinstance(wanted, ChannelTopic) and not is_channel(descriptor.destination):
+        made.jms_destination = wanted
+    return made
 
 
 def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
@@ -171,6 +185,8 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:
         found["JMS_carrypost_Unordered"] = _TRUE
+    if handed.events_lost:
+        found["JMS_carrypost_EventsLost"] = Property(_LONG, handed.events_lost)
     return found
 
 

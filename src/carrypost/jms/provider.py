@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
+from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
@@ -46,6 +46,9 @@ class Program(Protocol):
 
     def unserved(self, event: Unserved) -> None:
         """Report that one of its consumers gets nothing further."""
+
+    def overlaid(self, event: OverlayTold) -> None:
+        """Take how things stand with one of its consumers of channels."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -126,6 +129,9 @@ class Provider(Protocol):
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
+
+    async def modulate(self, consumer: int, modulator: bytes) -> None:
+        """Give a consumer of a channel another modulator, as the overlay writes it, or none."""
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""

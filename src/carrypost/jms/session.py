@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.events import SendState
+from carrypost.events import OverlayState, SendState
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.asking import Wanted, asked
 from carrypost.jms.bodies import message_of
 from carrypost.jms.calling import Caller
 from carrypost.jms.completions import CompletionListener, Completions
-from carrypost.jms.destinations import Destination, Queue, Topic, as_destination, named, resolved
+from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.intake import Inbox, Intake
 from carrypost.jms.listening import Listening, given_up
 from carrypost.jms.look import Look
 from carrypost.jms.modes import DeliveryMode
+from carrypost.jms.modulating import encoded
 from carrypost.jms.passage import Sending, stamp, to_draft
 from carrypost.jms.pausing import pause_s
 from carrypost.jms.sent import Sends, Sent
@@ -58,6 +59,8 @@ class OpenConnection(NamedTuple):
     reports: Reports
     intakes: MutableMapping[int, Intake]
     """The intakes of all its sessions, by number of the consumer: sessions enter theirs."""
+    overlays: MutableMapping[int, OverlayState]
+    """How things stand with consumers of channels, by number."""
     temporaries: Temporaries
     callers: Callable[[], Caller]
     """Makes the caller of one session."""
@@ -197,6 +200,27 @@ class Session:
         intake = self.connection.intakes[number] = self.inbox.add(number, wanted)
         return intake
 
+    async def modulate(self, intake: Intake, modulator: object) -> None:
+        """Give a consumer of a channel another modulator, or none."""
+        self._check_channel(intake, "a modulator")
+        await self.works.ready()
+        await self.works.provider.modulate(intake.number, encoded(modulator))
+
+    def overlay(self, intake: Intake) -> OverlayState:
+        """Return how things stand with a consumer of a channel."""
+        self._check_channel(intake, "overlay")
+        return self.connection.overlays.get(intake.number, OverlayState())
+
+    @staticmethod
+    def _check_channel(intake: Intake, what: str) -> None:
+        if intake.closed:
+            raise IllegalStateException(intake.closed)
+        if not isinstance(intake.wanted.destination, ChannelTopic):
+            raise IllegalStateException(
+                f"{what} is for consumers of channels, and this one is of {intake.wanted.destination!r}: create the "
+                'topic by create_topic(NAME, model="channel")'
+            )
+
     async def leave(self, intake: Intake) -> None:
         """Close one consumer."""
         intake.hold_back()
@@ -207,6 +231,7 @@ class Session:
 
     def _remove(self, intake: Intake, reason: str) -> None:
         self.connection.intakes.pop(intake.number, None)
+        self.connection.overlays.pop(intake.number, None)
         self.inbox.remove(intake, reason)
 
     def listeners_changed(self) -> None:

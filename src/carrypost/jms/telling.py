@@ -22,7 +22,7 @@ from carrypost.node.control import calls
 from carrypost.node.control.framing import PART_BYTES
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
     from carrypost.model.ids import MessageId
     from carrypost.node.control.line import Line
 
@@ -229,6 +229,10 @@ class Seat:
     def unserved(self, event: Unserved) -> None:
         """Pass on which consumer gets nothing further."""
         self._telling.news(self.number, "unserved", event)
+
+    def overlaid(self, event: OverlayTold) -> None:
+        """Pass on how things stand with a consumer of a channel."""
+        self._telling.news(self.number, "overlaid", event)
 
     def receipt(self, receipt: Receipt) -> None:
         """Pass on how far a message has come."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from carrypost.model import address, ids
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import AttributeValue, Descriptor
 from carrypost.model.properties import Property, typed
 from carrypost.model.times import MICROSECONDS
 
 Field = Callable[[Descriptor], AttributeValue | None]
-_TYPES = {address.Kind.TOPIC: "topic", address.Kind.QUEUE: "queue", address.Kind.HOLDER: "topic"}
+_TYPES = {Kind.TOPIC: "topic", Kind.QUEUE: "queue", Kind.HOLDER: "topic", Kind.CHANNEL: "topic"}
 _MILLISECOND_US = 1_000
 
 

@@ -90,7 +90,7 @@ class Claims:
         first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
         count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.claimant.ended)])
-        due_us = copy.descriptor.due_us
+        due_us = copy.descriptor.original.due_us
         for claimant in subscriptions:
             if claimant in known:
                 self.ready[claimant] = None
@@ -197,7 +197,7 @@ class Claims:
         self._place = max(self._place, claim.place)
         self._by_message.setdefault(copy.id, []).append(claim)
         self._pins.pin(claim)
-        self._file(claim, claim.deferred_us or copy.descriptor.due_us, now)
+        self._file(claim, claim.deferred_us or copy.descriptor.original.due_us, now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
 

@@ -137,6 +137,8 @@ class Consumers:
         self._last = 0
         self._lost: dict[MessageId, int] = {}
         """Events that are missing before results which passed last."""
+        self.missed = 0
+        """Events that were missing, in this life."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._open.values())
@@ -174,7 +176,7 @@ class Consumers:
         """End a subscription; raises `LocalError` if there is none."""
         found = self.find(destination)
         del self._open[destination]
-        for copy in (*found.held.values(), *found.early.values()):
+        for copy in [each for each in self._holdings.known_copies() if each.descriptor.destination == destination]:
             self._finish(copy)
         self._rows.delete(found.name)
         return found
@@ -362,6 +364,7 @@ class Consumers:
                 row.events += upto - max(after, cursor)
                 if after > cursor:
                     row.lost += after - cursor
+                    self.missed += after - cursor
                     self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
         if new:
             row.faults += covers.faults

@@ -64,6 +64,8 @@ class _Client(msgspec.Struct, eq=False):
     """The home that the program was told of last."""
     reason: str = events.FIRST
     """Reason for that broker."""
+    refusal: str = ""
+    """Reason why the broker that answered last refused; empty if it did not."""
 
 
 class Homes:
@@ -112,6 +114,11 @@ class Homes:
         """Return the home of a client; None while it has none."""
         found = self._clients.get((role, channel, subscription))
         return found.broker if found is not None and found.homed else None
+
+    def refusal(self, role: Role, channel: str, subscription: int = 0) -> str:
+        """Return the reason why the broker that answered a client last refused; empty if it did not."""
+        found = self._clients.get((role, channel, subscription))
+        return "" if found is None else found.refusal
 
     def hops(self, broker: NodeId) -> int | None:
         """Return the hops to a broker; None if it cannot be reached."""
@@ -168,6 +175,7 @@ class Homes:
             return self._relocated(found, item, author, now)
         if found is None or found.broker != author:
             return False
+        found.refusal = item.refusal
         if not item.refusal:
             found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
             self._tell(found, author)

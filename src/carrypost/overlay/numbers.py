@@ -30,6 +30,11 @@ class Numbers:
         self._rows.restore(name, row)
         self._last[name[len(NUMBERS) :].decode()] = int.from_bytes(row, "big")
 
+    @property
+    def total(self) -> int:
+        """Number of all events so far."""
+        return sum(self._last.values())
+
     def last(self, channel: str) -> int:
         """Return the number of the last event to a channel; 0 if there is none."""
         return self._last.get(channel, 0)

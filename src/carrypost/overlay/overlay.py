@@ -142,6 +142,9 @@ class Overlay(Layer):
             channels=len({each.item.channel for each in self.clients.table if each.active}),
             rosters=len(topology.rosters.table),
             seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in self.seats),
+            emitted=self.producer.numbers.total,
+            consumed=sum(each.row.events for each in self.consumers),
+            lost=self.consumers.missed,
         )
 
     def serving(self, channel: str) -> dict[NodeId, Served]:

@@ -212,8 +212,8 @@ def _headers(event: Descriptor, attributes: Mapping[str, AttributeValue], covers
     before = event.attributes
     same = {name for name in of.property_types if _is_same(attributes.get(name), before.get(name))}
     return Headers(
-        covers=covers, body_type=of.body_type, correlation=of.correlation,
-        correlation_bytes=of.correlation_bytes, reply_to=of.reply_to, type=of.type,
+        covers=covers, body_type=of.body_type, correlation=of.correlation, correlation_bytes=of.correlation_bytes,
+        reply_to=of.reply_to, type=of.type, delivery_time_us=of.delivery_time_us,
         property_types={name: kind for name, kind in of.property_types.items() if name in same},
     )  # fmt: skip
 

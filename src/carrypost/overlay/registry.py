@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from carrypost.config.rules import nearest
-from carrypost.errors import LocalError
+from carrypost.errors import IllegalArgumentException, LocalError
 
 if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
@@ -83,9 +83,14 @@ def modulator(name: str, *, version: int = 1, cost_us: int = 0, payload: bool = 
     return register
 
 
+def is_registered(name: str, version: int) -> bool:
+    """Return True if a class of this name and version is registered here."""
+    return version in _registered.get(name, {})
+
+
 def versions(name: str) -> dict[int, Registered]:
     """Return the registered classes of a name, by version; raises `LocalError` if there are none."""
     if not (found := _registered.get(name)):
         missing = f"no modulator {name!r} is registered here: load the module that registers it ([node] plugins)"
-        raise LocalError(missing + nearest(name, _registered))
+        raise IllegalArgumentException(missing + nearest(name, _registered))
     return found

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, InvalidSelectorException
+from carrypost.errors import IllegalArgumentException, InvalidSelectorException, LocalError
 from carrypost.events import OverlayState
-from carrypost.overlay.modulator import PARAMETERS_BYTES_MAX, Modulator
+from carrypost.overlay.modulator import Modulator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,17 +59,19 @@ class ChannelTopics:
         found = self._overlay.consumers.find(destination)
         home, row = self._overlay.homes.home(*found.key), found.row
         hops = None if home is None else self._overlay.homes.hops(home)
-        return OverlayState(home, hops, row.epoch, row.events, row.faults, row.busy_us)
+        refusal = self._overlay.homes.refusal(*found.key)
+        return OverlayState(home, hops, row.epoch, row.events, row.faults, row.busy_us, refusal)
 
 
 def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:
     if selector is not None:
-        if len(selector.encode()) > PARAMETERS_BYTES_MAX - len(_SELECTOR):
+        try:
+            return Modulator.named(_SELECTOR, text=selector)
+        except LocalError as error:
             raise InvalidSelectorException(
-                f"a selector on a channel travels to its home broker, and has at most "
-                f"{PARAMETERS_BYTES_MAX - len(_SELECTOR):,} bytes, not {len(selector.encode()):,}: shorten it"
-            )
-        return Modulator.named(_SELECTOR, text=selector)
+                f"the selector of a channel's consumer is a parameter of the modulator {_SELECTOR!r}, and this one has "
+                f"{len(selector.encode()):,} bytes: shorten it. {error}"
+            ) from error
     try:
         return _decode(encoded) if encoded else None
     except msgspec.ValidationError as error:

@@ -36,3 +36,9 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Brokers whose rosters it knows, itself included."""
     seats: tuple[tuple[NodeId, str, int, int], ...]
     """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""
+    emitted: int
+    """Events that it sent, in all its lives."""
+    consumed: int
+    """Events that results for its open subscriptions covered."""
+    lost: int
+    """Events that were missing for its subscriptions, in this life."""

@@ -91,6 +91,8 @@ class Consumer(Closing[consumer.Consumer]):
     no_local = reading(consumer.Consumer.no_local)
     closed = reading(consumer.Consumer.closed)
     message_listener = reading(consumer.Consumer.message_listener)
+    overlay = reading(consumer.Consumer.overlay)
+    set_modulator = blocking(consumer.Consumer.set_modulator)
     close = blocking(consumer.Consumer.close)
 
     @in_seconds(1, "timeout", least=1_000)

@@ -46,7 +46,7 @@ from carrypost.version import __version__
 
 if TYPE_CHECKING:
     from carrypost.daemon.stomp.copies import Copies
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, Receipt, Unserved
+    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
     from carrypost.gossip.layer import Draft
     from carrypost.jms.provider import Performed, Provider
     from carrypost.mom.commands import Ack
@@ -433,6 +433,9 @@ class Client:
 
     def lost(self, lost: ClaimLost) -> None:
         """Nothing: STOMP has no word for it."""
+
+    def overlaid(self, event: OverlayTold) -> None:
+        """Nothing: no client consumes from a channel."""
 
     def unserved(self, event: Unserved) -> None:
         """End the connection: a client that connects again also subscribes again."""

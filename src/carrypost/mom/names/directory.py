@@ -455,7 +455,7 @@ def _advert(own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Advert:
 
 def _can_be_named(destination: str) -> bool:
     found = address.address(destination)
-    kinds = (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER)
+    kinds = (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER, Kind.CHANNEL)
     return found is not None and found.kind in kinds and len(destination) <= DESTINATION_MAX
 
 
@@ -472,7 +472,7 @@ def _said(descriptor: Descriptor) -> Advert | None:
 
 
 def may_say(node: NodeId, destination: str) -> bool:
-    """Return True if a node may tell others of a name for this destination: any topic, or a queue of its own."""
+    """Return True if a node may tell others of a name for this destination: any topic or channel, or its own queue."""
     found = address.address(destination)
-    theirs = found is not None and (found.kind is Kind.TOPIC or found.node == node)
+    theirs = found is not None and (found.kind in (Kind.TOPIC, Kind.CHANNEL) or found.node == node)
     return theirs and _can_be_named(destination)

@@ -40,6 +40,8 @@ B = TypeVar("B")
 SEPARATOR = "/"
 _AT = "@"
 _BY_KIND = (Kind.QUEUE, Kind.TOPIC)
+_UNOWNED = (f"{Kind.TOPIC}/", f"{Kind.CHANNEL}/")
+"""Beginnings of destinations that belong to no node."""
 """Contexts that every device has: all that it knows of one kind, by their own names."""
 _SHOWN_MAX = 10
 
@@ -220,8 +222,9 @@ class Namespace:
     def _full(self, name: str, kind: Kind | None) -> Binding | None:
         """What a name that says by itself what it stands for does stand for."""
         first, slash, rest = name.partition(SEPARATOR)
-        if first == Kind.TOPIC and slash and rest:
-            return self._addressed(name, address.topic(rest), kind)
+        if first in (Kind.TOPIC, Kind.CHANNEL) and slash and rest:
+            made = address.topic if first == Kind.TOPIC else address.channel
+            return self._addressed(name, made(rest), kind)
         text = rest if first == Kind.QUEUE else name
         try:
             destination = address.queue_named(text)
@@ -285,7 +288,7 @@ class Namespace:
             for each in seen:
                 if own is not None and own.destination == each.destination:
                     continue
-                bare = own is None and len(others) == 1 and each.destination.startswith(f"{Kind.TOPIC}/")
+                bare = own is None and len(others) == 1 and each.destination.startswith(_UNOWNED)
                 yield self._told(each, name if bare else each.full_name)
 
     def _of_kind(self, kind: Kind) -> list[Binding]:
