@@ -45,7 +45,8 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell beside a node that runs, for all tests: each has topics and queues of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = Shell(tmp_path_factory.mktemp("noded"), monkeypatch)
-        made.copied_node()
+        overlay = ("island=true", "overlay.enabled=true", "overlay.broker=true")
+        made.copied_node(*[part for each in overlay for part in ("--set", each)])
         yield made
         made.clean_up()
 
@@ -103,6 +104,28 @@ def test_a_durable_subscription_collects_between_two_commands_until_it_is_ended(
     noded.lines("sub", "--durable", "inbox", "--end")
     code, sentence = noded.refusal("sub", "--durable", "inbox", "--end")
     assert (code, "inbox" in sentence) == (2, True)
+
+
+def test_events_of_a_channel_go_by_a_broker_which_runs_the_modulator_that_was_asked_for(noded: Shell) -> None:
+    half = ("sub", "-t", "rivers", "--channel", "--durable", "half", "--modulator", "synthetic", "--param", "ratio=0.5")
+    high = ("sub", "-t", "rivers", "--channel", "--durable", "high", "--select", "level > 2")
+    for each in (half, high):
+        assert noded.lines(*each, "--for", "0.5") == []
+    (stored,) = noded.lines("pub", "-t", "rivers", "--channel", "It rises", "--prop", "level=2")
+    assert stored["destination"] == "channel/rivers"
+    noded.lines("pub", "-t", "rivers", "--channel", "It rises more", "--prop", "level=3")
+    first, second = noded.lines(*half, "--count", "2", "--for", "20")
+    assert (first["body"], first["destination"], first["properties"]) == ("It r", "channel/rivers", {"level": 2})
+    assert second["body"] == "It ris"
+    assert bodies(noded, *high, "--count", "1", "--for", "20") == ["It rises more"]
+    (found,) = noded.lines("status")
+    overlay = found["overlay"]
+    assert (overlay["emitted"], overlay["consumed"], overlay["lost"], len(overlay["seats"])) == (2, 4, 0, 2)
+    assert overlay["homes"] == {"rivers": found["node"]}
+    for name in ("half", "high"):
+        noded.lines("sub", "--durable", name, "--end")
+    code, sentence = noded.refusal("sub", "-t", "rivers", "--channel", "--modulator", "box", "--param", "area=[1]")
+    assert (code, "does not take these parameters" in sentence) == (2, True)
 
 
 def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_runs(shell: Shell) -> None:
@@ -177,6 +200,12 @@ MISTAKES = {
     ("pub", "-t", "x", "hello", "--receipt", "--every", "1"): "by --count",
     ("pub", "-t", "x", "--file", "nowhere"): "nowhere cannot be read",
     ("pub", "-t", "x", "hello", "--set", "client_id=3"): "client_id",
+    ("sub", "-t", "x", "--modulator", "box"): "add --channel",
+    ("sub", "-t", "x", "--channel", "--param", "a=1"): "name it by --modulator",
+    ("sub", "-t", "x", "--channel", "--modulator", "bax"): "did you mean box?; if brokers have it, say its version",
+    ("sub", "-t", "x", "--channel", "--modulator", "box:new"): "as in box:1",
+    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area"): "is no name=value",
+    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area=[1"): "is no JSON",
 }
 
 

@@ -17,6 +17,7 @@ from carrypost.files import refusing
 if TYPE_CHECKING:
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.properties import Properties
+    from carrypost.overlay.modulator import Modulator
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d|)")
@@ -134,6 +135,41 @@ def set_property(properties: Properties, text: str) -> None:
     except (KeyError, ValueError):
         raise LocalError(f"--prop {text!r}: {value!r} is no {kind}") from None
     properties.set(name, found, read)
+
+
+def modulator(text: str | None, parameters: Sequence[str]) -> Modulator | None:
+    """Return the modulator that was named, by its name or ``NAME:VERSION``, with parameters as ``name=value``."""
+    if text is None:
+        if parameters:
+            raise LocalError(f"--param {parameters[0]!r} is for a modulator: name it by --modulator, or leave it out")
+        return None
+    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
+
+    name, colon, version = text.partition(":")
+    if colon and not _WHOLE.fullmatch(version):
+        raise LocalError(f"--modulator {text!r}: a version is a whole number, as in {name}:1")
+    given = {}
+    for each in parameters:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise LocalError(f"--param {each!r} is no name=value: write area=[10,10,42,42]")
+        given[key] = _parameter(each, value)
+    try:
+        return Modulator.named(name, version=int(version) if colon else None, **given)
+    except LocalError as error:
+        hint = "" if colon else f"; if brokers have it, say its version: --modulator {name}:1"
+        raise LocalError(f"--modulator {text!r}: {error}{hint}") from error
+
+
+def _parameter(text: str, value: str) -> object:
+    if not value.startswith(("[", "{")):
+        return _by_form(value)
+    import json  # noqa: PLC0415 - keeps --help quick
+
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise LocalError(f"--param {text!r} is no JSON: {error}") from None
 
 
 def _by_form(value: str) -> bool | float | str:

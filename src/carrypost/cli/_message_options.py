@@ -21,6 +21,17 @@ Queue = Annotated[
         "--queue", "-q", help="The queue, as NAME or NAME@NODE.", metavar="QUEUE", autocompletion=_completion.queues
     ),
 ]
+Channel = Annotated[bool, typer.Option("--channel", help="The topic is an event channel of the overlay.")]
+Modulator = Annotated[
+    str | None,
+    typer.Option(
+        "--modulator", help="Let the home broker run this on every event of a --channel.", metavar="NAME[:VERSION]"
+    ),
+]
+Param = Annotated[
+    list[str],
+    typer.Option("--param", help="A parameter of the --modulator; lists as JSON.", metavar="K=V", show_default=False),
+]
 NoTopic = Annotated[str | None, typer.Option("-t", hidden=True)]
 NoQueue = Annotated[str | None, typer.Option("-q", hidden=True)]
 Body = Annotated[

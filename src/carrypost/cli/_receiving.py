@@ -6,10 +6,11 @@ import asyncio
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.cli import _output, _shown
 from carrypost.cli._exit import Exit
+from carrypost.jms.destinations import ChannelTopic
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -17,26 +18,34 @@ if TYPE_CHECKING:
     from carrypost.jms.context import Context
     from carrypost.jms.messages import Message
     from carrypost.jms.opening import Opening
+    from carrypost.overlay.modulator import Modulator
 
 _ANSWER_S = 30.0
 """Time for which `browse` waits for another node, unless it is told otherwise."""
+_HOMELESS_S = 5.0
+"""Time after which `sub` tells that a consumer of a channel has no home broker."""
 _AHEAD_MAX = 10
 """Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
 
 
-def subscriber(
-    ctx: Context,
-    topic: str,
-    selector: str | None,
-    *,
-    durable: str | None,
-    patterns: Mapping[str, str] | None = None,
-) -> Opening[Consumer]:
+class Wish(NamedTuple):
+    """A subscription that is asked for."""
+
+    destination: str
+    selector: str | None = None
+    durable: str | None = None
+    """Name of a durable subscription."""
+    modulator: Modulator | None = None
+    patterns: Mapping[str, str] | None = None
+
+
+def subscriber(ctx: Context, wish: Wish) -> Opening[Consumer]:
     """Return a consumer of a topic, which is to be opened."""
+    destination, selector, durable, modulator, patterns = wish
     if durable is None:
-        return ctx.create_consumer(f"topic/{topic}", selector, patterns=patterns)
+        return ctx.create_consumer(destination, selector, patterns=patterns, modulator=modulator)
     # Shared, since a durable subscription that is not belongs to one program with a client id.
-    return ctx.create_shared_durable_consumer(f"topic/{topic}", durable, selector, patterns=patterns)
+    return ctx.create_shared_durable_consumer(destination, durable, selector, patterns=patterns, modulator=modulator)
 
 
 def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Opening[Consumer]:
@@ -62,11 +71,9 @@ async def read(consumer: Consumer, show: Callable[[Message], None], *, count: in
     return came
 
 
-async def subscribe(
-    joined: Joined, topic: str, selector: str | None, *, durable: str | None, count: int | None, limit_s: float | None
-) -> int:
+async def subscribe(joined: Joined, wish: Wish, *, count: int | None, limit_s: float | None) -> int:
     """Print what comes on a topic; returns the exit code."""
-    return await _print(joined, subscriber(joined.ctx, topic, selector, durable=durable), count, limit_s)
+    return await _print(joined, subscriber(joined.ctx, wish), count, limit_s)
 
 
 async def unsubscribe(joined: Joined, name: str) -> int:
@@ -85,12 +92,30 @@ async def _print(joined: Joined, opening: Opening[Consumer], count: int | None, 
         if sys.stderr.isatty():
             _output.say("waiting; Ctrl-C ends it")
         show = functools.partial(_shown.show, json=joined.json)
-        came = await read(consumer, show, count=count, limit_s=limit_s)
+        homeless = asyncio.ensure_future(_tell_homeless(consumer))
+        try:
+            came = await read(consumer, show, count=count, limit_s=limit_s)
+        finally:
+            homeless.cancel()
     if count is None or came == count:
         return Exit.DONE
     wanted = "no message" if not came else f"{came:,} of {count:,} messages"
     _output.say(f"{wanted} came within {_output.duration(limit_s or 0)}")
     return Exit.TIMEOUT
+
+
+async def _tell_homeless(consumer: Consumer) -> None:
+    """Tell after a while if no broker works for a consumer of a channel."""
+    if isinstance(consumer.destination, ChannelTopic):
+        await asyncio.sleep(_HOMELESS_S)
+        if not consumer.closed and consumer.overlay.home is None:
+            refusal = consumer.overlay.refusal
+            if refusal == "modulator":
+                _output.say("a broker refused: it does not have this modulator, or not with these parameters")
+            elif refusal:
+                _output.say(f"a broker refused: it has no room for more {refusal}")
+            else:
+                _output.say("no home broker was found yet: is a node with overlay.broker = true in reach?")
 
 
 async def browse(joined: Joined, queue: str, selector: str | None, count: int | None, limit_s: float | None) -> int:

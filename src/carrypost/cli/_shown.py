@@ -96,6 +96,7 @@ def as_json(message: Message) -> Mapping[str, object]:
         "author": _said_here(message, "JMS_carrypost_Author"),
         "hops": _said_here(message, "JMS_carrypost_Hops"),
         "redelivered": message.jms_redelivered or None,
+        "events_lost": _said_here(message, "JMS_carrypost_EventsLost"),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
 
@@ -107,6 +108,8 @@ def show(message: Message, *, json: bool) -> None:
         return
     name = printable(str(message.jms_destination).partition("/")[2].rpartition("/")[2])
     text = content_text(message)
+    if lost := _said_here(message, "JMS_carrypost_EventsLost"):
+        _output.say(f"{lost:,} events before the next one were lost")
     head = [styled(f"{local(message.jms_timestamp / 1_000):%H:%M:%S}", dim=True), styled(name, fg="cyan")]
     given = [styled(printable(f"{key}={value}"), dim=True) for key, value in properties(message).items()]
     if "\n" in text:

@@ -26,6 +26,11 @@ def _topic(name: str | None, queue: str | None, instead: str) -> str:
     return name
 
 
+def _place(name: str | None, queue: str | None, instead: str, *, channel: bool) -> str:
+    """Return the destination of a topic that was named by -t, which may be a channel."""
+    return f"{'channel' if channel else 'topic'}/{_topic(name, queue, instead)}"
+
+
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
     """Return the name of a queue that was named by -q; `instead` is the command for topics."""
     if topic is not None:
@@ -40,6 +45,7 @@ def pub(
     body: options.Body = None,
     topic: options.Topic = None,
     queue: options.NoQueue = None,
+    channel: options.Channel = False,
     payload: options.Payload = None,
     file: options.File = None,
     prop: options.Prop = [],  # noqa: B006 - typer makes a new list
@@ -68,12 +74,14 @@ def pub(
     * `date | carrypost pub -t village.time --prop zone:string=1`
 
     * `carrypost pub -t village.load --count 3 --every 0.1 "n {n} {time}"`
+
+    * `carrypost pub -t flood --channel "The river rises." --prop level=3`
     """
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
     order = _sending.Order(
-        to=f"topic/{_topic(topic, queue, 'send')}", body=_given.body(body, payload, file), properties=prop, label=label,
-        ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
+        to=_place(topic, queue, "send", channel=channel), body=_given.body(body, payload, file), properties=prop,
+        label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
     options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
 
@@ -126,6 +134,9 @@ def sub(
         str | None, typer.Option("--durable", help="Collect also while nobody reads, by this name.", metavar="NAME")
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="End the --durable subscription, with all that waits.")] = False,
+    channel: options.Channel = False,
+    modulator: options.Modulator = None,
+    param: options.Param = [],  # noqa: B006 - typer makes a new list
     count: options.Count = None,
     limit_s: options.For = None,
     config: ConfigOption = None,
@@ -138,6 +149,9 @@ def sub(
     Words of topics may be wildcards: * is one word, > is the rest. With --count it ends after so many messages, and
     with 3 if fewer came within --for. A durable subscription collects also between two commands of that name.
 
+    The events of a --channel come along the brokers of the overlay, in the order of each producer. The selector, or
+    the --modulator, runs at this node's home broker.
+
     For example:
 
     * `carrypost sub -t village.roads`
@@ -147,6 +161,10 @@ def sub(
     * `carrypost sub -t village.roads --durable inbox --for 1`
 
     * `carrypost sub --durable inbox --end`
+
+    * `carrypost sub -t flood --channel --select "level > 2"`
+
+    * `carrypost sub -t flood --channel --modulator box --param "area=[10, 10, 42, 42]"`
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
@@ -156,10 +174,12 @@ def sub(
             raise LocalError("which subscription is to end? Name it: carrypost sub --durable inbox --end")
         options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
         return
-    name = _topic(topic, queue, "receive")
-    options.run(place, functools.partial(
-        _receiving.subscribe, topic=name, selector=select, durable=durable, count=count, limit_s=limit_s
-    ))  # fmt: skip
+    if not channel and (modulator is not None or param):
+        raise LocalError("--modulator is for event channels of the overlay: add --channel, or leave it out")
+    wish = _receiving.Wish(
+        _place(topic, queue, "receive", channel=channel), select, durable, _given.modulator(modulator, param)
+    )
+    options.run(place, functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=limit_s))
 
 
 def receive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
+_SEATS_TOLD = 6
+"""Consumers with seats here that `status` names."""
 ConfigOption = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
 DataOption = Annotated[
     Path | None, _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
@@ -211,17 +214,27 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
     """Tell which brokers are known, how far away they are, and what went along the overlay."""
     if found is None:
         return "off (overlay.enabled)"
-    text = f"{'a broker' if found['broker'] else 'no broker'}; {len(found['brokers']):,} other brokers known"
+    text = f"{'a broker' if found['broker'] else 'no broker'}; {_many(len(found['brokers']), 'other broker')} known"
     if found["broker"]:
-        hops = {node: f"{count:,} hop{'' if count == 1 else 's'}" for node, count in found["neighbours"].items()}
-        neighbours = ", ".join(f"{node} ({away})" for node, away in hops.items())
+        neighbours = ", ".join(f"{node} ({_many(hops, 'hop')})" for node, hops in found["neighbours"].items())
         text += f", paths to {len(found['paths']):,} of them; neighbours in the overlay: {neighbours or 'none'}"
-        text += f"; {found['legs']:,} legs passed on, {found['repaired']:,} routes changed, "
+        text += f"; {_many(found['legs'], 'leg')} passed on, {_many(found['repaired'], 'route')} changed, "
         text += f"{found['arrived']:,} ended here"
-        text += f"; home of {found['clients']:,} clients of {found['channels']:,} channels"
+        text += f"; home of {_many(found['clients'], 'client')} of {_many(found['channels'], 'channel')}"
+    if found["seats"]:
+        seats = Counter((node, channel) for node, channel, *_ in found["seats"])
+        named = [f"{node} ({channel}{f', {n:,} times' if n > 1 else ''})" for (node, channel), n in seats.items()]
+        more = f" and {len(named) - _SEATS_TOLD:,} more" if len(named) > _SEATS_TOLD else ""
+        text += f"; seats of {', '.join(named[:_SEATS_TOLD])}{more}"
     if found["homes"]:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
+    if found["emitted"] or found["consumed"] or found["lost"]:
+        text += f"; {_many(found['emitted'], 'event')} sent, {found['consumed']:,} received, {found['lost']:,} lost"
     return text
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _messaging(found: Mapping[str, int] | None) -> str:
