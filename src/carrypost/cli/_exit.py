@@ -1,4 +1,4 @@
-"""What failures mean to the shell: one rule for every command.
+"""Exit codes of failures: one rule for every command.
 
 What was typed wrong ends with a sentence on stderr and exit code 2: an option, a value, a path that leads nowhere or
 to the wrong kind of thing, a mistake in a file that people write. A node that is not there, or there already, and time

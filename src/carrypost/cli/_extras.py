@@ -1,4 +1,4 @@
-"""What some commands need besides, and how to install it."""
+"""Extras that some commands need, and the way to install them."""
 
 from __future__ import annotations
 

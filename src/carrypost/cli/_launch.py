@@ -1,4 +1,4 @@
-"""How `carrypost node` becomes a node.
+"""The start of a node by `carrypost node`.
 
 A node runs for days, on small devices: before it begins, the process becomes a fresh interpreter that knows nothing of
 the command line's libraries, which would cost it a quarter of its memory.

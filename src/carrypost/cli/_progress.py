@@ -1,4 +1,4 @@
-"""How far long work is, on stderr: a bar on a terminal, elsewhere a line now and then."""
+"""Progress of long work, on stderr: a bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from carrypost.node.settings import FIELDS, NodeSettings, load
 
 
 class NodeCommand(msgspec.Struct, frozen=True):
-    """What the command line said."""
+    """The command line of a node."""
 
     config: str | None
     data: str | None

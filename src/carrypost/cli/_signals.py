@@ -1,4 +1,4 @@
-"""What signals do to a command: Ctrl-C (SIGINT), SIGTERM, and SIGHUP, which comes when the terminal is closed.
+"""Handling of signals by commands: Ctrl-C (SIGINT), SIGTERM, and SIGHUP, which comes when the terminal is closed.
 
 While a command only loads its libraries it has nothing to clean up, and a signal ends it at once, as the system does
 by default. Python would raise `KeyboardInterrupt` instead, which shows as a traceback wherever nobody catches it, and

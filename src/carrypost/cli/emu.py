@@ -125,7 +125,7 @@ def show(
     *,
     json: JsonOption = False,
 ) -> None:
-    """What happened in a run: nodes, contacts, messages, delays, drops by reason, bytes, share of the flood bound.
+    """Summarise runs: nodes, contacts, messages, delays, drops by reason, bytes, share of the flood bound.
 
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """

@@ -37,7 +37,7 @@ def _key(home: Home) -> Identity:
 
 @keys.command()
 def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
-    """Who this node is. The secret part of the key is never shown.
+    """Show the identity of this node. The secret part of the key is never shown.
 
     For example: `carrypost keys show`
     """

@@ -87,7 +87,7 @@ def node(
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
-    """How the node on this machine is doing.
+    """Show the state of the node on this machine.
 
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
@@ -145,7 +145,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 
 
 def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
-    """Who is in reach of the node on this machine.
+    """List the nodes in reach of the node on this machine.
 
     A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. It is told for how
     long it has been silent, and, if there are any, how many messages are on their way to it and from it.
@@ -184,7 +184,7 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
 
 
 def _neighbours(found: Mapping[str, Any]) -> str:
-    """How many there are, and whether there is a place for more."""
+    """Return the number of neighbours, and whether there is a place for more."""
     linked = f"{found['neighbours']:,}"
     if found["heard"] < found["places"]:
         return linked
@@ -238,7 +238,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _messaging(found: Mapping[str, int] | None) -> str:
-    """Who asked for what, and what is owed to them."""
+    """Return the subscriptions, and what is owed to them."""
     if found is None:
         return "off (messaging.enabled)"
     text = f"{found['subscriptions']:,} subscriptions ({found['durable']:,} durable), {found['consumers']:,} consumers"
@@ -261,7 +261,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _datagrams(counters: Mapping[str, Any]) -> str:
-    """What was sent and received, and what of it was out of the ordinary."""
+    """Return the traffic, and what of it was out of the ordinary."""
     usual = [f"{counters[way]:,} {way} ({size(counters[way + '_bytes'])})" for way in ("sent", "received")]
     rest = {
         name.replace("_", " "): value

@@ -76,7 +76,7 @@ class Peer(msgspec.Struct, eq=False):
     digest: int | None = None
     """The digest that it told last; None: none yet, so it may have no island."""
     said: LinkState | None = None
-    """Its last link state, unless that listed or asked for anything."""
+    """Last link state, unless that listed or asked for anything."""
     chose: bool = False
     """True if it made this host its relay."""
     one_way: frozenset[bytes] = frozenset()

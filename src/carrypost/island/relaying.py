@@ -60,7 +60,7 @@ class Route(Link):
         self._relaying = relaying
         self.path = ()
         self.used_us = 0
-        """When something went or came over it."""
+        """Time at which something went or came over it."""
         self.claim(node)
 
     def send(self, frames: Sequence[fr.Frame]) -> None:
@@ -99,7 +99,7 @@ class Relaying:
         """Links of neighbours by the prefixes of their hosts, as long as `Links.usable` is what it was."""
         self.flows = Flows(ground.links, ground.limits)
         self.due_us = NEVER
-        """When a route may have to be closed."""
+        """Time at which a route may have to be closed."""
 
     def __len__(self) -> int:
         return len(self._open)

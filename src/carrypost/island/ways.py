@@ -75,7 +75,7 @@ class Leg(msgspec.Struct, eq=False):
 
     errand: Errand
     moved_us: int
-    """When something of it was seen to arrive."""
+    """Time at which a part of it was seen to arrive."""
     remains: int = _ALL
     """Frames that had not arrived then; `_THERE`: the host says that it has all of it."""
 
@@ -86,11 +86,11 @@ class Way(msgspec.Struct, eq=False):
     link: Link
     legs: dict[MessageId, Leg]
     moved_us: int
-    """When something of any message was seen to arrive."""
+    """Time at which a part of any message was seen to arrive."""
     tries: int = 0
     """Offers since then."""
     due_us: int = NEVER
-    """When to look at it again."""
+    """Time at which to look at it again."""
 
 
 class Ways:
@@ -113,11 +113,11 @@ class Ways:
         self._found: set[NodeId] = set()
         """Hosts that came into the island in this step."""
         self._vain_us: dict[NodeId, int] = {}
-        """When each host was tried in vain last; no more hosts than there are in the island."""
+        """Times at which each host was last tried in vain; no more hosts than there are in the island."""
         self._doubted_us: dict[NodeId, int] = {}
         """Until when a host is not relied upon."""
         self._again_us: dict[NodeId, int] = {}
-        """When a host that was tried in vain, or had no path, and is still in the island, is tried again."""
+        """Times at which hosts of the island that were tried in vain, or had no path, are tried again."""
         self.due_us = NEVER
 
     @property

@@ -35,12 +35,12 @@ REQUESTS_MAX: Final = 4_096
 WEIGHT_NODE_MAX: Final = STEPS_MAX
 """Steps that the selectors of one node may take for each message that comes."""
 WEIGHT_MAX: Final = 8 * STEPS_MAX
-"""Those of all nodes together, likewise shared."""
+"""Weight of the selectors of all nodes together, likewise shared."""
 HELD_MAX: Final = 4_096
 """Messages of one queue that a node may have and not have answered: as large a prefetch as links of some hops need."""
 HELD_MIN: Final = 256
-"""Where several nodes ask for the messages of a queue none has more than its even part of them unanswered, but this
-much is always allowed: two consumers with the default prefetch, or a transaction of that many messages."""
+"""Number of unanswered messages that a node may always have, where several nodes ask for those of a queue and each has
+at most its even part: two consumers with the default prefetch, or a transaction of that many messages."""
 RECEIVERS_MAX: Final = 64
 """Nodes that a queue may name as its receivers: they travel with each of its advertisements, in 2 KiB."""
 
@@ -89,9 +89,9 @@ DISCOVERIES_PER_S: Final = 10
 # --- accounts --------------------------------------------------------------------------------------------------------
 
 UNITS_PER_S: Final = 10_000
-"""What a node may make this one do on its own account, in units of about a microsecond: a hundredth of a core."""
+"""Work that a node may cause here on its own account, in units of about a microsecond: a hundredth of a core."""
 UNITS_ALL_PER_S: Final = 20 * UNITS_PER_S
-"""What looks of all nodes together may take: a fifth of a core, whatever number of keys they have."""
+"""Work for looks of all nodes together: a fifth of a core, whatever number of keys they have."""
 SAVED_S: Final = 10.0
 """For so many seconds of this it may do at once. A node that opens 256 consumers in a burst uses a quarter."""
 ITEM_UNITS: Final = 100
@@ -128,7 +128,7 @@ def greediest(shares: Mapping[NodeId, Sized], node: NodeId) -> NodeId | None:
 
 
 class Accounts:
-    """What other nodes did on their own account, so that each of them does so much in a second and no more."""
+    """The work that other nodes caused on their own account, so that each causes a bounded amount per second."""
 
     def __init__(self) -> None:
         self._budgets: dict[NodeId, Budget] = {}

@@ -52,11 +52,12 @@ class Claims:
         """The last one under which something was handed over."""
         self._delays = Agenda(_is_delayed)
         self._again: dict[MessageId, int] = {}
-        """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
+        """Number of times that redelivered messages were handed to subscriptions that are gone, or to an earlier
+        life's."""
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
-        """What came after something that its session sent later."""
+        """Messages that came after one that their session sent later."""
         self.ready: dict[Claimant, None] = {}
         """Claimants that may have something for a consumer."""
         self.lost = 0
@@ -67,17 +68,17 @@ class Claims:
 
     @property
     def pinned(self) -> int:
-        """How many copies are pinned for claims."""
+        """Number of copies that are pinned for claims."""
         return len(self._pins)
 
     def of(self, message: MessageId) -> list[Claim]:
-        """Those to one message."""
+        """Return the claims to one message."""
         return self._by_message.get(message, [])
 
     # --- making --------------------------------------------------------------------------------------------
 
     def claimable(self, copy: Copy) -> bool:
-        """Whether a subscription may still claim it: nobody on this node has acknowledged it."""
+        """Return True while no program on this node has acknowledged it, so that a subscription may claim it."""
         return not self.confirmations.has(copy)
 
     def make(self, copy: Copy, subscriptions: Collection[Claimant], now: int, lost: int = 0) -> bool:
@@ -144,7 +145,7 @@ class Claims:
         self._drop(claim, Move.END)
 
     def note_again(self, copy: Copy) -> None:
-        """That somebody has a claim to it could not be written, and is noted again."""
+        """Note a claim again that could not be written."""
         self._holdings.mark_claimed(copy)
         for claim in self.of(copy.id):
             self.ready[claim.claimant] = None
@@ -238,7 +239,7 @@ class Claims:
         return spent
 
     def _holds(self, backlog: Backlog) -> bool:
-        """Whether the first one that waits may be handed over: not before the store knows that it is owed to somebody.
+        """Return True if the first waiting claim may be handed over: not before the store has it.
 
         Where the note of that was lost it is made again, and what follows waits as well: it is not to overtake.
         """
@@ -315,7 +316,7 @@ class Claims:
         return claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
 
     def take_back(self, claims: Sequence[Claim]) -> None:
-        """These were handed over, and that will not be told: they wait again."""
+        """Let claims wait again that were handed over without a report."""
         numbers = {claim.number for claim in claims}
         self._return(claims, numbers, numbers)
 
@@ -343,7 +344,7 @@ class Claims:
             self.ready[claimant] = None
 
     def _return_credit(self, claim: Claim) -> None:
-        """It was handed over, and that was not told: whoever was to have it takes another one instead."""
+        """Return the credit of a hand-over that was not reported: the consumer gets another message instead."""
         if claim.consumer is not None:
             claim.consumer.take_back(claim)
             self.ready[claim.claimant] = None
@@ -378,7 +379,7 @@ class Claims:
             self._let_go(claim)
 
     def _let_go(self, claim: Claim) -> None:
-        """That it was acknowledged is for good."""
+        """Let go what is acknowledged for good."""
         self._pins.unpin(claim)
         if claim.tenure is not None:
             claim.tenure.finish()
@@ -407,7 +408,10 @@ class Claims:
                 self.give_back((claim,))
 
     def give_up(self, claim: Claim) -> None:
-        """Nobody here can consume a message: it is a dead letter. Its author does not hear that it was delivered."""
+        """Make a message that no program here can consume a dead letter.
+
+        Its author does not hear that it was delivered.
+        """
         tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
         if tenure is None:
             self.confirmations.add(claim.copy, undoable=False, consumed=False)

@@ -1,4 +1,4 @@
-"""What programs ask messaging for, as values."""
+"""Requests of programs to messaging, as values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from carrypost.model.pattern import Entry
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """What a consumer of topics asks for."""
+    """The request of a consumer of topics."""
 
     entry: Entry
     """Destinations, other attributes and selector."""
     ordering: Ordering = Ordering.NONE
-    """How the topic was opened. With an order all of it is taken, and the rest of the entry is applied at the claim."""
+    """Ordering that the topic was opened with. With an order all of it is requested, and the rest of the entry is
+    applied at the claim."""
     name: str = ""
     """Of a durable or a shared subscription."""
     durable: bool = False
-    """It stands, and collects, while nobody consumes."""
+    """True if it exists, and collects, while there is no consumer."""
     shared: bool = False
     """Several consumers may have it; each message goes to one of them."""
     no_local: bool = False
@@ -35,12 +36,12 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
 
 
 class Redelivery(enum.StrEnum):
-    """What becomes of a message that a receiver has and does not acknowledge."""
+    """The treatment of a message that a receiver has and does not acknowledge."""
 
     NEVER = "never"
-    """It stays with that receiver's node: nobody else ever gets it."""
+    """The message stays with that receiver's node: no other node ever gets it."""
     AFTER_LEASE = "after_lease"
-    """When its lease is over it goes to whoever asks, flagged: it may be consumed twice."""
+    """The message goes to another receiver when its lease is over, flagged: it may be consumed twice."""
 
 
 class Declare(msgspec.Struct, frozen=True):
@@ -49,9 +50,9 @@ class Declare(msgspec.Struct, frozen=True):
     name: str
     redelivery: Redelivery = Redelivery.NEVER
     lease_us: int = 0
-    """How long a receiver has for a message, from its assignment on; counts with `AFTER_LEASE` alone."""
+    """Time that a receiver has for a message, from its assignment on; counts with `AFTER_LEASE` alone."""
     policy: str = "fair"
-    """Who of those that ask for a message gets it, by a name that is registered (`mom.policies`)."""
+    """Name of the function that chooses among those that ask for a message (`mom.policies`)."""
     connection: int = 0
     """The connection that a temporary queue ends with, and that alone may receive from it; 0: it stays."""
     receivers: tuple[NodeId, ...] | None = None
@@ -59,19 +60,19 @@ class Declare(msgspec.Struct, frozen=True):
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
-    """What a consumer of a queue asks for."""
+    """The request of a consumer of a queue."""
 
     destination: str
     selector: str | None = None
 
 
 class Browsing(msgspec.Struct, frozen=True):
-    """What waits in a queue, as far as it is known when a program asks."""
+    """The messages that wait in a queue, as far as they are known when a program asks."""
 
     number: int
     """By which the rest is told (`events.Browsed`)."""
     taken_us: int = 0
-    """When the manager looked; 0 if it was not heard yet."""
+    """Time at which the manager took the snapshot; 0 if it was not heard yet."""
     descriptors: tuple[Descriptor, ...] | None = None
     """All that waits, in the order in which it would be given out, at the manager; None: it comes by events."""
 
@@ -104,7 +105,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """What is carried out whole or not at all: one batch, answered by `Done` or `Undone`."""
+    """A request that is carried out whole or not at all: one batch, answered by `Done` or `Undone`."""
 
     number: int
     """By which it is answered; the caller's own."""

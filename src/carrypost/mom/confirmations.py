@@ -31,10 +31,10 @@ class Confirmations:
         self._acknowledged: set[MessageId] = set()
         """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}
-        """How many acknowledged what was first acknowledged by a commit that may be undone."""
+        """Number of acknowledgements of messages first acknowledged by a commit that may be undone."""
 
     def has(self, copy: Copy) -> bool:
-        """Whether somebody on this node acknowledged it."""
+        """Return True if a program on this node acknowledged it."""
         return self._holdings.is_confirmed(copy) or copy.id in self._acknowledged
 
     def restore(self, stored: Stored) -> None:
@@ -89,7 +89,7 @@ class Confirmations:
         self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget(self, messages: Iterable[MessageId]) -> None:
-        """That they were acknowledged needs no note any more: the application confirmed them as well, or they left."""
+        """Drop notes of acknowledgements: the application confirmed the messages as well, or they left."""
         for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
             self._acknowledged.remove(message)
             self._ledger.delete(FAMILY + message)

@@ -1,4 +1,4 @@
-"""What nodes say to each other about queues: items, many of which travel in one control message.
+"""Control messages of queues: items, many of which travel in one message.
 
 A control message has no payload: its content is `Headers.control`, a list of items. Who may say what is decided by its
 author, whose signature is on it. Every item may come twice, late, or after one that was said later: what it says holds
@@ -26,7 +26,7 @@ REASON_MAX = 256
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
-"""Which messages are meant; empty: all."""
+"""Selector of the messages that are meant; empty: all."""
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
@@ -72,17 +72,17 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     demand: _Number
     """The number of the demand that it is assigned to."""
     round: _Count
-    """How often it was assigned, this time included: an answer names it."""
+    """Number of times that it was assigned, this time included: an answer names it."""
     count: _Count = 0
-    """How often it may have been handed over before."""
+    """Number of times that it may have been handed over before."""
     lease_us: _Count = 0
     """Until when; 0: for good."""
     until_us: _Count = 0
     """The message's own deadline; 0: it has none."""
     again: bool = False
-    """It was said before, and not answered: a receiver that answered does so again."""
+    """True if it was sent before, and not answered: a receiver that answered does so again."""
     number: _Count = 0
-    """Its place among the assignments of that demand, from 1; 0: unsaid."""
+    """Place among the assignments of that demand, from 1; 0: unknown."""
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
@@ -112,13 +112,13 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     round: _Count
     """For which it is said."""
     count: _Count = 0
-    """How often it was handed over."""
+    """Number of times that it was handed over."""
     dead: bool = False
-    """Its programs failed with it too often."""
+    """True if its programs failed with it too often."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
-    """What became of a message, told to its author."""
+    """The outcome of a message, sent to its author."""
 
     message: _Message
     kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -155,7 +155,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     number: _Count
     """Of the question."""
     taken_us: _Count
-    """When the manager looked, by its clock."""
+    """Time at which the manager took the snapshot, by its clock."""
     first: _Count
     """The place of the first of these."""
     total: _Count
@@ -196,7 +196,7 @@ class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     """A node subscribes to a topic, at its holder; of all that it says of one topic the highest number counts."""
 
     topic: _Name
-    """Its name, without the holder's node."""
+    """Name of the topic, without the holder's node."""
     number: _Number
     """The subscriber's own, which rises, over its lives, too."""
     durable: bool

@@ -43,7 +43,7 @@ class EnrolledRow(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     deadline_us: int
-    """When it ends; of a node that left, when that need not be remembered any more."""
+    """Time at which it ends; of a node that left, the time at which that may be forgotten."""
     durable: bool = True
     selector: str = ""
     left: bool = False

@@ -87,7 +87,7 @@ class Enrolling:
         self._rows: dict[str, EnrolmentRow] = {}
         """By the destination of publications."""
         self._again_us: dict[str, int] = {}
-        """When each is said again."""
+        """Time at which each is repeated."""
 
     @property
     def due_us(self) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Handing:
-    """What sessions of one host are handed, and what they give up."""
+    """The messages that sessions of one host are handed, and those that they give up."""
 
     def __init__(self, context: Context, claims: Claims, queues: Queues) -> None:
         self._tell = context.outputs.tell

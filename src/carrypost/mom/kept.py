@@ -1,4 +1,4 @@
-"""What commits acknowledged and is not let go yet: it is done with, and may not come back any more.
+"""Acknowledgements of commits that are not let go yet: they are final, and gather for a moment.
 
 While a commit is not durable, what it acknowledged is kept for the case that it is undone. Afterwards it is let go, and
 that is written: messages leave the cache, entries of queues are closed for good. For a program that commits again and
@@ -29,7 +29,7 @@ _PART = 16
 
 
 class Kept:
-    """What the durable commits of one host acknowledged."""
+    """The messages that the durable commits of one host acknowledged."""
 
     def __init__(self, context: Context, claims: Claims) -> None:
         self._claims, self._holdings = claims, context.holdings
@@ -39,9 +39,9 @@ class Kept:
         self._done: list[Claim] = []
         self._bytes = 0
         self._ripe_us = NEVER
-        """When it goes with the next batch."""
+        """Time from which they go with the next batch."""
         self.due_us = NEVER
-        """When it goes in any case."""
+        """Time at which they go in any case."""
 
     def add(self, done: Collection[Claim]) -> None:
         """Gather what a commit acknowledged that is durable."""
@@ -54,7 +54,7 @@ class Kept:
         self.due_us = now + _QUIET_US
 
     def is_ripe(self, now: int) -> bool:
-        """Whether it goes with the next batch."""
+        """Return True if they go with the next batch."""
         return self._ripe_us <= now
 
     def let_go(self) -> None:

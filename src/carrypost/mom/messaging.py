@@ -84,7 +84,7 @@ class Messaging(Layer):
         """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 
     def overview(self) -> MessagingOverview:
-        """How things stand."""
+        """Return an overview of messaging."""
         return MessagingOverview(
             subscriptions=len(self._topics),
             durable=sum(each.durable for each in self._topics),

@@ -1,4 +1,4 @@
-"""How messaging stands on one node."""
+"""Overview of messaging on one node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAMES_TOLD = 10
 
 
 class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
+    """The state of messaging, for people who ask."""
 
     subscriptions: int
     durable: int
@@ -20,7 +20,7 @@ class MessagingOverview(NamedTuple):
     lost: int
     """Claims whose copies left before they were acknowledged or dead."""
     queues: int = 0
-    """That this node manages."""
+    """Number of queues that this node manages."""
     entries: int = 0
     """Messages in those queues, assigned ones included."""
     receiving: int = 0

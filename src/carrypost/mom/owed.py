@@ -29,7 +29,7 @@ class OwedRow(msgspec.Struct, frozen=True, array_like=True):
 
     author: NodeId
     until_us: int
-    """When it is of no use any more."""
+    """Time from which it is of no use any more."""
 
 
 class _Debt(Subject):
@@ -41,15 +41,15 @@ class _Debt(Subject):
         self._owed, self.message, self.row = owed, message, row
 
     def item(self) -> Outcome | None:
-        """That the message was delivered, unless that was undone."""
+        """Return the outcome that the message was delivered, unless that was undone."""
         return Outcome(self.message, DELIVERED) if self._owed.stands(self) else None
 
     def said(self) -> None:
-        """It is on its way."""
+        """Note that it is on its way."""
         self._owed.clear(self)
 
     def unsaid(self) -> None:
-        """It is not, after all."""
+        """Note that it is not on its way, after all."""
         self._owed.write(self)
 
 
@@ -84,7 +84,7 @@ class Owed:
             self.write(debt)
 
     def undone(self, copy: Copy) -> None:
-        """It was not, after all."""
+        """Note that it was not delivered, after all."""
         if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
             self.clear(debt)
 
@@ -104,15 +104,15 @@ class Owed:
     # --- for its debts -------------------------------------------------------------------------------------
 
     def stands(self, debt: _Debt) -> bool:
-        """Whether it is still to be said."""
+        """Return True if it is still to be sent."""
         return self._debts.get(debt.message) is debt
 
     def clear(self, debt: _Debt) -> None:
-        """It was said, or is not to be."""
+        """Clear a debt that was sent, or is not to be."""
         self._debts.pop(debt.message, None)
         self._table.delete(debt.message)
 
     def write(self, debt: _Debt) -> None:
-        """It is to be said."""
+        """Write a debt that is to be sent."""
         self._debts[debt.message] = debt
         self._table.put(debt.message, debt.row)

@@ -1,4 +1,4 @@
-"""Which copies stay because of claims: within one bound for all, shared so that nobody lives at the cost of others.
+"""Pins of copies for claims: within one bound for all, shared so that no subscription uses up the room of others.
 
 Where the bound is reached, whoever has most gives up the latest of its pins: a subscription that nobody consumes any
 more keeps what the others leave, and no more. A claim without a pin stands, but its copy may be evicted.
@@ -22,7 +22,7 @@ _TRIES = 8
 
 
 class _Holder(Usage):
-    """What is pinned for one subscription."""
+    """The pins of one subscription."""
 
     __slots__ = ("claims",)
 
@@ -85,5 +85,5 @@ class Pins:
         return False
 
     def _part(self, holder: _Holder, messages: int = 0, nbytes: int = 0) -> float:
-        """Which part of the bounds one has, or would have with so much more."""
+        """Return the part of the bounds that one has, or would have with so much more."""
         return max((holder.messages + messages) / self._messages_max, (holder.bytes + nbytes) / self._bytes_max)

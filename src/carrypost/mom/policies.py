@@ -1,4 +1,4 @@
-"""Who of those that ask for a message of a queue gets it: functions, registered by name.
+"""Policies: functions, registered by name, that choose among those that ask for a message of a queue.
 
 A policy is given the demands that match the message and have credit, at least one, and the message's descriptor; it
 returns one of them. It is asked again and again with the same demands, so it has to be quick, and to depend on what it

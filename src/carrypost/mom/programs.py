@@ -37,11 +37,11 @@ class MessagingCommands:
 
     @property
     def is_open(self) -> bool:
-        """Whether messaging is awake."""
+        """True if messaging is awake."""
         return self._messaging is not None
 
     def overview(self) -> MessagingOverview | None:
-        """How things stand; None while it is asleep."""
+        """Return an overview; None while messaging is asleep."""
         return None if self._messaging is None else self._messaging.overview()
 
     def owed_to(self, message: MessageId) -> list[str]:
@@ -239,7 +239,7 @@ class MessagingCommands:
                 self._awake.unbind(name, now)
 
     def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
-        """What a name stands for on this device; `kind`: nothing else is meant. Raises a `NamingException`."""
+        """Return the binding of a name on this device; `kind`: return nothing else. Raises a `NamingException`."""
         with self._step(now, links=False):
             names = self._awake.directory.names
             letters = self._awake.queues.letters_named(name)
@@ -261,6 +261,6 @@ class MessagingCommands:
             self._awake.discoveries.ask(number, nodes, until_us, now)
 
     def entries(self, context: str, now: int) -> list[Binding]:
-        """What stands in a context, by name; the root is an empty text."""
+        """Return the bindings in a context, by name; the root is an empty text."""
         with self._step(now, links=False):
             return self._awake.directory.names.listing(context)

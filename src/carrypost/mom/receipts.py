@@ -1,4 +1,4 @@
-"""How far this node's own messages have come, for those sends that ask: PERSISTENT ones to queues, others on request.
+"""Receipts: the progress of this node's own messages, for PERSISTENT sends to queues, and others on request.
 
 A send that asks has a row, in the batch with its message and gone with it where that is lost: until that batch is
 durable, nothing else writes the row. What is heard of the message makes its state rise, and never fall: a neighbour has
@@ -46,7 +46,8 @@ day has a week of them. Those that were delivered give way first, then the oldes
 SUBSCRIBERS_MAX = 1_000
 """Subscribers of which a publisher hears, of one message to a topic that a node holds: whoever says so is believed."""
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
-"""How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""
+"""State that a message has reached, at least, by what is reported of it. A manager on another node is reached by
+carriers only."""
 
 
 class Send(msgspec.Struct, array_like=True, gc=False):
@@ -56,7 +57,7 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     sent_us: int
     deadline_us: int | None
     fail_us: int | None
-    """When it counts as failed if nothing was heard of its delivery by then."""
+    """Time at which it counts as failed if nothing was heard of its delivery by then."""
     state: SendState = SendState.STORED
     handed_over: bool = False
     reason: str = ""
@@ -79,15 +80,15 @@ class Receipts:
         self._sends: dict[MessageId, Send] = {}
         """Oldest first."""
         self._delivered: dict[MessageId, None] = {}
-        """Those that were, the first first."""
+        """Messages that were delivered, the earliest first."""
         self._unborn: dict[MessageId, bool | None] = {}
         """Messages whose receipts are not durable yet, and whether their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
         """Time at which something changes if nothing is heard."""
         self._untold: dict[MessageId, Receipt] = {}
-        """What was not told, because its batch was lost."""
+        """Receipts that were not reported, because their batch was lost."""
         self._tell_us = NEVER
-        """When that is told again."""
+        """Time at which these are reported again."""
 
     def __len__(self) -> int:
         return len(self._sends)
@@ -185,7 +186,7 @@ class Receipts:
             self._tell(message, send, rose=False)
 
     def followed(self, message: MessageId) -> Followed | None:
-        """What is known of a message, None if nothing is; how far it has come is told, once that is durable."""
+        """Return the state of a message, None if it is unknown; its progress is reported, once that is durable."""
         send = self._sends.get(message)
         if send is None:
             return None
@@ -228,7 +229,7 @@ class Receipts:
         return message in self._sends and self._due_us(self._sends[message]) == due_us
 
     def _due_us(self, send: Send) -> int:
-        """When something changes if nothing is heard: its time is over, or that of its row."""
+        """Return the time at which something changes if nothing is heard: its time is over, or that of its row."""
         deadline_us = NEVER if send.deadline_us is None else send.deadline_us
         if send.state < SendState.EXPIRED:
             return deadline_us if send.fail_us is None else min(deadline_us, send.fail_us)
@@ -327,5 +328,5 @@ def _manager(destination: str) -> NodeId | None:
 
 
 def _news(event: Receipt) -> tuple[SendState, bool, int, bool]:
-    """How much a receipt tells of those of one message."""
+    """Return the amount of news in a receipt among those of one message."""
     return event.state, event.last, len(event.acknowledged), event.rose

@@ -55,7 +55,7 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
 
     place: int
     count: int
-    """How often it was handed over."""
+    """Number of times that it was handed over."""
     deferred_us: int = 0
     """Time until which a program lets it wait; 0: it does not."""
     lost: int = 0

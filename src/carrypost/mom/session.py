@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Sessions:
-    """Everybody who is connected to one node's messaging."""
+    """The connections to one node's messaging."""
 
     def __init__(self) -> None:
         self._connections: dict[int, Connection] = {}
@@ -68,12 +68,12 @@ class Sessions:
         del self._consumers[consumer.number], consumer.session.consumers[consumer.number]
 
     def handed(self, numbers: Collection[int]) -> list[Claim]:
-        """What sessions have under these numbers."""
+        """Return the claims that sessions have under these numbers."""
         sessions = self._sessions.values()
         return [claim for session in sessions for number, claim in session.handed.items() if number in numbers]
 
     def handed_for(self, claimant: Claimant) -> list[Claim]:
-        """What sessions have of one subscription."""
+        """Return the claims of one subscription that sessions have."""
         sessions = self._sessions.values()
         return [claim for each in sessions for claim in each.handed.values() if claim.claimant is claimant]
 

@@ -1,4 +1,4 @@
-"""Who is connected, what they subscribed to, and what is owed to them: records that refer to each other.
+"""Records of connections, subscriptions and claims, which refer to each other.
 
 A claim is one message that one subscription is owed. It waits for a consumer with credit, or first for its delivery
 time; it is handed over, with a count; it comes back if it was not acknowledged; and it ends. The moves are in `MOVES`,
@@ -38,10 +38,10 @@ _STALE_SLACK = 64
 
 
 class ClaimState(enum.Enum):
-    """Where a claim stands."""
+    """The state of a claim."""
 
     DELAYED = "delayed"
-    """Its delivery time has not come, or a program let it wait."""
+    """The delivery time has not come, or a program let it wait."""
     WAITING = "waiting"
     """For a consumer with credit."""
     HANDED = "handed"
@@ -51,12 +51,12 @@ class ClaimState(enum.Enum):
 
 
 class Move(enum.Enum):
-    """What happens to a claim."""
+    """The moves of a claim."""
 
     DUE = "due"
     """The time that it waits for has come."""
     HAND = "hand"
-    """It is handed to a consumer."""
+    """The claim is handed to a consumer."""
     RETURN = "return"
     """The consumer gives it back, or is gone."""
     DEFER = "defer"
@@ -66,7 +66,7 @@ class Move(enum.Enum):
     UNDO = "undo"
     """The commit with its acknowledgement was lost."""
     LEAVE = "leave"
-    """Its copy left: it expired, or was dropped."""
+    """The copy left: it expired, or was dropped."""
     END = "end"
     """The subscription ended."""
 
@@ -86,7 +86,7 @@ MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
     (_S.HANDED, _M.END): _S.ENDED,
     (_S.ENDED, _M.UNDO): _S.HANDED,
 }
-"""What each move makes of each state; what is not here cannot happen."""
+"""State after each move from each state; other moves are impossible."""
 
 
 class Tenure(Protocol):
@@ -94,11 +94,11 @@ class Tenure(Protocol):
 
     @property
     def count(self) -> int:
-        """How often the message was handed over."""
+        """The number of times that the message was handed over."""
 
     @property
     def handed(self) -> bool:
-        """Whether a program of this node may have seen it."""
+        """True if a program of this node may have seen it."""
 
     @property
     def lease_us(self) -> int:
@@ -110,7 +110,7 @@ class Tenure(Protocol):
 
     @property
     def doubtful(self) -> bool:
-        """Whether an earlier life was handed it, and perhaps ended because of it."""
+        """True if an earlier life was handed it, and perhaps ended because of it."""
 
     @property
     def deferred_us(self) -> int:
@@ -126,10 +126,13 @@ class Tenure(Protocol):
 
     @property
     def stands(self) -> bool:
-        """Whether the message is still this node's."""
+        """True if the message is still this node's."""
 
     def runs(self, now: int) -> bool:
-        """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
+        """Return True if it may be handed over: its lease is not over.
+
+        One that was handed over may still be acknowledged.
+        """
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
         """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
@@ -138,16 +141,16 @@ class Tenure(Protocol):
         """Note that a program ended, perhaps because of it."""
 
     def done(self) -> None:
-        """It was acknowledged, as far as that is not undone."""
+        """Note that it was acknowledged, as far as that is not undone."""
 
     def undone(self, count: int) -> None:
         """The commit that acknowledged it was lost: it was handed over so often, and is not acknowledged."""
 
     def finish(self) -> None:
-        """That it was acknowledged is for good."""
+        """Note that it was acknowledged for good."""
 
     def release(self, *, dead: bool) -> None:
-        """Nobody on this node takes it: nobody saw it, or (`dead`) nobody can consume it."""
+        """Give it back: no program on this node saw it, or (`dead`) none can consume it."""
 
 
 class Claim(msgspec.Struct, eq=False):
@@ -156,7 +159,7 @@ class Claim(msgspec.Struct, eq=False):
     claimant: Claimant
     copy: Copy
     place: int
-    """Its place in the order of the claimant's claims."""
+    """Place in the order of the claimant's claims."""
     count: int
     """Number of times that it was handed over."""
     tenure: Tenure | None = None
@@ -181,12 +184,12 @@ class Claim(msgspec.Struct, eq=False):
 
     @property
     def kept(self) -> bool:
-        """Whether a row says how often it was handed over."""
+        """True if a row says how often it was handed over."""
         return self.tenure is not None or self.claimant.durable
 
     @property
     def is_of_dead_letters(self) -> bool:
-        """Whether it is a dead letter already: those are handed over as often as anybody asks for them."""
+        """True if it is a dead letter already: those are handed over as often as a program asks for them."""
         return self.tenure is not None and self.claimant.name.startswith(DEAD_LETTERS)
 
     def move(self, move: Move) -> None:
@@ -208,7 +211,7 @@ class Backlog:
         """The places of those, and of some that are gone: the front of a dict is slow to find once many were deleted
         there."""
         self._returned: dict[int, Claim] = {}
-        """Those that come again: earlier than any that was never handed over."""
+        """Claims that come again: earlier than any that was never handed over."""
         self._places: list[int] = []
         """Heap of the places of those, and of some that are gone."""
 
@@ -263,7 +266,7 @@ class Connection(msgspec.Struct, eq=False):
 
     number: int
     client: str
-    """Its client id; empty if it has none."""
+    """Client id; empty if it has none."""
     sessions: dict[int, Session] = {}
 
 
@@ -300,11 +303,11 @@ class Consumer(msgspec.Struct, eq=False):
 
     @property
     def has_credit(self) -> bool:
-        """Whether it takes another message."""
+        """True if it takes another message."""
         return self.messages > 0 and self.nbytes > 0 and self.session.alone is None
 
     def hand(self, claim: Claim) -> None:
-        """It has one more."""
+        """Note that it has one more."""
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
@@ -312,7 +315,7 @@ class Consumer(msgspec.Struct, eq=False):
             self.session.alone = claim
 
     def take_back(self, claim: Claim) -> None:
-        """What it was to have did not reach it."""
+        """Undo a hand-over that did not reach it."""
         self.messages += 1
         self.nbytes += claim.copy.descriptor.length
 
@@ -322,7 +325,7 @@ Key = tuple[str, str, bool]
 
 
 class Here(NamedTuple):
-    """This node, in this life."""
+    """This node's id and life."""
 
     node: NodeId
     incarnation: int
@@ -337,7 +340,7 @@ class Claimant:
 
     def __init__(self, number: int, pattern: str, name: str) -> None:
         self.number = number
-        """Its own among all claimants of the node: demands at queues have numbers beyond those of subscriptions."""
+        """Number among all claimants of the node: demands at queues have numbers beyond those of subscriptions."""
         self.pattern = pattern
         """Of the destinations that its messages come from."""
         self.name = name
@@ -411,11 +414,11 @@ class Subscription(Claimant):
 
     @property
     def key(self) -> Key:
-        """What it is found by, if it has a name."""
+        """The key that it is found by, if it has a name."""
         return self.client, self.asked.name, self.asked.durable
 
     def takes(self, descriptor: Descriptor, here: Here) -> bool:
-        """Whether it wants a message that its interest matches; `here`: this node, in this life."""
+        """Return True if it wants a message that its interest matches; `here`: this node, in this life."""
         if self._narrower is not None and not self._narrower.matches(descriptor):
             return False
         headers = descriptor.headers
@@ -427,7 +430,7 @@ class Subscription(Claimant):
 
 
 class Interest(msgspec.Struct, eq=False):
-    """What the node wants because of subscriptions."""
+    """The interest of the node because of subscriptions."""
 
     entry: Entry
     number: int

@@ -46,7 +46,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
     client: str
     asked: Subscribe
     lease_us: int | None
-    """When it ends if nobody uses it."""
+    """Time at which it ends if it is not used."""
     results: str = ""
     """Destination of its results, if the topic is a channel."""
 
@@ -228,7 +228,7 @@ class Topics:
         self._channels.close_unknown(now)
 
     def rename(self, subscription: Subscription) -> None:
-        """It is found by its name again: what was to replace it could not be written."""
+        """Restore the name of a subscription whose replacement could not be written."""
         self._named[subscription.key] = subscription
 
     # --- asking --------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Topics:
                     self.renew(subscription, now)
 
     def is_consumed(self, destination: str) -> bool:
-        """Whether somebody has a consumer of this very topic."""
+        """Return True if there is a consumer of this very topic."""
         return bool(self.consumers_of(destination))
 
     def consumers_of(self, destination: str) -> list[Consumer]:

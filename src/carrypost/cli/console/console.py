@@ -45,7 +45,7 @@ class _Interrupted(Exception):  # noqa: N818 - no error
 
 
 class Source(Protocol):
-    """Where lines come from."""
+    """The source of lines."""
 
     async def line(self) -> str | None:
         """Return the next line, or several that were pasted; None at the end."""

@@ -35,7 +35,7 @@ _AGAIN = {
 }
 """Why runs of which there was something are done again."""
 _RETRIES = 4
-"""How often Spark tries a task whose process died; on one machine its own default is never again."""
+"""Number of times that Spark tries a task whose process died; on one machine its own default is never again."""
 
 
 def campaign(
@@ -133,7 +133,7 @@ def _moved(move: Move, so_far: CampaignProgress) -> None:
 
 
 def _tell(plan: CampaignPlan, out: Path) -> None:
-    """What was found in the folder, on stderr."""
+    """Report what was found in the folder, on stderr."""
     if plan.done:
         say(f"{plan.done:,} runs are done already")
     for why, reason in _AGAIN.items():

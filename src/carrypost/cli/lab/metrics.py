@@ -74,7 +74,7 @@ def metrics(
 
 
 def _show(home: Path, made: set[str], *, json: bool) -> None:
-    """What became of messages by run, as far as it was asked for."""
+    """Show the fates of messages by run, as far as they were asked for."""
     from carrypost.lab import folders  # noqa: PLC0415 - needs the extra
     from carrypost.lab.metrics import families  # noqa: PLC0415 - needs the extra
 

@@ -64,7 +64,7 @@ _PACE_US = 1_000_000
 _RETRY_US = 10_000_000
 """One that found no room, in the cache or on the disk, is published again after this."""
 _WRITE_PART = 30
-"""That a name was used is written when so small a part of its time has passed."""
+"""Part of a name's time after which its use is written again."""
 _PREFIX = f"{Kind.DIRECTORY}/"
 _GONE = Reason.PURGED
 """Why copies leave that are overtaken or refused."""
@@ -72,11 +72,11 @@ _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)
 
 
 class Advert(msgspec.Struct, frozen=True, array_like=True):
-    """What an advertisement says; fields may be appended with a default."""
+    """The contents of an advertisement; fields may be appended with a default."""
 
     destination: str
     ordering: Ordering = Ordering.NONE
-    """How the topic is opened."""
+    """Ordering that the topic is opened with."""
     receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
     """Of a queue, the nodes that may receive from it; None: anyone."""
     counts: Counts = ()
@@ -126,9 +126,9 @@ class Directory:
         self._idle: dict[Entry, None] = {}
         """Names of others that this device never used, in the order in which they came: they go first."""
         self._used: dict[Entry, None] = {}
-        """Those that it did, least recently used first."""
+        """Names that this device used, least recently used first."""
         self._renewals: dict[str, int] = {}
-        """When own names are advertised next."""
+        """Times at which own names are advertised next."""
         self._paced_us = 0
         """No advertisement is published before this."""
         self._next_us = self._lapse_us = NEVER
@@ -137,7 +137,7 @@ class Directory:
 
     @property
     def due_us(self) -> int:
-        """When something is to be done."""
+        """Time at which something is to be done."""
         return min(self._next_us, self._lapse_us)
 
     # --- the life of the node ------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Directory:
         return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
 
     def _renewal(self, own: Entry) -> int:
-        """When a name is advertised anew: after a third to a half of its advertisement's life.
+        """Return the time at which a name is advertised anew: after a third to a half of its advertisement's life.
 
         Which part is the name's own, so names that were bound together drift apart. Half of the life is left to those
         who come by later.
@@ -241,7 +241,7 @@ class Directory:
             self._enter(copy, found.name, said, known)
 
     def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
-        """This node's own: what it has just published, or did in an earlier life."""
+        """Note an advertisement of this node, just published or of an earlier life."""
         descriptor = copy.descriptor
         stands = known is not None and known.advertised and said == _advert(known, said.counts)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
@@ -305,7 +305,7 @@ class Directory:
                 self._use(each, now)
 
     def opened(self, pattern: str, now: int) -> None:
-        """Somebody consumes from the destinations of a pattern; where that names some, it is use."""
+        """Note the use of the destinations of a pattern by a consumer, if it names some."""
         for destination in (plain_forms(pattern) or ((),))[0]:
             self.used(destination, now)
 
@@ -440,12 +440,12 @@ def _row_name(entry: Entry) -> bytes:
 
 
 def _serial(descriptor: Descriptor) -> tuple[int, int]:
-    """What rises with everything that a node publishes."""
+    """Return a number that rises with everything that a node publishes."""
     return descriptor.incarnation, descriptor.sequence
 
 
 def _note(entry: Entry, descriptor: Descriptor) -> None:
-    """This is the latest advertisement of a name."""
+    """Note the latest advertisement of a name."""
     entry.message, (entry.incarnation, entry.sequence) = descriptor.id, _serial(descriptor)
 
 
@@ -460,7 +460,7 @@ def _can_be_named(destination: str) -> bool:
 
 
 def _said(descriptor: Descriptor) -> Advert | None:
-    """What an advertisement says of its author's name; None for one that its author may not make, or that is none."""
+    """Return the contents of an advertisement; None for one that is malformed, or that its author may not make."""
     headers = descriptor.headers
     if headers is None or descriptor.length or descriptor.deadline_us is None:
         return None

@@ -47,13 +47,13 @@ _SHOWN_MAX = 10
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """What a program asks the directory for."""
+    """The request of a program to the directory."""
 
     name: str
     destination: str = ""
-    """What the name is to stand for; empty: a context is made."""
+    """Destination of the name; empty: a context is made."""
     ordering: Ordering = Ordering.NONE
-    """How the topic is opened."""
+    """Ordering that the topic is opened with."""
     advertise: bool = True
     """Tell other nodes, where it is this node's to tell: a topic, or a queue of its own."""
     replace: bool = False
@@ -71,7 +71,7 @@ class Binding(msgspec.Struct, frozen=True):
     """Empty: a context."""
     ordering: Ordering = Ordering.NONE
     deadline_us: int | None = None
-    """When it lapses, unless it is used or advertised again; None: it stands until it is unbound."""
+    """Time at which it lapses, unless it is used or advertised again; None: it lasts until it is unbound."""
 
 
 class Entry(msgspec.Struct, array_like=True, eq=False):
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
     """Empty: a context of this device."""
     ordering: Ordering = Ordering.NONE
     advertised: bool = True
-    """Whether other nodes are told."""
+    """True if it is advertised to other nodes."""
     hidden: bool = False
     """Another node's, unbound on this device: remembered, so that the same advertisement does not bring it back."""
     message: bytes = b""
@@ -94,7 +94,7 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
     deadline_us: int = 0
     """Of an own name, that of its advertisement; of another node's, when the name lapses here."""
     used_us: int = 0
-    """When this device last sent to the destination or received from it; 0: never."""
+    """Time at which this device last sent to the destination or received from it; 0: never."""
     receivers: tuple[NodeId, ...] | None = None
     """Of a queue, the nodes that its owner lets receive from it; None: anyone."""
     counts: tuple[tuple[NodeId, int], ...] = ()
@@ -107,12 +107,12 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
 
     @property
     def is_context(self) -> bool:
-        """Whether it only has names below it."""
+        """True if it only has names below it."""
         return not self.destination
 
 
 def fault_of(name: str) -> str | None:
-    """What is wrong with a text as a name of something, or None."""
+    """Return the fault of a text as a name, or None."""
     components = name.split(SEPARATOR)
     if not name.isprintable() or not all(components):
         return "is no name: that is text without control characters, with single slashes between its components"
@@ -130,14 +130,14 @@ class Namespace:
         self._here = here
         self._bound: dict[str, Entry] = {}
         self.bound: Mapping[str, Entry] = self._bound
-        """What was bound here, contexts included."""
+        """Local bindings, contexts included."""
         self._heard: dict[str, dict[NodeId, Entry]] = {}
-        """What others advertise, by name."""
+        """Advertisements of others, by name."""
         self._owners: dict[NodeId, dict[str, Entry]] = {}
         self._destinations: dict[str, dict[Entry, None]] = {}
-        """What others advertise, by what it stands for."""
+        """Advertisements of others, by destination."""
         self._bound_to: dict[str, dict[Entry, None]] = {}
-        """What was bound here, by what it stands for."""
+        """Local bindings, by destination."""
         self._sorted: tuple[str, ...] | None = None
         """All names that can be seen, in order; made when asked for, until one comes, goes or is hidden."""
         self._hints: Hints | None = None
@@ -178,11 +178,11 @@ class Namespace:
     # --- asking --------------------------------------------------------------------------------------------
 
     def entry(self, owner: NodeId, name: str) -> Entry | None:
-        """What a node calls so, hidden or not."""
+        """Return the entry of a node's name, hidden or not."""
         return self._bound.get(name) if owner == self._here else self._heard.get(name, {}).get(owner)
 
     def of_owner(self, owner: NodeId) -> Collection[Entry]:
-        """What another node advertises, hidden or not, in the order in which it came."""
+        """Return the advertisements of another node, hidden or not, in order of arrival."""
         return self._owners.get(owner, {}).values()
 
     def of_others(self, destination: str) -> Collection[Entry]:
@@ -201,9 +201,9 @@ class Namespace:
         return found if kind is None else [each for each in found if each.destination.startswith(f"{kind}/")]
 
     def lookup(self, name: str, kind: Kind | None = None) -> Binding | None:
-        """What a name stands for; None if nothing is called so. `kind`: nothing else is meant.
+        """Return the binding of a name; None if there is none.
 
-        Raises `AmbiguousNameException` where others mean different things by it.
+        `kind`: return nothing else. Raises `AmbiguousNameException` where others bind it differently.
         """
         found = self.find(name, kind)
         own = self._bound.get(name)
@@ -220,7 +220,7 @@ class Namespace:
         return self._full(name, kind)
 
     def _full(self, name: str, kind: Kind | None) -> Binding | None:
-        """What a name that says by itself what it stands for does stand for."""
+        """Return the binding of a full name, which names its destination."""
         first, slash, rest = name.partition(SEPARATOR)
         if first in (Kind.TOPIC, Kind.CHANNEL) and slash and rest:
             made = address.topic if first == Kind.TOPIC else address.channel
@@ -256,7 +256,7 @@ class Namespace:
             yield from [each for each in entries.values() if not each.hidden]
 
     def _has_below(self, name: str) -> bool:
-        """Whether it is a context because of the names that stand in it."""
+        """Return True if it is a context because of the names in it."""
         if self._sorted is None:
             self._sorted = tuple(sorted({*self._bound, *(each.name for each in self._all())}))
         begin = name + SEPARATOR
@@ -266,7 +266,7 @@ class Namespace:
     # --- listing -------------------------------------------------------------------------------------------
 
     def listing(self, context: str) -> list[Binding]:
-        """What stands in a context, by name; of what stands deeper, the contexts in between."""
+        """Return the bindings in a context, by name; of deeper ones, the contexts in between."""
         if context in _BY_KIND:
             return self._of_kind(Kind(context))
         self.check_context(context)
@@ -337,11 +337,11 @@ class Namespace:
         return own
 
     def _own_below(self, name: str) -> list[str]:
-        """What is bound here in a context. Names of others do not count: nobody can unbind them for good."""
+        """Return local bindings in a context. Names of others do not count: they cannot be unbound for good."""
         return sorted(each for each in self._bound if each.startswith(name + SEPARATOR))
 
     def unbindable(self, name: str) -> list[Entry]:
-        """What a name stands for, to be unbound: the one bound here, or those of others."""
+        """Return the bindings of a name that is to be unbound: the local one, or those of others."""
         own = self._bound.get(name)
         if own is not None and own.is_context:
             raise NamingException(f"{name!r} is a context: destroy_subcontext ends it")
@@ -356,7 +356,7 @@ class Namespace:
         return found
 
     def missing(self, name: str, what: str = "name") -> NameNotFoundException:
-        """That nothing is called so, with what is there."""
+        """Return the error that a name does not exist, with the nearest names."""
         if self._hints is None:
             self._hints = Hints({each.name for each in self._shown()})
         known = self._hints.names

@@ -1,4 +1,4 @@
-"""What other nodes' queues assigned to this one: a row each, until everything was said about it.
+"""Assignments by other nodes' queues to this node: a row each, until all was said about it.
 
 An assignment is held from the moment that it is heard of, whether its message is here or not. It ends when its message
 was acknowledged, when nobody here takes it, or with the message's life. One that was given back is remembered until
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class Held(enum.IntEnum):
-    """Where an assignment stands; numbers are part of the store's format."""
+    """The state of an assignment; numbers are part of the store's format."""
 
     HELD = 0
-    """It is this node's."""
+    """The message is this node's."""
     ACKNOWLEDGED = 1
     RELEASED = 2
-    """Nobody here took it."""
+    """The message was given back: no program here took it."""
     DEAD = 3
-    """Nobody here could consume it."""
+    """The message is dead: no program here could consume it."""
 
 
 Key = tuple[NodeId, MessageId]
@@ -54,13 +54,13 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     """The address of the queue that it is of: the destination of a dead letter is another."""
     round: int
     until_us: int
-    """When it is of no use any more."""
+    """Time from which it is of no use any more."""
     lease_us: int = 0
     """Time until which it is this node's; 0: for good."""
     count: int = 0
     """Number of times that it may have been handed over in all."""
     before: int = 0
-    """How often it may have been handed over elsewhere."""
+    """Number of times that it may have been handed over elsewhere."""
     state: Held = Held.HELD
     owed: int = 0
     """1 while its manager is owed an answer."""
@@ -85,7 +85,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
     doubtful: bool = False
     """An earlier life was handed it, and perhaps ended because of it."""
     copy: Copy | None = None
-    """Its message, once that is here."""
+    """Copy of the message, once that is here."""
     release_us: int = NEVER
     """Time at which it is given back unless a consumer asks for it."""
 
@@ -96,23 +96,23 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """What it is found by."""
+        """The key that it is found by."""
         return self.manager, self.message
 
     # --- a tenure ------------------------------------------------------------------------------------------
 
     @property
     def stands(self) -> bool:
-        """Whether it is this node's."""
+        """True if it is this node's."""
         return self.state is Held.HELD
 
     def runs(self, now: int) -> bool:
-        """Whether it may be handed over: its manager gave it to nobody else."""
+        """Return True if it may be handed over: its manager gave it to no other node."""
         return self.stands and not 0 < self.lease_us <= now
 
     @property
     def handed(self) -> bool:
-        """Whether a program of this node may have seen it."""
+        """True if a program of this node may have seen it."""
         return self.count > self.before
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
@@ -125,7 +125,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         self.doubtful = True
 
     def done(self) -> None:
-        """It was acknowledged."""
+        """Note that it was acknowledged."""
         if self.stands:
             self.everything.answer(self, Held.ACKNOWLEDGED)
 
@@ -136,12 +136,12 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
             self.keep(count, self.place, 0)
 
     def finish(self) -> None:
-        """That it was acknowledged is for good."""
+        """Note that it was acknowledged for good."""
         if self.state is Held.ACKNOWLEDGED:
             self.everything.discard(self)
 
     def release(self, *, dead: bool) -> None:
-        """Nobody on this node takes it."""
+        """Give it back: no program on this node takes it."""
         if self.stands:
             self.everything.answer(self, Held.DEAD if dead else Held.RELEASED)
 
@@ -175,17 +175,17 @@ class Assignments:
         self._table, self._post = Table(context.ledger, b"A", AssignmentRow), context.post
         self._all: dict[Key, Assignment] = {}
         self._counts: Counter[str] = Counter()
-        """How many there are of each queue."""
+        """Number of assignments of each queue."""
 
     def __len__(self) -> int:
         return len(self._all)
 
     def get(self, manager: NodeId, message: MessageId) -> Assignment | None:
-        """What a manager said of a message."""
+        """Return a manager's assignment of a message."""
         return self._all.get((manager, message))
 
     def of(self, copy: Copy) -> Assignment | None:
-        """What the manager of a message's queue said of it."""
+        """Return the assignment of a message by its queue's manager."""
         manager = address.addressee(copy.descriptor.destination)
         return None if manager is None else self._all.get((manager, copy.id))
 
@@ -207,7 +207,10 @@ class Assignments:
                 del self._counts[known.queue]
 
     def has_room(self, destination: str, most: int) -> bool:
-        """Whether a queue may assign one more; what it was given back, and has heard of, is forgotten for that."""
+        """Return True if a queue may assign one more.
+
+        Assignments that it knows to be given back are forgotten for that.
+        """
         if self._counts[destination] >= most:
             theirs = [each for each in self._all.values() if each.queue == destination]
             for each in [each for each in theirs if not each.stands and not each.owed]:
@@ -250,7 +253,7 @@ class Assignments:
         self.answer(made, Held.ACKNOWLEDGED)
 
     def attach(self, assignment: Assignment, copy: Copy) -> None:
-        """Its message is here."""
+        """Note that its message is here."""
         assignment.copy = copy
         self._note_need(assignment)
         if copy.descriptor.deadline_us is not None:
@@ -258,16 +261,16 @@ class Assignments:
         self._cache.pin((copy,), QUEUES)
 
     def detach(self, assignment: Assignment) -> None:
-        """Its message is not here any more, and may come again."""
+        """Note that its message is not here any more, and may come again."""
         assignment.copy = None
         self._note_need(assignment)
 
     def _note_need(self, assignment: Assignment) -> None:
-        """Its message has to come as long as it is this node's and not here, be it one that this node sent."""
+        """Let its message come as long as it is this node's and not here, even if this node sent it."""
         self._holdings.need(assignment.message, needed=assignment.stands and assignment.copy is None)
 
     def answer(self, assignment: Assignment, state: Held) -> None:
-        """It is not this node's any more; its manager is told, once that is durable."""
+        """End an assignment to this node; its manager is told, once that is durable."""
         assignment.state, assignment.owed = state, 1
         self._note_need(assignment)
         self.write(assignment)
@@ -276,7 +279,7 @@ class Assignments:
             self._cache.unpin((assignment.copy,), QUEUES)
 
     def discard(self, assignment: Assignment) -> None:
-        """Its message was consumed, and is of no use any more."""
+        """Discard its message, which was consumed."""
         copy = assignment.copy
         if copy is not None:
             self._cache.unpin((copy,), QUEUES)

@@ -37,9 +37,9 @@ class Look:
         self.messages: dict[int, MessageId] = {}
         """By place, as far as they were heard of."""
         self.taken_us = 0
-        """When the manager looked; 0 before its answer."""
+        """Time at which the manager took the snapshot; 0 before its answer."""
         self.told = 0
-        """How many were told, or are not waited for any more."""
+        """Number of messages that were reported, or are not waited for any more."""
         self.total = 0
         """Number of messages in the snapshot, once it was heard of."""
 

@@ -121,7 +121,7 @@ def _row_name(number: int) -> bytes:
 
 
 def _options(asked: Declare) -> str:
-    """How a queue was declared, as a program would say it."""
+    """Return the options of a queue, as a program would write them."""
     lease = f", lease_s={asked.lease_us / 1e6:g}" if asked.redelivery is Redelivery.AFTER_LEASE else ""
     receivers = '"anyone"' if asked.receivers is None else list(asked.receivers)
     return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}'

@@ -67,7 +67,7 @@ class Demands:
         self._by_node: dict[NodeId, dict[Key, None]] = {}
         """Both, in the order in which they came."""
         self._shared: dict[NodeId, dict[Key, None]] = {}
-        """Those of them at queues that anyone may receive from."""
+        """Demands at queues that anyone may receive from."""
         self._weights: Counter[NodeId] = Counter()
         """Of the selectors of each node."""
         self._began = 0
@@ -92,12 +92,12 @@ class Demands:
         return queue.demand(self._node, number, selector, self.next_place())
 
     def grant(self, queue: Queue, demand: Demand, credit: int) -> None:
-        """It takes so many in all."""
+        """Set the credit of a demand in all."""
         demand.grant(credit)
         self._ready[queue] = None
 
     def leave(self, queue: Queue, demand: Demand) -> None:
-        """It asks no more."""
+        """Remove a demand."""
         if queue is self._queues.numbered(queue.number):
             queue.withdraw(demand)
             self._ready[queue] = None
@@ -179,7 +179,7 @@ class Demands:
         return self._enter(key, queue, selector)
 
     def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
-        """Whether it is a selector, and within what this node, and all of them, may make this one do for a message."""
+        """Return True if it is a selector, and within the work per message that this node, and all, may cause here."""
         weight = _weight_of(selector)
         if weight is None or self._weights[node] + weight > admission.WEIGHT_NODE_MAX:
             return False
@@ -196,7 +196,10 @@ class Demands:
         return True
 
     def _make_room(self, queue: Queue, node: NodeId) -> bool:
-        """Whether one more of this node may be remembered; another one is forgotten for it if there are too many."""
+        """Return True if one more demand of this node may be remembered.
+
+        Another is forgotten for it if there are too many.
+        """
         mine = self._by_node.get(node, {})
         if len(mine) >= admission.REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
             return False

@@ -74,9 +74,9 @@ class EntryRow(msgspec.Struct, array_like=True):
     reminders: int = 0
     """Number of times that its receiver was told that again."""
     claim_place: int = 0
-    """Its place among what consumers of this node were handed; 0 if none was."""
+    """Place among the messages that consumers of this node were handed; 0 if none was."""
     number: int = 0
-    """Its number among the assignments to its demand."""
+    """Number among the assignments to its demand."""
     deferred_us: int = 0
     """Time until which a program of this node lets it wait; 0: it does not."""
 
@@ -94,7 +94,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     """The name of its queue; empty if it was let into none."""
     copy: Copy | None = None
     rank: tuple[int, int, int] = (0, 0, 0)
-    """Its place among those that wait: priority, date, and the order of coming."""
+    """Place among those that wait: priority, date, and order of arrival."""
     before: int = 0
     """Number of times that it may have been handed over before this round."""
     doubtful: bool = False

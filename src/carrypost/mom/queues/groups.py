@@ -49,10 +49,10 @@ class Demand(msgspec.Struct, eq=False):
 
     party: Party
     number: int
-    """Its node's own."""
+    """Number that its node gave it."""
     group: Group
     began: int
-    """Its place among all demands, as they came."""
+    """Place among all demands, in order of arrival."""
     turn: int
     """Time at which it was given something the last time, as a place among all assignments and demands."""
     credit: int = 0

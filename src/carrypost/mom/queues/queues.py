@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _QUEUE, _CONTROL, _HOLDER, _NOTICE = address.BETWEEN_NODES
 ADDRESSED = address.BETWEEN_NODES
-"""How the destinations begin that this is about."""
+"""Prefixes of destinations of queues."""
 
 
 class Queues:
@@ -87,14 +87,14 @@ class Queues:
 
     @property
     def due_us(self) -> int:
-        """When `expire` has something to do."""
+        """Time at which `expire` has something to do."""
         return min(
             self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
             self.calls.due_us, self.holder.due_us, self.enrolling.due_us,
         )  # fmt: skip
 
     def overview(self) -> dict[str, int]:
-        """How things stand."""
+        """Return an overview of queues."""
         queues = list(self.manager.declared)
         entries = sum(len(queue.entries) for queue in queues)
         return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
@@ -313,7 +313,7 @@ class Queues:
             self.receiver.queue_ended(queue.destination)
 
     def browse(self, destination: str, selector: str | None, connection: int, now: int) -> Browsing:
-        """What waits in a queue: all of it, or, of another node's queue, a number by which it is told."""
+        """Return the messages in a queue: all of them, or, of another node's queue, a number by which they are told."""
         manager = self._manager_of(destination, connection)
         if manager != self._node:
             return Browsing(self._browsings.open(destination, manager, selector, now))

@@ -60,11 +60,11 @@ class Receiver:
         """By the numbers of their demands."""
         self._asked = Asked(context.ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
-        """What is this node's and no consumer has, by queue."""
+        """Messages that are this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
         """Of queues of other nodes: what this node wants because of them."""
         self._looks: Counter[str] = Counter()
-        """How many programs look into queues of other nodes."""
+        """Number of programs that browse queues of other nodes."""
         self._returned = Returned()
         self.due_us = NEVER
 
@@ -253,7 +253,10 @@ class Receiver:
         self._post.add(manager, Said(control.Withdraw(queue, demand)), until_us=until_us)
 
     def _is_consumed(self, copy: Copy) -> bool:
-        """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
+        """Return True if a consumer here acknowledged it.
+
+        Confirmed messages that were never claimed had a plain subscription.
+        """
         return not self._claims.claimable(copy) and (self._holdings.is_claimed(copy) or not copy.here)
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
@@ -271,7 +274,7 @@ class Receiver:
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
     def _ask_instead(self, demand: int, now: int) -> None:
-        """What a consumer was given does not come to it: it takes another one."""
+        """Ask for another message for a consumer whose assignment does not reach it."""
         if (receiving := self._open.get(demand)) is not None:
             self.grant(receiving, 1, now)
 
@@ -285,7 +288,7 @@ class Receiver:
         return destination in self._asked and self._assignments.has_room(destination, ASSIGNED_MAX)
 
     def asks(self, destination: str) -> bool:
-        """Whether a consumer of this node receives from a queue."""
+        """Return True if a consumer of this node receives from a queue."""
         return any(each.destination == destination for each in self._open.values())
 
     def arrived(self, copy: Copy) -> None:
@@ -312,7 +315,7 @@ class Receiver:
         self._want(destination)
 
     def look_away(self, destination: str) -> None:
-        """Nobody looks any more."""
+        """Note that a program ended its look at a queue."""
         self._looks[destination] -= 1
         self._looks = +self._looks
         self._forget_interest(destination)
@@ -379,7 +382,7 @@ class Receiver:
             self._ask(receiving, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
-        """Whether a session has it: it may still acknowledge."""
+        """Return True if a session has it: it may still acknowledge."""
         return any(claim.state is ClaimState.HANDED for claim in self._claims.of(assignment.message))
 
     def _drop(self, assignment: Assignment) -> None:
@@ -423,7 +426,7 @@ class Receiver:
 
 
 def _in_turn(waiting: tuple[Tenure, Copy]) -> tuple[bool, int, int, int, bytes]:
-    """Where something comes that no consumer has: first what was handed over, as it was, then by priority and age."""
+    """Return the sort key of a message that no consumer has: those handed over first, then by priority and age."""
     tenure, copy = waiting
     descriptor = copy.descriptor
     return not tenure.handed, tenure.place, -descriptor.priority, descriptor.created_us, copy.id

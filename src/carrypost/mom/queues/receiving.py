@@ -59,7 +59,7 @@ class Receiving(Claimant, Subject):
         self.asking = False
         """True if a note to the manager is on its way to the post."""
         self.local: tuple[Queue, Demand] | None = None
-        """Its demand, if this node is the manager."""
+        """Demand of the consumer, if this node is the manager."""
 
     @property
     def destination(self) -> str:

@@ -40,7 +40,7 @@ _AT_ONCE = 1_024
 
 
 class Reminders:
-    """What the receivers of one node's queues are told again."""
+    """The repetitions to the receivers of one node's queues."""
 
     def __init__(self, node: NodeId, post: Post) -> None:
         self._node, self._post = node, post

@@ -51,7 +51,7 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
 
 
 class Showing:
-    """What other nodes are shown of the queues of this one."""
+    """The snapshots of this node's queues for other nodes."""
 
     def __init__(self, context: Context, demands: Demands) -> None:
         self._outputs, self._limits = context.outputs, context.limits
@@ -59,9 +59,9 @@ class Showing:
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Looks by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}
-        """When the next look of a node may be answered."""
+        """Times at which the next look of each node may be answered."""
         self._all_free_us = 0
-        """When the next one of all nodes may be."""
+        """Time at which the next look of any node may be."""
         self.due_us = NEVER
 
     def ask(self, item: control.Browse, node: NodeId, now: int) -> None:

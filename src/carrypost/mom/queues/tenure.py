@@ -22,16 +22,16 @@ class LocalTenure:
         self._manager, self.entry = manager, entry
         self._round = entry.round
         self._was: EntryState | None = None
-        """Where the entry stood when it was acknowledged by what may be undone."""
+        """State of the entry when it was acknowledged by a commit that may be undone."""
 
     @property
     def count(self) -> int:
-        """How often it was handed over."""
+        """The number of times that it was handed over."""
         return self.entry.count
 
     @property
     def handed(self) -> bool:
-        """Whether a program of this node may have seen it."""
+        """True if a program of this node may have seen it."""
         return self.entry.count > 0
 
     @property
@@ -46,7 +46,7 @@ class LocalTenure:
 
     @property
     def doubtful(self) -> bool:
-        """Whether an earlier life was handed it, and perhaps ended because of it."""
+        """True if an earlier life was handed it, and perhaps ended because of it."""
         return self.entry.doubtful
 
     def doubt(self) -> None:
@@ -65,16 +65,16 @@ class LocalTenure:
 
     @property
     def copy(self) -> Copy | None:
-        """Its message."""
+        """The copy of its message."""
         return self.entry.copy
 
     @property
     def stands(self) -> bool:
-        """Whether nobody else has it by now."""
+        """True if no other node has it by now."""
         return self.entry.round == self._round and self.entry.state is not EntryState.CLOSED
 
     def runs(self, now: int) -> bool:
-        """Whether it may be handed over: nobody else is to have it."""
+        """Return True if it may be handed over: no other node is to have it."""
         entry = self.entry
         return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
 
@@ -98,7 +98,7 @@ class LocalTenure:
             self.keep(count, self.place, 0)
 
     def finish(self) -> None:
-        """That it was acknowledged is for good."""
+        """Note that it was acknowledged for good."""
         if self._was is not None:
             self._manager.discard(self.entry)
 
