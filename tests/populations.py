@@ -8,18 +8,25 @@ import pyarrow as pa
 from tests.schedules import Schedule, write
 
 from carrypost.emu import Scenario, run
-from carrypost.emu.population.delays import Calibration, fingerprint
+from carrypost.emu.population.delays import QUANTILES, Calibration, fingerprint
 from carrypost.emu.verify.invariants import Violation, check
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 POPULATION = {"mode": "population", "workload.0.ordering": "none"}
 
 
+def drawn(most_s: float, never: float = 0.0) -> tuple[float | None, ...]:
+    """Return a table of even delays; this share of them has no end."""
+    finite = round(QUANTILES * (1 - never))
+    return (*(most_s * number / finite for number in range(finite)), *[None] * (QUANTILES - finite))
+
+
 def calibration(path: Path, scenario: Scenario, where: str = "drawn", **changes: object) -> Path:
     """Write a file of delays for a scenario: neighbours find each other after up to 2 s, one in ten never."""
-    found: tuple[float | None, ...] = (*(number / 45 for number in range(91)), *[None] * 10)
     known: dict[str, object] = {
-        "discovery_s": found, "hop_s": 0.25, "scenario": where, "seed": "1", "duration_s": 60.0, "version": "0",
+        "discovery_s": drawn(2.0, never=0.1), "published_s": drawn(0.5), "relayed_s": drawn(1.0),
+        "awaited_s": drawn(3.0, never=0.1),
+        "scenario": where, "seed": "1", "duration_s": 60.0, "version": "0",
         "contacts": 1_000, "censored": 100, "hops": 10, "size_max": 10_000, "fingerprint": fingerprint(scenario),
     }  # fmt: skip
     Calibration(**(known | changes)).write(path)  # type: ignore[arg-type] # mistakes are for the reader to find

@@ -9,8 +9,9 @@ import pytest
 from tests.populations import calibration
 
 from carrypost.emu import Scenario, run
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.engine.world import Progress
-from carrypost.emu.population.delays import Calibration, Delays, quantiles, read
+from carrypost.emu.population.delays import QUANTILES, Calibration, Delays, quantiles, read
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError, FileError, LocalError
@@ -136,7 +137,7 @@ def test_counts_alone_give_the_summary_of_all_rows(tmp_path: Path) -> None:
 def test_a_file_of_delays_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = calibration(tmp_path / "delays.json", town(tmp_path))
     found = read(path)
-    assert (found.hop_s, found.contacts, found.discovery_s[-1]) == (0.25, 1_000, None)
+    assert (found.published_s[QUANTILES // 2], found.contacts, found.discovery_s[-1]) == (0.25, 1_000, None)
     assert found.digest() == found.sha256
 
 
@@ -152,6 +153,9 @@ def test_missing_damaged_foreign_and_poor_calibrations_are_refused(tmp_path: Pat
     path.write_text(path.read_text()[:100])
     with pytest.raises(FileError, match="is no file of delays, or is damaged"):
         run(scenario)
+    calibration(path, scenario, published_s=(0.1,) * (QUANTILES - 1))
+    with pytest.raises(FileError, match=r"is no file of delays, or is damaged: .*length"):
+        run(scenario)
     calibration(path, scenario, contacts=199)
     with pytest.raises(ConfigError, match="199 contacts, and 200 are the least"):
         run(scenario)
@@ -163,17 +167,27 @@ def test_missing_damaged_foreign_and_poor_calibrations_are_refused(tmp_path: Pat
     assert len(run(scenario)) > 100
 
 
-def test_censored_contacts_lengthen_the_delays_that_are_drawn() -> None:
-    seconds = 1_000_000
-    delay_us = np.arange(1, 101) * seconds // 10
-    assert quantiles(delay_us, np.zeros(0, np.int64))[500] == pytest.approx(5.0, abs=0.2)
-    # Half of the contacts ended after 5 s without being found: what is left of the others counts twice.
-    longer = quantiles(delay_us[:50], np.full(50, 5 * seconds))
-    assert longer[500] == pytest.approx(5.0, abs=0.2)
-    assert longer[-1] is None
-    early = quantiles(delay_us, np.full(100, 4 * seconds))
-    assert early[600] is not None
-    assert early[600] > 6.0
+def test_delays_that_were_not_seen_to_their_end_lengthen_those_that_are_drawn() -> None:
+    def at(share: float, until_us: Ints, seen: Flags, since_us: Ints | None = None) -> float | None:
+        since_us = np.zeros(len(until_us), np.int64) if since_us is None else since_us
+        return quantiles(since_us, until_us, seen)[round(share * QUANTILES)]
+
+    delay_us = np.arange(1, 101, dtype=np.int64) * 100_000
+    everything = np.ones(100, np.bool_)
+    assert at(0.5, delay_us, everything) == pytest.approx(5.0, abs=0.2)
+    # Half of them were cut off after 5 s: nothing is known of longer ones.
+    half = np.minimum(delay_us, 5_000_000)
+    assert at(0.45, half, delay_us <= 5_000_000) == pytest.approx(4.5, abs=0.2)
+    assert at(0.99, half, delay_us <= 5_000_000) is None
+    # As many again were cut off after 4 s: what is left of the others counts twice.
+    early = np.concatenate([delay_us, np.full(100, 4_000_000)])
+    longer = at(0.6, early, np.repeat([True, False], 100))
+    assert longer is not None
+    assert longer > 6.0
+    # What is looked at from 5 s on only says how long the longer ones are.
+    late = at(0.25, np.concatenate([delay_us, delay_us[50:]]), np.ones(150, np.bool_),
+              np.repeat(np.array([0, 5_000_000], np.int64), [100, 50]))  # fmt: skip
+    assert late == pytest.approx(2.5, abs=0.2)
 
 
 def test_what_a_contact_draws_depends_on_seed_pair_and_start_only(tmp_path: Path) -> None:
@@ -195,7 +209,7 @@ def test_what_a_contact_draws_depends_on_seed_pair_and_start_only(tmp_path: Path
 def test_a_run_tells_how_far_it_is_also_within_a_window(tmp_path: Path) -> None:
     for window_s in ("none", 100):
         told: list[Progress] = []
-        scenario = town(tmp_path, mobility__count=60, workload__0__period_s=5, population__window_s=window_s)
+        scenario = town(tmp_path, mobility__count=60, workload__0__period_s=15, population__window_s=window_s)
         records = run(scenario, watch=told.append)
         assert len(told) > 3
         assert [each.t_us for each in told] == sorted(each.t_us for each in told)

@@ -46,6 +46,7 @@ def calibrate(
     """
     needs_emulator()
     from carrypost.emu.population.calibrate import calibrate as run  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.population.delays import QUANTILES  # noqa: PLC0415 - as well
 
     with refusing(f"{out} cannot be written"), tempfile.TemporaryFile(dir=out.absolute().parent):
         pass  # Told before the run, not after it.
@@ -58,9 +59,11 @@ def calibrate(
             "delays": str(out),
             "contacts": found.contacts,
             "censored": found.censored,
-            "discovery_median_s": found.discovery_s[len(found.discovery_s) // 2],
-            "hop_s": found.hop_s,
             "hops": found.hops,
+            "discovery_median_s": found.discovery_s[QUANTILES // 2],
+            "published_median_s": found.published_s[QUANTILES // 2],
+            "relayed_median_s": found.relayed_s[QUANTILES // 2],
+            "awaited_median_s": found.awaited_s[QUANTILES // 2],
             "fingerprint": found.fingerprint,
             "cpu_s": round(time.process_time() - begun_s, 3),
         },

@@ -1,10 +1,13 @@
-"""Calibration: the two delays of population mode, measured in the record of a faithful run.
+"""Calibration: the delays of population mode, measured in the record of a faithful run.
 
-Neighbours have found each other when both sides say so (rows `up`); a contact at whose start both still believed in the
-one before is found at once. If one of them then gets what the other had before, the median of these receptions counts:
-on lossy links the exchange takes longer than the discovery. Contacts that end before they are found are *censored*: all
-that is known is that they were too short. The hop delay is the median over messages that authors publish while a
-neighbour is found. Not the mean: most are pushed at once, and the few that are lost would make all of them late.
+Messages are what is measured. One that one node of a contact has and the other lacks is *seen* to pass if the other
+receives it from the first; otherwise it is *censored*: when the contact or its life ends, or when it comes from
+elsewhere, all that is known is that it would have taken longer. So contacts count by what they have to pass on, and
+transfers that short contacts cut off count as well.
+
+What a node had before the two found each other (rows `up` of both) is measured from the start of the contact: that is
+the discovery. What it gains after the first of that has passed is measured from the gain: that is a hop. Hops of own
+messages are measured apart, and so are those to neighbours that the giver of the gain has found, too.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.engine.world import Progress
-from carrypost.emu.population.delays import CONTACTS_MIN, Calibration, fingerprint, quantiles
+from carrypost.emu.population.delays import CONTACTS_MIN, NEVER_US, Calibration, fingerprint, quantiles
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
@@ -31,10 +35,10 @@ from carrypost.version import __version__
 Pair = tuple[int, int]
 Signs = Mapping[Pair, list[tuple[int, bool]]]
 """By host and neighbour, when one was found or given up, in order."""
-Passed = Mapping[Pair, list[tuple[int, int, bool]]]
-"""By pair, lower node first, what passed between them: when, since when the giver had it, and if it was the author."""
 OVERRIDES = {"mode": "population", "population.delays": "zero"}
 """Read a scenario so, and what population mode does not model is refused before anything runs."""
+HOPS_MIN = 100
+"""Hops of a kind that are seen, at least, for a table of their own."""
 
 
 def calibrate(
@@ -49,72 +53,149 @@ def calibrate(
 
 
 def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibration:
-    """Return the delays that a record of this scenario tells; one with too few contacts is refused."""
+    """Return the delays that a record of this scenario tells; one that tells too little is refused."""
     log = log_of(record)
-    signs, passed = _signs(log), _passed(log)
-    delay_us, censored, hops_us = _measured(log, signs, passed)
-    if (contacts := len(delay_us) + len(censored)) < CONTACTS_MIN or not delay_us:
-        told = f"{contacts:,} contacts, of which {len(delay_us):,} were found: {CONTACTS_MIN} are the least"
-        raise LocalError(f"{scenario.name}: this run says too little about delays, with {told}; calibrate a longer one")
-    sizes = log.size[log.rows(Kind.PUBLISH)]
+    contacts, copies = _contacts(log), _Copies(log)
+    stock, opened_us = _stock(contacts, copies)
+    hops = _hops(contacts, opened_us, copies)
+    found = sum(contact.up_us < NEVER_US for contact in contacts)
+    together = _together(hops)
+    old, fresh = int(stock.seen.sum()), int(together.seen.sum())
+    if len(contacts) < CONTACTS_MIN or not old or not fresh:
+        told = f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages that passed in them and "
+        told += f"{fresh:,} hops: {CONTACTS_MIN} contacts, a message and a hop are the least; calibrate a longer one"
+        raise LocalError(f"{scenario.name}: this run says too little about delays, with {told}")
+    tables = [quantiles(*(each if each.seen.sum() >= HOPS_MIN else together)) for each in hops]
     return Calibration(
-        discovery_s=quantiles(np.array(delay_us, np.int64), np.array(censored, np.int64)),
-        hop_s=round(float(np.median(hops_us))) / MICROSECONDS if hops_us else 0.0,
+        discovery_s=quantiles(*stock),
+        published_s=tables[0],
+        relayed_s=tables[1],
+        awaited_s=tables[2],
         scenario=scenario.name,
         seed=str(seed),
         duration_s=scenario.duration_us / MICROSECONDS,
         version=__version__,
-        contacts=contacts,
-        censored=len(censored),
-        hops=len(hops_us),
-        size_max=int(sizes.max(initial=0)),
+        contacts=len(contacts),
+        censored=len(contacts) - found,
+        hops=fresh,
+        size_max=int(log.size[log.rows(Kind.PUBLISH)].max(initial=0)),
         fingerprint=fingerprint(scenario),
     )
 
 
-def _signs(log: Log) -> Signs:
-    found: defaultdict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
+class _Contact(NamedTuple):
+    """A contact of the record."""
+
+    a: int
+    b: int
+    start_us: int
+    end_us: int
+    up_us: int
+    """When both had found each other; `NEVER_US`: they did not."""
+
+
+class _Delays(NamedTuple):
+    """Delays by columns, as `quantiles` takes them."""
+
+    since_us: Ints
+    until_us: Ints
+    seen: Flags
+
+    def chosen(self, which: Flags, from_us: int | Ints) -> _Delays:
+        """Return only these, measured from a time on."""
+        return _Delays((self.since_us - from_us)[which], (self.until_us - from_us)[which], self.seen[which])
+
+
+class _Copies:
+    """Gains of all nodes, by columns, sorted by node and message."""
+
+    def __init__(self, log: Log) -> None:
+        rows = log.rows(Kind.PUBLISH, Kind.RECEIVE)
+        self._messages = len(log.messages)
+        self._key, first = np.unique(log.node[rows] * self._messages + log.message[rows], return_index=True)
+        self._t_us, self._giver = log.t_us[rows[first]], log.peer[rows[first]]
+        self._deadline_us = np.full(self._messages, NEVER_US)
+        said = log.rows(Kind.PUBLISH)
+        deadline_us = log.attr_us("deadline")[said]
+        self._deadline_us[log.message[said]] = np.where(deadline_us < 0, NEVER_US, deadline_us)
+
+    def passing(self, contact: _Contact, node: int, other: int) -> tuple[_Delays, Ints, Ints]:
+        """Return the messages that a node has and another lacks in a contact: from when to when, gains and givers."""
+        mine = slice(*np.searchsorted(self._key, (node * self._messages, (node + 1) * self._messages)).tolist())
+        message, gain_us = self._key[mine] % self._messages, self._t_us[mine]
+        wanted = other * self._messages + message
+        place = np.minimum(np.searchsorted(self._key, wanted), len(self._key) - 1)
+        got_us = np.where(self._key[place] == wanted, self._t_us[place], NEVER_US)
+        end_us = np.minimum(contact.end_us, self._deadline_us[message])
+        found = _Delays(
+            np.maximum(gain_us, contact.start_us),
+            np.minimum(got_us, end_us),
+            (got_us < end_us) & (self._giver[place] == node),
+        )
+        lacking = found.since_us < found.until_us
+        return found.chosen(lacking, 0), gain_us[lacking], self._giver[mine][lacking]
+
+
+def _contacts(log: Log) -> list[_Contact]:
+    signs: defaultdict[Pair, list[tuple[int, bool]]] = defaultdict(list)
     up = set(log.rows(Kind.UP).tolist())
     for row in log.rows(Kind.UP, Kind.DOWN).tolist():
-        found[int(log.node[row]), int(log.peer[row])].append((int(log.t_us[row]), row in up))
-    return found
-
-
-def _passed(log: Log) -> Passed:
-    found: defaultdict[Pair, list[tuple[int, int, bool]]] = defaultdict(list)
-    gained: dict[tuple[int, int], int] = {}
-    for row in log.rows(Kind.PUBLISH, Kind.RECEIVE).tolist():
-        node, peer, message, t_us = (int(column[row]) for column in (log.node, log.peer, log.message, log.t_us))
-        gained[node, message] = t_us
-        if (since_us := gained.get((peer, message))) is not None:
-            found[min(node, peer), max(node, peer)].append((t_us, since_us, int(log.hops[row]) == 1))
-    return found
-
-
-def _measured(log: Log, signs: Signs, passed: Passed) -> tuple[list[int], list[int], list[int]]:
-    """Return how long neighbours took to find each other, how long contacts were in which they did not, and hops."""
-    delay_us: list[int] = []
-    censored: list[int] = []
-    hops_us: list[int] = []
+        signs[int(log.node[row]), int(log.peer[row])].append((int(log.t_us[row]), row in up))
     end_us = log.attr_us("end")
+    contacts = []
     for row in log.rows(Kind.CONTACT).tolist():
         a, b, start_us, until_us = (int(column[row]) for column in (log.node, log.peer, log.t_us, end_us))
-        both = [_up_us(signs.get(pair, []), start_us, until_us) for pair in ((a, b), (b, a))]
-        up = [each for each in both if each is not None]
-        if len(up) < len(both):
-            censored.append(until_us - start_us)
-            continue
-        told = passed.get((min(a, b), max(a, b)), [])
-        there = told[bisect.bisect_left(told, (start_us,)) : bisect.bisect_left(told, (until_us,))]
-        old_us = [t_us for t_us, since_us, _ in there if since_us < max(up)]
-        hops_us += [t_us - since_us for t_us, since_us, fresh in there if fresh and since_us > max(up)]
-        delay_us.append((round(median(old_us)) if old_us else max(up)) - start_us)
-    return delay_us, censored, hops_us
+        up_us = max(_up_us(signs.get(pair, []), start_us, until_us) for pair in ((a, b), (b, a)))
+        contacts.append(_Contact(a, b, start_us, until_us, up_us))
+    return contacts
 
 
-def _up_us(told: list[tuple[int, bool]], start_us: int, until_us: int) -> int | None:
-    """Return when a host had found its neighbour, in a contact of this time; None: not in this contact."""
+def _up_us(told: list[tuple[int, bool]], start_us: int, until_us: int) -> int:
+    """Return when a host had found its neighbour, in a contact of this time; `NEVER_US`: not in this contact."""
     after = bisect.bisect_right(told, (start_us, True))
     if after and told[after - 1][1]:
-        return start_us
-    return next((t_us for t_us, up in told[after:] if up and t_us < until_us), None)
+        return start_us  # It still believed in the contact before.
+    return next((t_us for t_us, up in told[after:] if up and t_us < until_us), NEVER_US)
+
+
+def _stock(contacts: list[_Contact], copies: _Copies) -> tuple[_Delays, list[int]]:
+    """Return the delays of what nodes had before they found each other, and when the first of it passed, by contact."""
+    delays, opened_us = [], []
+    for contact in contacts:
+        first_us = NEVER_US
+        for node, other in (contact[:2], contact[1::-1]):
+            found, gain_us, _ = copies.passing(contact, node, other)
+            old = gain_us < contact.up_us
+            delays.append(found.chosen(old, contact.start_us))
+            first_us = int(found.until_us[old & found.seen].min(initial=first_us))
+        opened_us.append(first_us if first_us < NEVER_US else contact.up_us)
+    return _together(delays), opened_us
+
+
+def _hops(contacts: list[_Contact], opened_us: list[int], copies: _Copies) -> list[_Delays]:
+    """Return the delays of hops to neighbours that are found, by kind: published, relayed and awaited."""
+    spans: defaultdict[Pair, list[tuple[int, int]]] = defaultdict(list)
+    for contact, since_us in zip(contacts, opened_us, strict=True):
+        for pair in (contact[:2], contact[1::-1]):
+            spans[pair].append((since_us, contact.end_us))
+
+    def kind(giver: int, other: int, t_us: int) -> int:
+        if giver < 0:
+            return 0
+        return 2 if any(since_us <= t_us < end_us for since_us, end_us in spans.get((giver, other), ())) else 1
+
+    delays: list[list[_Delays]] = [[], [], []]
+    for contact, since_us in zip(contacts, opened_us, strict=True):
+        for node, other in (contact[:2], contact[1::-1]):
+            found, gain_us, givers = copies.passing(contact, node, other)
+            fresh = gain_us >= since_us
+            found, gain_us, givers = found.chosen(fresh, gain_us), gain_us[fresh], givers[fresh]
+            gains = zip(givers.tolist(), gain_us.tolist(), strict=True)
+            kinds = np.array([kind(giver, other, t_us) for giver, t_us in gains], np.int64)
+            for each, collected in enumerate(delays):
+                collected.append(found.chosen(kinds == each, 0))
+    return list(map(_together, delays))
+
+
+def _together(parts: list[_Delays]) -> _Delays:
+    return _Delays(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -1,27 +1,29 @@
-"""The two delays of population mode: until neighbours find each other, and for each hop after that.
+"""The two delays of population mode: until neighbours have found each other, and for each hop after that.
 
-The time that neighbours take to find each other is a table of quantiles, with *never* at its end where contacts were
-too short to tell. A contact draws from it by a hash of (seed, pair, start): the same in every window that reads it, and
-whoever else is there. The hop delay is one figure. A file of delays says what they were measured on; its fingerprint of
-radio and settings must be that of the scenario that uses it.
+Both are tables of quantiles, with *never* at the end where contacts were too short to tell. A contact draws from its
+table by a hash of (seed, pair, start), a hop by a hash of (seed, pair, time of the gain): the same in every window that
+reads it, whatever else is there. Hops have three tables: for what a node publishes, for what it was given, and for what
+it was given while its giver had found the neighbour, too. Hosts leave that to the giver, and only offer what does not
+arrive.
+
+A file of delays says what they were measured on; its fingerprint of radio and settings must be that of the scenario
+that uses it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from carrypost.config.tables import written
-from carrypost.emu.arrays import Floats, Ints
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.scenario.tables import ZERO
 from carrypost.emu.traces.encounters import Encounters
@@ -31,18 +33,30 @@ from carrypost.model.times import MICROSECONDS
 
 CONTACTS_MIN = 200
 """A table of fewer contacts says little about how long neighbours take to find each other."""
-NEVER_US = np.int64(2**62)
-_QUANTILES = 1_000
-_Hash = NDArray[np.uint64]
+NEVER_US = 2**62
+QUANTILES = 1_024
+"""Entries of a table: the middle of as many equal shares."""
+WORD = 2**30 - 1
+"""Mask of the words that draws are made of: Python calculates fastest with numbers of up to 30 bits."""
+SPREAD = 0x278DDE6D
+"""2³⁰ by the golden ratio. Multiplied by this, all bits of a word change the high ones (Fibonacci hashing)."""
+SHIFT = 20
+"""Leaves the ten bits of a word that a table is indexed by."""
+Quantiles = Annotated[tuple[float | None, ...], msgspec.Meta(min_length=QUANTILES, max_length=QUANTILES)]
+"""Delays in seconds, ascending; None: never."""
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of delays."""
 
-    discovery_s: tuple[float | None, ...]
-    """Quantiles of the delay until neighbours find each other, at equal steps from the least on; None: never."""
-    hop_s: float
-    """Median delay from an author to a neighbour that it had found before."""
+    discovery_s: Quantiles
+    """From the start of a contact until a message that one node has is with the other."""
+    published_s: Quantiles
+    """From a publication until it is with a neighbour that was found before."""
+    relayed_s: Quantiles
+    """The same for a gain."""
+    awaited_s: Quantiles
+    """The same for a gain whose giver had found the neighbour as well."""
     scenario: str
     seed: str
     duration_s: float
@@ -52,7 +66,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     censored: int
     """Contacts of these that ended before anybody was found."""
     hops: int
-    """Hops that were measured."""
+    """Hops that were measured, of all kinds."""
     size_max: int
     """Bytes of the largest message: a larger one may take longer."""
     fingerprint: str
@@ -67,7 +81,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __str__(self) -> str:
         return (
             f"{self.scenario}, seed {self.seed}, {self.duration_s:g} s: {self.contacts:,} contacts, "
-            f"{self.censored:,} of them censored, a hop {self.hop_s * 1_000:.1f} ms (sha256 {self.sha256[:12]})"
+            f"{self.censored:,} of them censored, {self.hops:,} hops (sha256 {self.sha256[:12]})"
         )
 
     def write(self, path: Path) -> None:
@@ -103,15 +117,25 @@ def fingerprint(scenario: Scenario) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
 
+class Hops(NamedTuple):
+    """Hop delays for the sweep, in microseconds, and the words by which nodes draw from them."""
+
+    published_us: Sequence[int]
+    relayed_us: Sequence[int]
+    awaited_us: Sequence[int]
+    leaving: Sequence[int]
+    arriving: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Delays:
     """The delays of one run."""
 
     name: str
     """The calibration, for people."""
-    hop_us: int
-    discovery_us: Floats | None
-    """Quantiles; None: neighbours find each other at once."""
+    discovery_us: Ints
+    hops_us: tuple[Ints, Ints, Ints]
+    """Of publications, of gains, and of gains that are awaited."""
     size_max: int | None = None
     """Bytes of the largest message that they hold for; None: any."""
 
@@ -119,7 +143,8 @@ class Delays:
     def of(cls, scenario: Scenario) -> Self:
         """Return the delays that a scenario names; those of another radio or other settings are refused."""
         if scenario.population.delays == ZERO:
-            return cls(ZERO, 0, None)
+            none = np.zeros(QUANTILES, np.int64)
+            return cls(ZERO, none, (none, none, none))
         path = scenario.path(scenario.population.delays)
         found = read(path)
         if found.fingerprint != fingerprint(scenario):
@@ -127,46 +152,41 @@ class Delays:
                 f"population.delays: {path} was calibrated with another [radio], other [settings] or another "
                 f"disk_delay_s than {scenario.name} has; calibrate with those of {scenario.name}"
             )
-        quantiles = [math.inf if each is None else each * MICROSECONDS for each in found.discovery_s]
-        return cls(str(found), round(found.hop_s * MICROSECONDS), np.array(quantiles), found.size_max)
+        hops_us = _table_us(found.published_s), _table_us(found.relayed_s), _table_us(found.awaited_s)
+        return cls(str(found), _table_us(found.discovery_s), hops_us, found.size_max)
 
     def opened_us(self, contacts: Encounters, seed: int | str) -> Ints:
-        """Return when the nodes of each contact find each other; `NEVER_US` where they do not."""
-        if self.discovery_us is None:
-            return contacts.start_us
-        at = _even(contacts, seed) * (len(self.discovery_us) - 1)
-        low = at.astype(np.int64)
-        found = np.isfinite(self.discovery_us[low + 1])
-        least, most = (np.where(found, self.discovery_us[each], 0.0) for each in (low, low + 1))
-        delay_us = np.rint(least + (most - least) * (at - low)).astype(np.int64)
-        return np.where(found, contacts.start_us + delay_us, NEVER_US)
+        """Return when the nodes of each contact find each other; `NEVER_US` or later where they do not."""
+        words = _words(contacts.nodes, seed)
+        word = (contacts.start_us & WORD) ^ words[contacts.a, 0] ^ words[contacts.b, 1]
+        delay_us: Ints = self.discovery_us[(word * SPREAD & WORD) >> SHIFT]
+        return contacts.start_us + delay_us
+
+    def hops(self, nodes: Sequence[str], seed: int | str) -> Hops:
+        """Return the hop delays of these nodes."""
+        words = _words(nodes, seed)
+        published_us, relayed_us, awaited_us = (each.tolist() for each in self.hops_us)
+        return Hops(published_us, relayed_us, awaited_us, words[:, 2].tolist(), words[:, 3].tolist())
 
 
-def quantiles(delay_us: Ints, censored: Ints) -> tuple[float | None, ...]:
-    """Return the quantiles, in seconds, of delays of which some are only known to be longer than what was seen.
+def quantiles(since_us: Ints, until_us: Ints, seen: Flags) -> Quantiles:
+    """Return the quantiles, in seconds, of delays that are not all known to their end.
 
-    By the estimator of Kaplan and Meier: `censored` has how long each contact was that ended without being found.
+    By the estimator of Kaplan and Meier. Each delay was looked at from `since_us` to `until_us`. If it was `seen`, it
+    ended then; otherwise it is only known to be longer.
     """
-    times = np.unique(delay_us)
-    seen = np.searchsorted(np.sort(delay_us), times, side="right") - np.searchsorted(np.sort(delay_us), times)
-    everything = np.sort(np.concatenate([delay_us, censored]))
-    at_risk = len(everything) - np.searchsorted(everything, times)
-    reached = 1 - np.cumprod(1 - seen / at_risk)
-    place = np.searchsorted(reached, np.arange(_QUANTILES + 1) / _QUANTILES - 1e-9)
+    times, many = np.unique(until_us[seen], return_counts=True)
+    at_risk = np.searchsorted(np.sort(since_us), times, side="right") - np.searchsorted(np.sort(until_us), times)
+    reached = 1 - np.cumprod(1 - many / at_risk)
+    place = np.searchsorted(reached, (np.arange(QUANTILES) + 0.5) / QUANTILES)
     return tuple(float(times[each]) / MICROSECONDS if each < len(times) else None for each in place.tolist())
 
 
-def _even(contacts: Encounters, seed: int | str) -> Floats:
-    """Return a number from 0 to 1 for each contact, by the hash of seed, pair and start."""
-    names = [hashlib.sha256(repr((seed, name, "discovery")).encode()).digest()[:8] for name in contacts.nodes]
-    node: _Hash = np.frombuffer(b"".join(names), "<u8")
-    mixed = _mixed(_mixed(node[contacts.a]) + node[contacts.b])
-    mixed = _mixed(mixed + contacts.start_us.astype(np.uint64))
-    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+def _table_us(quantiles_s: Quantiles) -> Ints:
+    return np.array([NEVER_US if each is None else round(each * MICROSECONDS) for each in quantiles_s], np.int64)
 
 
-def _mixed(value: _Hash) -> _Hash:
-    """Return the finalizer of splitmix64: every bit of the value changes half of the others."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+def _words(nodes: Sequence[str], seed: int | str) -> Ints:
+    """Return four words for each node, by the hash of its name and the seed."""
+    found = b"".join([hashlib.sha256(repr((seed, name)).encode()).digest() for name in nodes])
+    return np.frombuffer(found, "<i8").reshape(-1, 4) & WORD

@@ -1,29 +1,34 @@
 """The sweep: sets of messages pass over contacts, in order of time.
 
 A node holds one whole number with a bit for each message. When two nodes find each other, each gains what the other has
-and it lacks. A gain is passed on one hop delay later to the neighbours of that moment, and only that gain. So what
-becomes of one message never depends on another one, and messages can be split over several sweeps.
+and it lacks. A gain is passed on to each neighbour one hop delay later, and only that gain. The delay depends on the
+two nodes, on the time of the gain and on its giver, but not on what it is. So what becomes of one message never depends
+on another one, and messages can be split over several sweeps.
 
 At one instant contacts end first, then messages expire, then contacts open, then messages are published; what was
-gained is passed on last. Neighbours are served in the order in which their contacts opened, and gains in the order in
-which they came. Without delays all nodes that are connected hold the same live messages after every instant, which is
-the flood bound.
+gained is passed on last, all that is due at that time before any of it goes further. Neighbours are served in the order
+in which their contacts opened, and gains in the order in which they came. Without delays all nodes that are connected
+hold the same live messages after every instant, which is the flood bound.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carrypost.emu.arrays import Codes, Ints
+from carrypost.emu.population.delays import SHIFT, SPREAD, WORD, Hops
 
 Gain = tuple[int, int, int, int]
 """When, which node gave, which took, and what: a set of messages."""
+_Due = tuple[int, int, int, int, int]
+"""When, in which order, from which node, to which, and what."""
 GAINS_MAX = 2_048
 """About so many are handed over at a time."""
 _STEPS_AT_ONCE = 1 << 16
@@ -67,9 +72,9 @@ class Steps(NamedTuple):
             )  # fmt: skip
 
 
-def flow(steps: Steps, nodes: int, hop_us: int, end_us: int) -> Iterator[list[Gain]]:
+def flow(steps: Steps, hops: Hops, end_us: int) -> Iterator[list[Gain]]:
     """Yield what nodes gain up to the end of the run, in order of time."""
-    sweep = _Sweep(nodes, hop_us)
+    sweep = _Sweep(hops, end_us)
     due, near, held = sweep.due, sweep.near, sweep.held
     for t_us, step, first, second in steps.rows():
         if due and due[0][0] < t_us:
@@ -94,47 +99,73 @@ def flow(steps: Steps, nodes: int, hop_us: int, end_us: int) -> Iterator[list[Ga
 class _Sweep:
     """Holdings and neighbours of all nodes, gains that are to be passed on, and gains that were not handed over yet."""
 
-    def __init__(self, nodes: int, hop_us: int) -> None:
+    def __init__(self, hops: Hops, end_us: int) -> None:
+        nodes = len(hops.leaving)
         self.held = [0] * nodes
-        self.near: list[dict[int, None]] = [{} for _ in range(nodes)]
+        self.near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]
+        """The last one has no neighbours: it stands for the giver of what a node publishes."""
         self.alive = 0
-        self.due: deque[tuple[int, int, int]] = deque()
-        """By time, as all hops take equally long: when, who passes on, and what."""
+        self.due: list[_Due] = []
+        """A heap."""
         self.gains: list[Gain] = []
-        self._hop_us = hop_us
+        self._spread = _spreading(self.held, self.near, self.due, hops, end_us)
 
     def publish(self, t_us: int, message: int, author: int) -> None:
         """Let an author have its message."""
         self.alive |= 1 << message
         self.held[author] |= 1 << message
-        if self.near[author]:
-            self.due.append((t_us + self._hop_us, author, 1 << message))
+        self._spread(t_us, -1, author, 1 << message)
 
     def level(self, t_us: int, one: int, other: int) -> None:
         """Let two nodes that have found each other gain what the other has."""
         held = self.held
         if differ := (held[one] ^ held[other]) & self.alive:
-            for giver, taker in ((one, other), (other, one)):
-                if fresh := differ & held[giver]:
-                    self.gains.append((t_us, giver, taker, fresh))
-                    # Where the giver is the only neighbour, all later ones are given everything when they are found.
-                    if len(self.near[taker]) > 1:
-                        self.due.append((t_us + self._hop_us, taker, fresh))
+            gains = (one, other, differ & held[one]), (other, one, differ & held[other])
             held[one] |= differ
             held[other] |= differ
+            for giver, taker, gain in gains:
+                if gain:
+                    self.gains.append((t_us, giver, taker, gain))
+                    self._spread(t_us, giver, taker, gain)
 
     def pass_on(self, until_us: int) -> None:
         """Pass on everything that is due before this time."""
-        due, near, held, alive, hop_us = self.due, self.near, self.held, self.alive, self._hop_us
-        add = self.gains.append
-        while due and due[0][0] < until_us:
-            t_us, giver, gain = due.popleft()
-            if gain := gain & alive:
-                for taker in near[giver]:
+        due, near, held, alive = self.due, self.near, self.held, self.alive
+        while due and (t_us := due[0][0]) < until_us:
+            came: list[Gain] = []
+            while due and due[0][0] == t_us:
+                _, _, giver, taker, gain = heappop(due)
+                if taker in near[giver]:
+                    gain &= alive
                     # Not `gain & ~held`: a complement is a negative number, and takes three times as long.
                     if (known := gain & held[taker]) != gain:
-                        fresh = gain ^ known
-                        held[taker] |= fresh
-                        add((t_us, giver, taker, fresh))
-                        if len(near[taker]) > 1:
-                            due.append((t_us + hop_us, taker, fresh))
+                        gain ^= known
+                        held[taker] |= gain
+                        came.append((t_us, giver, taker, gain))
+            # Only now: what comes to many at once need not be sent from each of them to all others.
+            for each in came:
+                self._spread(*each)
+            self.gains += came
+
+
+def _spreading(
+    held: list[int], near: list[dict[int, None]], due: list[_Due], hops: Hops, end_us: int
+) -> Callable[[int, int, int, int], None]:
+    """Return the function that lets neighbours of a node have its gain: when, who gave, the node, and what."""
+    published_us, relayed_us, awaited_us, leaving, arriving = hops
+    number = itertools.count()
+
+    def spread(t_us: int, giver: int, node: int, gain: int) -> None:
+        others = near[node]
+        if len(others) == 1 and giver in others:
+            return  # Where the giver is the only neighbour, all later ones are given everything when they are found.
+        given, word = near[giver], t_us & WORD ^ leaving[node]
+        direct_us = published_us if giver < 0 else relayed_us
+        for other in others:
+            if gain & held[other] != gain:
+                table = awaited_us if other in given else direct_us
+                due_us = t_us + table[((word ^ arriving[other]) * SPREAD & WORD) >> SHIFT]
+                if due_us < end_us:
+                    heappush(due, (due_us, next(number), node, other, gain))
+
+    return spread

@@ -216,13 +216,12 @@ def _published(
     for _, each in said:
         sent[each.node] += 1  # As hosts call their messages: by author, incarnation and sequence.
         names.append(each.message or f"{each.node}:1:{sent[each.node]}")
-    never = int(NEVER_US)
     return Messages(
         names=tuple(names),
         t_us=np.array([each.t_us for _, each in said], np.int64),
         source=np.array([place[each.node] for _, each in said], np.int32),
         deadline_us=np.array(
-            [never if each.lifetime_us is None else each.t_us + each.lifetime_us for _, each in said], np.int64
+            [NEVER_US if each.lifetime_us is None else each.t_us + each.lifetime_us for _, each in said], np.int64
         ),
         size=np.array([each.size for _, each in said], np.int64),
         workload=np.array([index for index, _ in said], np.int32),

@@ -158,15 +158,17 @@ class Receptions:
 
     def _hops(self, line: Ints, giver: Ints, taker: Ints) -> Ints:
         """Return the hops of receptions. A giver may have got its copy in the same batch: those are looked at again."""
+        table, nodes = self._table.reshape(-1), self._table.shape[1]
+        gives, takes = line * nodes + giver, line * nodes + taker
         found: Ints = np.zeros(len(line), np.int64)
         left: Ints = np.arange(len(line))
-        while len(left):
-            hops = self._table[line[left], giver[left]]
-            known = hops > 0
-            done, hops = left[known], hops[known]
-            found[done] = hops
-            self._table[line[done], taker[done]] = hops + np.uint16(1)
-            left = left[~known]
+        while len(left):  # `take` is twice as fast as to index.
+            hops = table.take(gives)
+            known, unknown = np.flatnonzero(hops), np.flatnonzero(hops == 0)
+            hops = hops.take(known)
+            found[left.take(known)] = hops
+            table[takes.take(known)] = hops + np.uint16(1)
+            left, gives, takes = left.take(unknown), gives.take(unknown), takes.take(unknown)
         return found
 
 
@@ -181,12 +183,12 @@ def _members(sets: Sequence[int], first: int, last: int) -> tuple[Ints, Ints]:
     """Return the members of sets within [first, last): by member the place of its set, and which it is."""
     first -= first % _WORD
     words = -(-(last - first) // _WORD)
-    data = b"".join([(each >> first).to_bytes(words * 8, "little") for each in sets])
-    table = np.frombuffer(data, "<u8").reshape(len(sets), words)
-    row, word = np.nonzero(table)
-    bits = np.unpackbits(table[row, word].view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    which, bit = np.nonzero(bits)
-    return row[which], first + word[which] * _WORD + bit
+    table = np.frombuffer(b"".join([(each >> first).to_bytes(words * 8, "little") for each in sets]), "<u8")
+    word = np.flatnonzero(table)
+    bit = np.flatnonzero(np.unpackbits(table[word].view(np.uint8), bitorder="little").view(np.bool_))
+    place = word.take(bit // _WORD)
+    row = place // words
+    return row, first + (place - row * words) * _WORD + bit % _WORD
 
 
 # --- for the record ------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Model(NamedTuple):
         found = [told(plan, part, contacts)] if self.keep_rows else []
         receptions.tally.met(contacts.chosen(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
         steps = steps_of(plan, part, contacts, self.delays, self.seed)
-        for gains in flow(steps, len(plan.nodes), self.delays.hop_us, part.horizon_us):
+        for gains in flow(steps, self.delays.hops(plan.nodes, self.seed), part.horizon_us):
             came = receptions.take(gains)
             if self.keep_rows:
                 found += [came, came.delivered()]

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.population.rows import Rows
@@ -18,7 +19,7 @@ _TALLY = b"tally"
 def save(path: Path, rows: Rows, tally: Tally) -> None:
     """Write the rows and counts of a part; the file is there whole, or not at all."""
     table = pa.table(dict(rows._asdict()))
-    told = json.dumps([list(each.items()) for each in (tally.counts, tally.delays, tally.hops)])
+    told = json.dumps([tally.counts, tally.delays.tolist(), tally.hops.tolist()])
     schema = table.schema.with_metadata({_TALLY: told.encode()})
     with refusing(f"{path} cannot be written"), staged(path) as partial, pa.OSFile(str(partial), "wb") as file:
         out = pa.ipc.new_file(file, schema)
@@ -30,5 +31,6 @@ def load(path: Path) -> tuple[Rows, Tally]:
     """Return what `save` wrote."""
     with refusing(f"{path} cannot be read", pa.ArrowException):
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    counts, delays, hops = (Counter(dict(items)) for items in json.loads(table.schema.metadata[_TALLY]))
-    return Rows(*(table[name].to_numpy() for name in Rows._fields)), Tally(counts, delays, hops)
+    counts, *histograms = json.loads(table.schema.metadata[_TALLY])
+    tally = Tally(Counter(counts), *(np.array(each, np.int64) for each in histograms))
+    return Rows(*(table[name].to_numpy() for name in Rows._fields)), tally

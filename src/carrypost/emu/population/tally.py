@@ -16,21 +16,24 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 
 
+def _nothing() -> Ints:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of a part, or of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    delays: Counter[int] = field(default_factory=Counter)
+    delays: Ints = field(default_factory=_nothing)
     """Receptions by whole seconds since publication."""
-    hops: Counter[int] = field(default_factory=Counter)
+    hops: Ints = field(default_factory=_nothing)
     """Receptions by hops."""
 
     def add(self, other: Tally) -> None:
         """Add the counts of another part."""
         self.counts.update(other.counts)
-        self.delays.update(other.delays)
-        self.hops.update(other.hops)
+        self.delays, self.hops = _sum(self.delays, other.delays), _sum(self.hops, other.hops)
 
     def met(self, contacts: Encounters, until_us: int, published: int) -> None:
         """Count the contacts that begin before this time, and publications."""
@@ -41,20 +44,23 @@ class Tally:
 
     def received(self, delay_us: Ints, hops: Ints) -> None:
         """Count receptions, of each of which the delay since its publication and the hops are given."""
-        self.counts["receive"] += len(delay_us)
-        self.counts["delay_us"] += int(delay_us.sum())
-        for counter, values in ((self.delays, delay_us // MICROSECONDS), (self.hops, hops)):
-            least = int(values.min(initial=0))
-            many = np.bincount(values - least)
-            for value in np.flatnonzero(many).tolist():
-                counter[value + least] += int(many[value])
+        counts = Counter({"receive": len(delay_us), "delay_us": int(delay_us.sum())})
+        self.add(Tally(counts, np.bincount(delay_us // MICROSECONDS), np.bincount(hops)))
 
     def record(self, record: Record, t_us: int) -> None:
         """Append the counts as rows."""
         for name, count in sorted(self.counts.items()):
             record.add(Kind.TALLY, t_us, "", size=count, detail=name)
-        for since_s, count in sorted(self.delays.items()):
+        for since_s in np.flatnonzero(self.delays).tolist():
             attrs = {"from_s": str(since_s), "to_s": str(since_s + 1)}
-            record.add(Kind.TALLY, t_us, "", size=count, detail="delay", attrs=attrs)
-        for hops, count in sorted(self.hops.items()):
-            record.add(Kind.TALLY, t_us, "", hops=hops, size=count, detail="hops")
+            record.add(Kind.TALLY, t_us, "", size=int(self.delays[since_s]), detail="delay", attrs=attrs)
+        for hops in np.flatnonzero(self.hops).tolist():
+            record.add(Kind.TALLY, t_us, "", hops=hops, size=int(self.hops[hops]), detail="hops")
+
+
+def _sum(one: Ints, other: Ints) -> Ints:
+    """Return the sum of two histograms, of which one may be shorter."""
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    found = longer.copy()
+    found[: len(shorter)] += shorter
+    return found
