@@ -27,8 +27,11 @@ from carrypost.emu.population.delays import SHIFT, SPREAD, WORD, Hops
 
 Gain = tuple[int, int, int, int]
 """When, which node gave, which took, and what: a set of messages."""
-_Due = tuple[int, int, int, int, int]
+_Hop = tuple[int, int, int, int, int]
 """When, in which order, from which node, to which, and what."""
+_NOBODY = -1
+"""The giver of what a node publishes: the last of a list."""
+_END = -1
 GAINS_MAX = 2_048
 """About so many are handed over at a time."""
 _STEPS_AT_ONCE = 1 << 16
@@ -74,98 +77,73 @@ class Steps(NamedTuple):
 
 def flow(steps: Steps, hops: Hops, end_us: int) -> Iterator[list[Gain]]:
     """Yield what nodes gain up to the end of the run, in order of time."""
-    sweep = _Sweep(hops, end_us)
-    due, near, held = sweep.due, sweep.near, sweep.held
-    for t_us, step, first, second in steps.rows():
-        if due and due[0][0] < t_us:
-            sweep.pass_on(t_us)
-        if step == Step.OPEN:
+    nodes, alive = len(hops.leaving), 0
+    held = [0] * nodes
+    near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]  # The last one is `_NOBODY`, who has no neighbours.
+    due: list[_Hop] = []
+    gains: list[Gain] = []
+    came: list[Gain] = []
+    pass_on = _passing(held, near, due, hops, end_us)
+    opens, closes, expires, publishes = (step.value for step in (Step.OPEN, Step.CLOSE, Step.EXPIRE, Step.PUBLISH))
+    for t_us, step, first, second in itertools.chain(steps.rows(), [(end_us, _END, 0, 0)]):
+        if came or (due and due[0][0] < t_us):
+            gains += pass_on(came, alive, t_us)
+            came = []
+        if step == opens:
             near[first][second] = near[second][first] = None
-            if held[first] != held[second]:
-                sweep.level(t_us, first, second)
-        elif step == Step.CLOSE:
+            if differ := (held[first] ^ held[second]) & alive:
+                both = (t_us, first, second, differ & held[first]), (t_us, second, first, differ & held[second])
+                came = [gain for gain in both if gain[3]]
+                held[first] |= differ
+                held[second] |= differ
+                gains += came
+        elif step == closes:
             del near[first][second], near[second][first]
-        elif step == Step.EXPIRE:
-            sweep.alive &= ~(1 << first)
-        else:
-            sweep.publish(t_us, first, second)
-        if len(sweep.gains) >= GAINS_MAX:
-            yield sweep.gains
-            sweep.gains = []
-    sweep.pass_on(end_us)
-    yield sweep.gains
+        elif step == expires:
+            alive &= ~(1 << first)
+        elif step == publishes:
+            alive |= 1 << first
+            held[second] |= 1 << first
+            came = [(t_us, _NOBODY, second, 1 << first)]
+        if len(gains) >= GAINS_MAX:
+            yield gains
+            gains = []
+    yield gains
 
 
-class _Sweep:
-    """Holdings and neighbours of all nodes, gains that are to be passed on, and gains that were not handed over yet."""
+def _passing(
+    held: list[int], near: list[dict[int, None]], due: list[_Hop], hops: Hops, end_us: int
+) -> Callable[[list[Gain], int, int], list[Gain]]:
+    """Return the function that passes gains on: these, and all that are due before a time. It returns further gains.
 
-    def __init__(self, hops: Hops, end_us: int) -> None:
-        nodes = len(hops.leaving)
-        self.held = [0] * nodes
-        self.near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]
-        """The last one has no neighbours: it stands for the giver of what a node publishes."""
-        self.alive = 0
-        self.due: list[_Due] = []
-        """A heap."""
-        self.gains: list[Gain] = []
-        self._spread = _spreading(self.held, self.near, self.due, hops, end_us)
-
-    def publish(self, t_us: int, message: int, author: int) -> None:
-        """Let an author have its message."""
-        self.alive |= 1 << message
-        self.held[author] |= 1 << message
-        self._spread(t_us, -1, author, 1 << message)
-
-    def level(self, t_us: int, one: int, other: int) -> None:
-        """Let two nodes that have found each other gain what the other has."""
-        held = self.held
-        if differ := (held[one] ^ held[other]) & self.alive:
-            gains = (one, other, differ & held[one]), (other, one, differ & held[other])
-            held[one] |= differ
-            held[other] |= differ
-            for giver, taker, gain in gains:
-                if gain:
-                    self.gains.append((t_us, giver, taker, gain))
-                    self._spread(t_us, giver, taker, gain)
-
-    def pass_on(self, until_us: int) -> None:
-        """Pass on everything that is due before this time."""
-        due, near, held, alive = self.due, self.near, self.held, self.alive
-        while due and (t_us := due[0][0]) < until_us:
-            came: list[Gain] = []
-            while due and due[0][0] == t_us:
-                _, _, giver, taker, gain = heappop(due)
-                if taker in near[giver]:
-                    gain &= alive
-                    # Not `gain & ~held`: a complement is a negative number, and takes three times as long.
-                    if (known := gain & held[taker]) != gain:
-                        gain ^= known
-                        held[taker] |= gain
-                        came.append((t_us, giver, taker, gain))
-            # Only now: what comes to many at once need not be sent from each of them to all others.
-            for each in came:
-                self._spread(*each)
-            self.gains += came
-
-
-def _spreading(
-    held: list[int], near: list[dict[int, None]], due: list[_Due], hops: Hops, end_us: int
-) -> Callable[[int, int, int, int], None]:
-    """Return the function that lets neighbours of a node have its gain: when, who gave, the node, and what."""
+    One function, and no methods: it takes most of the time of a run, and calls and attributes would add a sixth to it.
+    """
     published_us, relayed_us, awaited_us, leaving, arriving = hops
     number = itertools.count()
 
-    def spread(t_us: int, giver: int, node: int, gain: int) -> None:
-        others = near[node]
-        if len(others) == 1 and giver in others:
-            return  # Where the giver is the only neighbour, all later ones are given everything when they are found.
-        given, word = near[giver], t_us & WORD ^ leaving[node]
-        direct_us = published_us if giver < 0 else relayed_us
-        for other in others:
-            if gain & held[other] != gain:
-                table = awaited_us if other in given else direct_us
-                due_us = t_us + table[((word ^ arriving[other]) * SPREAD & WORD) >> SHIFT]
-                if due_us < end_us:
-                    heappush(due, (due_us, next(number), node, other, gain))
+    def pass_on(came: list[Gain], alive: int, until_us: int) -> list[Gain]:
+        gains: list[Gain] = []
+        while True:
+            for t_us, giver, node, gain in came:
+                given, word = near[giver], t_us & WORD ^ leaving[node]
+                direct_us = published_us if giver == _NOBODY else relayed_us
+                for other in near[node]:
+                    if gain & held[other] != gain:
+                        table = awaited_us if other in given else direct_us
+                        due_us = t_us + table[((word ^ arriving[other]) * SPREAD & WORD) >> SHIFT]
+                        if due_us < end_us:
+                            heappush(due, (due_us, next(number), node, other, gain))
+            if not due or (now_us := due[0][0]) >= until_us:
+                return gains
+            came = []
+            # All that is due now before any of it goes on: what comes to many at once need not go between them.
+            while due and due[0][0] == now_us:
+                _, _, giver, node, gain = heappop(due)
+                gain &= alive
+                # Not `gain & ~held`: a complement is a negative number, and takes three times as long.
+                if node in near[giver] and (known := gain & held[node]) != gain:
+                    held[node] |= gain
+                    came.append((now_us, giver, node, gain ^ known))
+            gains += came
 
-    return spread
+    return pass_on

@@ -134,9 +134,9 @@ class Receptions:
         self._advance(gains[0][0], gains[-1][0])
         oldest = int(np.argmax(self._line >= 0))
         row, message = _members(sets, oldest, self._published)
-        t_us, giver, taker = (np.array(column, np.int64)[row] for column in columns)
-        hops = self._hops(self._line[message], giver, taker)
-        self.tally.received(t_us - self._t_us[message], hops)
+        t_us, giver, taker = (np.array(column, np.int64).take(row) for column in columns)
+        hops = self._hops(self._line.take(message), giver, taker)
+        self.tally.received(t_us - self._t_us.take(message), hops)
         return Rows.of(Kind.RECEIVE, t_us, taker, peer=giver, message=message + self._first, hops=hops)
 
     def _advance(self, first_us: int, last_us: int) -> None:
@@ -159,17 +159,15 @@ class Receptions:
     def _hops(self, line: Ints, giver: Ints, taker: Ints) -> Ints:
         """Return the hops of receptions. A giver may have got its copy in the same batch: those are looked at again."""
         table, nodes = self._table.reshape(-1), self._table.shape[1]
-        gives, takes = line * nodes + giver, line * nodes + taker
-        found: Ints = np.zeros(len(line), np.int64)
-        left: Ints = np.arange(len(line))
-        while len(left):  # `take` is twice as fast as to index.
+        gives, there = line * nodes + giver, line * nodes + taker
+        takes = there
+        while len(takes):  # `take` is twice as fast as to index.
             hops = table.take(gives)
-            known, unknown = np.flatnonzero(hops), np.flatnonzero(hops == 0)
-            hops = hops.take(known)
-            found[left.take(known)] = hops
-            table[takes.take(known)] = hops + np.uint16(1)
-            left, gives, takes = left.take(unknown), gives.take(unknown), takes.take(unknown)
-        return found
+            known = hops != 0
+            done, left = np.flatnonzero(known), np.flatnonzero(~known)
+            table[takes.take(done)] = hops.take(done) + np.uint16(1)
+            gives, takes = gives.take(left), takes.take(left)
+        return table.take(there).astype(np.int64) - 1
 
 
 def _most_alive(t_us: Ints, deadline_us: Ints) -> int:
@@ -186,9 +184,9 @@ def _members(sets: Sequence[int], first: int, last: int) -> tuple[Ints, Ints]:
     table = np.frombuffer(b"".join([(each >> first).to_bytes(words * 8, "little") for each in sets]), "<u8")
     word = np.flatnonzero(table)
     bit = np.flatnonzero(np.unpackbits(table[word].view(np.uint8), bitorder="little").view(np.bool_))
-    place = word.take(bit // _WORD)
+    place = word.take(bit >> 6)
     row = place // words
-    return row, first + (place - row * words) * _WORD + bit % _WORD
+    return row, first + (place - row * words) * _WORD + (bit & 63)
 
 
 # --- for the record ------------------------------------------------------------------------------------------
