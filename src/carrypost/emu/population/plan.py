@@ -1,7 +1,7 @@
 """The plan of a population run, by columns: who is there and when, who meets whom, and what is published.
 
 Made of a scenario and a seed by the same code that prepares runs of hosts, so both modes have the same nodes, contacts
-and publications. A plan can be saved and opened by other processes, which then read only the contacts that they need.
+and publications.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.engine.faults import LEAVE, Stay, plan
@@ -25,7 +22,6 @@ from carrypost.emu.scenario.inputs import Inputs, read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError
-from carrypost.files import refusing
 from carrypost.model.times import MICROSECONDS
 
 
@@ -80,56 +76,6 @@ class Plan:
         """Number of nodes that are ever there."""
         return len(np.unique(self.stays.node))
 
-    def save(self, folder: Path) -> None:
-        """Write the plan to a folder, for `opened`."""
-        tables = {
-            "run": {"end_us": [self.end_us], "attrs": [list(self.attrs.items())]},
-            "nodes": {"node": list(self.nodes)},
-            **{name: _columns(part) for name, part in self._parts.items()},
-        }
-        with refusing(f"{folder} cannot be written"):
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, columns in tables.items():
-                table = pa.table(columns)
-                with pa.OSFile(str(folder / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
-                    out.write_table(table)
-
-    @property
-    def _parts(self) -> dict[str, Any]:
-        return {"stays": self.stays, "contacts": self.contacts, "messages": self.messages}
-
-
-def opened(folder: Path) -> Plan:
-    """Return a plan that was saved; contacts are mapped into memory, and read as they are needed."""
-    with refusing(f"{folder} is no plan that can be read", pa.ArrowException):
-        found = {
-            name: pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))).read_all()
-            for name in ("run", "nodes", "stays", "contacts", "messages")
-        }
-    stays, contacts, messages = (
-        {name: _array(found[part][name]) for name in found[part].column_names}
-        for part in ("stays", "contacts", "messages")
-    )
-    nodes = tuple(found["nodes"]["node"].to_pylist())
-    run = found["run"].to_pylist()[0]
-    return Plan(run["end_us"], dict(run["attrs"]), Stays(**stays), Encounters(nodes, **contacts), Messages(**messages))
-
-
-def _columns(part: object) -> dict[str, Any]:
-    """Return the columns of a part; the nodes of contacts are a table of their own."""
-    named = [name for name in type(part).__slots__ if name != "nodes"]  # type: ignore[attr-defined] # a dataclass
-    return {name: pa.array(list(found) if isinstance(found, tuple) else found) for name in named
-            for found in (getattr(part, name),)}  # fmt: skip
-
-
-def _array(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 - an array of numbers, or a tuple of texts
-    if pa.types.is_string(column.type) or pa.types.is_null(column.type):
-        return tuple(column.to_pylist())
-    return column.to_numpy()
-
-
-# --- from a scenario -----------------------------------------------------------------------------------------
-
 
 def planned(scenario: Scenario, seed: int | str, calibration: str) -> Plan:
     """Return the plan of a scenario; all mistakes show here. `calibration` names the delays in the first row."""
@@ -170,33 +116,18 @@ def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[st
 
 def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
     """Return the parts of contacts in which both nodes are there, in order."""
-    by_node: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for node, since, until in zip(stays.node.tolist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True):
-        by_node[node].append((since, min(until, end_us)))
-    most = max(map(len, by_node.values()), default=0)
-    start_us = np.zeros((most, len(contacts.nodes)), np.int64)
-    until_us = np.zeros((most, len(contacts.nodes)), np.int64)  # Where there is no stay, it ends as it begins.
-    for node, spans in by_node.items():
-        for number, span in enumerate(spans):
-            start_us[number, node], until_us[number, node] = span
+    order = np.lexsort((stays.start_us, stays.node))
+    first = np.searchsorted(stays.node[order], np.arange(len(contacts.nodes) + 1))
+    since_us, until_us = stays.start_us[order], np.minimum(stays.end_us, end_us)[order]
     for side in ("a", "b"):
-        contacts = _concatenated(contacts, [_within(contacts, side, *each)
-                                            for each in zip(start_us, until_us, strict=True)])  # fmt: skip
+        node = getattr(contacts, side)
+        many = np.diff(first)[node]
+        row = np.repeat(np.arange(len(node)), many)
+        stay = np.arange(len(row)) + np.repeat(first[node] - np.cumsum(many) + many, many)
+        met = contacts.chosen(row)
+        start, end = np.maximum(met.start_us, since_us[stay]), np.minimum(met.end_us, until_us[stay])
+        contacts = Encounters(contacts.nodes, met.a, met.b, start, end).chosen(start < end)
     return contacts.ordered()
-
-
-def _within(contacts: Encounters, side: str, since_us: Ints, until_us: Ints) -> Encounters:
-    """Return the parts of contacts in which the nodes on one side are there, of each of which one stay is given."""
-    node = getattr(contacts, side)
-    start, end = np.maximum(contacts.start_us, since_us[node]), np.minimum(contacts.end_us, until_us[node])
-    return Encounters(contacts.nodes, contacts.a, contacts.b, start, end).chosen(start < end)
-
-
-def _concatenated(like: Encounters, parts: Sequence[Encounters]) -> Encounters:
-    if not parts:
-        return like.chosen(np.zeros(len(like), np.bool_))
-    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("a", "b", "start_us", "end_us"))
-    return Encounters(like.nodes, *columns)
 
 
 def _published(

@@ -120,11 +120,9 @@ class Receptions:
         self._published = 0
         self._line: Ints = np.full(len(self._t_us), -1, np.int64)
         """By message, its line in the table of hops."""
-        lines = _most_alive(self._t_us, self._deadline_us)
-        # Memory that nobody has written to is not taken yet; to grow the table later would copy it.
-        self._table: NDArray[np.uint16] = np.zeros((lines, len(plan.nodes)), np.uint16)
+        self._table: NDArray[np.uint16] = np.zeros((0, len(plan.nodes)), np.uint16)
         """By line and node: 1 the author, 2 got it from the author, and so on; 0 does not have it."""
-        self._free = list(range(lines))
+        self._free: list[int] = []
 
     def take(self, gains: list[Gain]) -> Rows:
         """Return the receptions that these gains are, in order, and count them."""
@@ -149,9 +147,8 @@ class Receptions:
         new: Ints = np.arange(before, self._published)
         if (lacking := len(new) - len(self._free)) > 0:
             lines, nodes = self._table.shape
-            more = max(lacking, lines // 8)
-            self._table = np.concatenate([self._table, np.zeros((more, nodes), np.uint16)])
-            self._free += range(lines, lines + more)
+            self._table.resize((lines + lacking, nodes), refcheck=False)  # Large blocks are not copied.
+            self._free += range(lines, lines + lacking)
         self._line[new] = self._free[: len(new)]
         del self._free[: len(new)]
         self._table[self._line[new], self._source[new]] = 1
@@ -167,14 +164,8 @@ class Receptions:
             done, left = np.flatnonzero(known), np.flatnonzero(~known)
             table[takes.take(done)] = hops.take(done) + np.uint16(1)
             gives, takes = gives.take(left), takes.take(left)
-        return table.take(there).astype(np.int64) - 1
-
-
-def _most_alive(t_us: Ints, deadline_us: Ints) -> int:
-    """Return how many messages live at the same time, at most."""
-    times = np.concatenate([t_us, deadline_us])
-    change = np.repeat(np.array([1, -1]), len(t_us))
-    return int(np.cumsum(change[np.lexsort((change, times))]).max(initial=0))
+        found: Ints = table.take(there).astype(np.int64)
+        return found - 1
 
 
 def _members(sets: Sequence[int], first: int, last: int) -> tuple[Ints, Ints]:

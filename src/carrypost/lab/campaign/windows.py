@@ -17,9 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
-from carrypost.emu.population import plan as plans
 from carrypost.emu.population.run import Model, write
-from carrypost.emu.population.saved import load, save
+from carrypost.emu.population.saved import load, load_plan, save, save_plan
 from carrypost.emu.population.windows import parts
 from carrypost.emu.records.files import Sink
 from carrypost.lab.campaign.bundle import Unpacked
@@ -106,7 +105,7 @@ def _cut(scenario: Unpacked, run: CampaignRun, folder: Path) -> int:
     """Write the plan of a run; how many windows it has."""
     model = Model.of(scenario, run.seed)
     plan = model.planned(scenario)
-    plan.save(folder)
+    save_plan(folder, plan)
     return len(parts(plan, model.window_us))
 
 
@@ -116,7 +115,7 @@ def _guarded_window(context: TaskContext, window: Window) -> float | State:
 
 
 def _play(number: int, scenario: Unpacked, run: CampaignRun, folder: Path) -> None:
-    model, plan = Model.of(scenario, run.seed), plans.opened(folder)
+    model, plan = Model.of(scenario, run.seed), load_plan(folder)
     save(folder / _name(number), *model.play(plan, parts(plan, model.window_us)[number]))
 
 
@@ -140,7 +139,7 @@ def _ended(context: TaskContext, windows: Windows) -> State:
 
 
 def _join(context: TaskContext, written: Path, scenario: Unpacked, run: CampaignRun, folder: Path) -> State:
-    plan = plans.opened(folder)
+    plan = load_plan(folder)
     cut = parts(plan, Model.of(scenario, run.seed).window_us)
     with Sink(written) as sink:
         write(sink, plan, run.name, scenario, zip(cut, (load(folder / _name(n)) for n in range(len(cut))), strict=True))
