@@ -53,6 +53,8 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "keys restore config": SETTINGS, "keys restore data": HOME,
     "keys name config": SETTINGS, "keys name data": HOME,
+    "modulators check file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    "modulators check event": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "modulators check config": SETTINGS,
     "keys names config": SETTINGS, "keys names data": {NOWHERE: 0, UNREADABLE: 1},  # There are no names yet.
     "emu run scenario": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "emu run out": {f"{NOWHERE}.jsonl": 2, f"{THROUGH}.parquet": 2, f"{UNWRITABLE}.parquet": 1, "record.txt": 2},
@@ -75,7 +77,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """By command and parameter, what a path given there ends with."""
 REST = {
-    "keys backup": ["copy"], "keys restore": ["key"], "keys name": ["a" * 26, "anna"],
+    "keys backup": ["copy"], "keys restore": ["key"], "modulators check": ["file"], "keys name": ["a" * 26, "anna"],
     "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
     "emu calibrate": ["scene.toml", "--out", "delays.json"], "emu compare": ["scene.toml", "--delays", "file"],
     "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],

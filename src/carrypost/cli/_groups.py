@@ -34,10 +34,10 @@ def _with_plain_flags(parameters: list[Any]) -> list[Any]:
 
 
 class Commands(typer.Typer):
-    """A group that shows what there is in it if nothing is asked of it."""
+    """A group that shows what there is in it if nothing is asked of it, unless its callback does something then."""
 
-    def __init__(self, name: str, **options: Any) -> None:  # noqa: ANN401 - typer's own
-        super().__init__(name=name, cls=_Group, no_args_is_help=True, rich_markup_mode="markdown", **options)
+    def __init__(self, name: str, *, shows_help: bool = True, **options: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(name=name, cls=_Group, no_args_is_help=shows_help, rich_markup_mode="markdown", **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
         """One more command."""

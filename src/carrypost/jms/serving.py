@@ -6,7 +6,6 @@ Programs that are attached to such a node are told when it ends.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from carrypost.jms.local import LocalProvider
 from carrypost.jms.native import Native
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.control.control import Control, Service
+from carrypost.node.plugins import load
 from carrypost.node.runtime import Node
 
 if TYPE_CHECKING:
@@ -84,10 +84,6 @@ class ServedNode:
 def _privilege(plugins: tuple[str, ...], given: Privilege | None) -> Privilege:
     """Load modules that register what is theirs; return the rule that was given, or that one of them has."""
     found = given
-    for name in plugins:
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            raise NodeError(f"[node] plugins: the module {name!r} cannot be loaded: {error!r}") from error
+    for module in load(plugins):
         found = found or getattr(module, "privilege", None)
     return found or privilege

@@ -17,6 +17,7 @@ import resource
 import struct
 import sys
 import time
+from typing import NamedTuple
 
 from carrypost.config import Limits
 from carrypost.overlay import programs
@@ -27,8 +28,20 @@ CPU_S = 2
 MEMORY_BYTES = 1024 * 1024 * 1024
 _WALL_S = 60.0
 """Time after which a process is ended in any case."""
-_HEAD = struct.Struct("<Q?")
-"""Microseconds of processor time; whether what follows is machine code."""
+_HEAD = struct.Struct("<QQ?")
+"""Microseconds of processor time, in all and for compiling alone; whether what follows is machine code."""
+
+
+class Compiled(NamedTuple):
+    """Outcome of compiling a module."""
+
+    code: bytes
+    refusal: str
+    """Reason why there is no machine code; empty if there is."""
+    took_us: int
+    """Processor time of the process, its start included."""
+    alone_us: int
+    """Processor time of compiling alone."""
 
 
 class Compiler:
@@ -39,8 +52,8 @@ class Compiler:
         self._after_s = 0.0
         """Time of the event loop before which nothing is compiled."""
 
-    async def compile(self, module: bytes) -> tuple[bytes, str, int]:
-        """Return the machine code of a module, or why there is none, and the time that it took in microseconds."""
+    async def compile(self, module: bytes) -> Compiled:
+        """Compile a module, once the share of a processor allows for it."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._after_s - loop.time()))
         process = await asyncio.create_subprocess_exec(
@@ -56,16 +69,16 @@ class Compiler:
                 process.kill()
                 await process.wait()
         found = self._read(answer)
-        self._after_s = loop.time() + found[2] / 1e6 * (1 / self._share - 1)
+        self._after_s = loop.time() + found.took_us / 1e6 * (1 / self._share - 1)
         return found
 
-    def _read(self, answer: bytes) -> tuple[bytes, str, int]:
+    def _read(self, answer: bytes) -> Compiled:
         if len(answer) < _HEAD.size:
             refusal = f"the module takes more than {self._cpu_s} s, or too much memory, to compile"
-            return b"", refusal, self._cpu_s * 1_000_000
-        took_us, good = _HEAD.unpack_from(answer)
+            return Compiled(b"", refusal, self._cpu_s * 1_000_000, self._cpu_s * 1_000_000)
+        took_us, alone_us, good = _HEAD.unpack_from(answer)
         rest = answer[_HEAD.size :]
-        return (rest, "", took_us) if good else (b"", rest.decode(), took_us)
+        return Compiled(rest if good else b"", "" if good else rest.decode(), took_us, alone_us)
 
 
 def _main() -> None:
@@ -78,9 +91,12 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (used_s + cpu_s, used_s + cpu_s))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    before_ns = time.process_time_ns()
     code, refusal = programs.compiled(module, limits)
-    took_us = time.process_time_ns() // 1_000  # The start of the process included: it counts as well.
-    sys.stdout.buffer.write(_HEAD.pack(took_us, not refusal) + (code or refusal.encode()))
+    took_ns = time.process_time_ns()
+    sys.stdout.buffer.write(
+        _HEAD.pack(took_ns // 1_000, (took_ns - before_ns) // 1_000, not refusal) + (code or refusal.encode())
+    )
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class NodeDriver(ProgramDriver):
         self._compiling = self._loop.create_task(self._compile(wanted))
 
     async def _compile(self, wanted: CompileWanted) -> None:
-        code, refusal, took_us = await self._compiler.compile(wanted.module)
+        code, refusal, took_us, _ = await self._compiler.compile(wanted.module)
         if self._running:
             self.host.overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal, took_us=took_us)
             self.drain()

@@ -149,8 +149,13 @@ class Instance:
         self.busy_us += self._declared_us() if self._meter is None else self._meter() - before_us
         return results
 
+    @property
+    def spent(self) -> int:
+        """Fuel of a module since the last event began, or since its start; 0 for a registered class."""
+        return 0 if self.program is None else cast("Metered", self._function).spent
+
     def _declared_us(self) -> int:
-        return self._cost_us if self.program is None else cast("Metered", self._function).spent // FUEL_PER_US
+        return self._cost_us if self.program is None else self.spent // FUEL_PER_US
 
     def _results(self, event: Event) -> Results:
         found = self._function.process(event)

@@ -51,6 +51,11 @@ def _wasm() -> ModuleType:
         ) from None
 
 
+def check_installed() -> None:
+    """Raise `LocalError` unless modules can be compiled and run in this process."""
+    _wasm()
+
+
 def is_installed() -> bool:
     """Return True if modules can be compiled and run in this process."""
     try:

@@ -88,6 +88,11 @@ def is_registered(name: str, version: int) -> bool:
     return version in _registered.get(name, {})
 
 
+def registered() -> dict[str, dict[int, Registered]]:
+    """Return all registered classes, by name and version."""
+    return {name: dict(found) for name, found in sorted(_registered.items())}
+
+
 def versions(name: str) -> dict[int, Registered]:
     """Return the registered classes of a name, by version; raises `LocalError` if there are none."""
     if not (found := _registered.get(name)):

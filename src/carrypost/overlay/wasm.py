@@ -96,7 +96,8 @@ def translated(text: str) -> bytes:
     try:
         return bytes(wasmtime.wat2wasm(text))
     except wasmtime.WasmtimeError as error:
-        raise LocalError(f"this is not a module in the WebAssembly text format: {_said(error)}") from None
+        where = " ".join(str(error).split("|", 1)[0].split())
+        raise LocalError(f"this is not a module in the WebAssembly text format: {where}"[:200]) from None
 
 
 def compiled(module: bytes, memory_bytes_max: int) -> bytes:

@@ -1,0 +1,138 @@
+"""Commands about modulators: those that this node could run, and what a broker would say of a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carrypost.cli import _paths
+from carrypost.cli._groups import Commands
+from carrypost.cli._output import JsonOption, figures, line, table, wants_json
+from carrypost.cli._signals import orderly
+from carrypost.cli.node import ConfigOption, settings_of
+from carrypost.errors import LocalError
+from carrypost.files import refusing
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.overlay.modulator import Modulator
+
+modulators = Commands("modulators", shows_help=False)
+_SAMPLE_BYTES = 100
+
+
+@modulators.callback(invoke_without_command=True)
+def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """List the modulators that a node with these settings could run: those of carrypost and of `[node] plugins`.
+
+    For example:
+
+    * `carrypost modulators` lists them
+
+    * `carrypost modulators check examples/modulators/sum.wat` tells what a broker would say of a module
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from carrypost.node.plugins import load  # noqa: PLC0415 - keeps --help quick
+    from carrypost.overlay import library  # noqa: F401, PLC0415 - likewise; registers what every broker has
+    from carrypost.overlay.registry import registered  # noqa: PLC0415 - likewise
+
+    load(settings_of(config, None).place.plugins)
+    found = [
+        {
+            "name": name, "version": version, "cost_us": each.cost_us, "reads_payload": each.payload,
+            "does": (each.kind.__doc__ or "").strip().partition("\n")[0],
+        }
+        for name, versions in registered().items()
+        for version, each in sorted(versions.items())
+    ]  # fmt: skip
+    if wants_json(json):
+        for each in found:
+            line(each)
+    else:
+        columns = ("name", "version", "cost_us", "reads_payload", "does")
+        table("", columns, [[row[name] for name in columns] for row in found], breakable=("does",))
+
+
+@modulators.command()
+def check(
+    file: Annotated[Path, _paths.argument("A WebAssembly module, or its text.")],
+    *,
+    params: Annotated[str, typer.Option("--params", help="Parameters, as hexadecimal digits.")] = "",
+    event: Annotated[
+        Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zeros.", "FILE")
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tell what a broker would say of a module: its exports, and what it costs to compile and to process an event.
+
+    Limits are those of the settings. It fails if a broker would refuse the module, or it fails with the event.
+
+    For example:
+
+    * `carrypost modulators check examples/modulators/sum.wat`
+
+    * `carrypost modulators check box.wasm --params 0400000001000000 --event array.bin`
+    """
+    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
+
+    limits = settings_of(config, None).core.limits
+    try:
+        parameters = bytes.fromhex(params)
+    except ValueError:
+        raise LocalError(f"--params takes pairs of hexadecimal digits, as in 0a1b, not {params!r}") from None
+    payload = bytes(_SAMPLE_BYTES) if event is None else _read(event)
+    content = _read(file)
+    if content.startswith(b"\0"):
+        modulator = Modulator.wasm(content, parameters)
+    else:
+        try:
+            modulator = Modulator.wat(content.decode(), parameters)
+        except UnicodeDecodeError:
+            raise LocalError(f"{file} is neither a module nor the text of one") from None
+    with orderly():
+        found, refusal = _examined(modulator, limits, payload)
+    figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=wants_json(json))
+    if refusal:
+        raise typer.Exit(1)
+
+
+def _read(file: Path) -> bytes:
+    with refusing(f"{file} cannot be read"):
+        return file.read_bytes()
+
+
+def _examined(modulator: Modulator, limits: Limits, payload: bytes) -> tuple[dict[str, object], str]:
+    """Return what is known of a module, and why a broker would refuse it, or what it does wrong."""
+    import asyncio  # noqa: PLC0415 - keeps --help quick
+
+    from carrypost.node.compiler import Compiler  # noqa: PLC0415 - likewise
+    from carrypost.overlay import programs  # noqa: PLC0415 - likewise
+    from carrypost.overlay.modulator import Instance  # noqa: PLC0415 - likewise
+    from carrypost.overlay.registry import Event  # noqa: PLC0415 - likewise
+
+    size = len(modulator.module)
+    found: dict[str, object] = {"sha256": modulator.digest.hex(), "size_bytes": size}
+    if size > limits.module_bytes_max:
+        return found, f"the module has {size:,} bytes, more than {limits.module_bytes_max:,} (limits.module_bytes_max)"
+    programs.check_installed()
+    compiled = asyncio.run(Compiler(limits, 1.0).compile(modulator.module))
+    found["compile_s"] = compiled.alone_us / 1e6
+    if compiled.refusal:
+        return found, compiled.refusal
+    try:
+        program = programs.program(compiled.code, limits)
+        found["exports"] = ", ".join(program.exports)
+        at_work = Instance(modulator, limits, limits.modulator_state_bytes_max, program=program)
+    except LocalError as error:
+        return found, str(error)
+    found["start_fuel"] = at_work.spent
+    results = at_work.process(Event(payload))
+    found["event_fuel"] = at_work.spent
+    found["results"] = 0 if results is None else len(results)
+    state = None if results is None else at_work.save()
+    found["state_bytes"] = 0 if state is None else len(state)
+    return found, at_work.fault

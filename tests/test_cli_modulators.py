@@ -1,0 +1,46 @@
+"""The commands about modulators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from carrypost.cli.app import run
+
+FOLDER = Path(__file__).parents[1] / "examples" / "modulators"
+
+
+def test_registered_modulators_are_listed_with_those_of_plugins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import carrypost\n@carrypost.modulator('mine', version=3, cost_us=7)\nclass Mine:\n"
+    (tmp_path / "my_modulators.py").write_text(text + "    'Drop all.'\n    def process(self, event): return []\n")
+    (tmp_path / "node.toml").write_text('[node]\nplugins = ["my_modulators"]\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(["modulators", "--config", str(tmp_path / "node.toml")]) == 0
+    rows = {each["name"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert rows.keys() >= {"box", "selector", "synthetic", "mine"}
+    assert rows["mine"] == {"name": "mine", "version": 3, "cost_us": 7, "reads_payload": True, "does": "Drop all."}
+
+
+def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+    file = str(FOLDER / "every_nth.wat")
+    assert run(["modulators", "check", file, "--params", "01"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["broker"] == "runs it"
+    assert found["exports"] == "abi, alloc, load, memory, open, process, save"
+    assert (found["results"], found["state_bytes"]) == (2, 1)
+    assert 0 < found["start_fuel"] < found["event_fuel"] < 100
+    assert run(["modulators", "check", file]) == 1
+    assert json.loads(capsys.readouterr().out)["broker"].endswith("open() did not take the parameters: it returned 1")
+    assert run(["modulators", "check", file, "--params", "xy"]) == 2
+    assert "--params takes pairs of hexadecimal digits" in capsys.readouterr().err
+    (tmp_path / "large").write_bytes(b"\0" * 32_769)
+    assert run(["modulators", "check", str(tmp_path / "large")]) == 1
+    assert "more than 32,768 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]
+    (tmp_path / "text").write_text("hello")
+    assert run(["modulators", "check", str(tmp_path / "text")]) == 2
+    assert "not a module in the WebAssembly text format: expected `(`" in capsys.readouterr().err
