@@ -1,1 +1,1 @@
-"""What application programmers see: the programming model of JMS (Jakarta Messaging), in Python."""
+"""The programming model of JMS (Jakarta Messaging) for application programmers, in Python."""

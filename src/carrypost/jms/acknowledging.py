@@ -1,4 +1,4 @@
-"""When what a program got counts as consumed: one class for each mode of sessions.
+"""Acknowledgement of received messages: one class for each mode of sessions.
 
 The host counts what was handed over and not acknowledged; here is only which numbers are acknowledged, and when.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.events import Handed
 
 UNACKNOWLEDGED_MAX = 10_000
-"""What a session may have and not acknowledge: a program that never does would be told of it."""
+"""Number of messages that a session may have unacknowledged: a program that never acknowledges gets an exception."""
 _GROUP = 50
 _GROUP_S = 1.0
 """DUPS_OK acknowledges so many together, or what there is after so long."""
@@ -28,7 +28,7 @@ class Acknowledging:
     """Messages that one session has and did not acknowledge."""
 
     retries: ClassVar[bool] = False
-    """Whether a message whose listener raised comes to it again at once."""
+    """True if a message whose listener raised comes to it again at once."""
 
     def __init__(self, works: SessionWorks) -> None:
         self._works = works
@@ -69,7 +69,7 @@ class Acknowledging:
             raise lease_over(len(lapsed), len(numbers))
 
     def lapsed(self, numbers: Collection[int]) -> list[int]:
-        """Those of them whose leases are over: others may have these messages by now, or be done with them."""
+        """Return the messages whose leases are over: others may have them by now, or be done with them."""
         leased = [number for number in numbers if self._leases.get(number)]
         now_us = self._works.provider.now_us() if leased else 0
         return [number for number in leased if self._leases[number] <= now_us]
@@ -90,7 +90,7 @@ class Acknowledging:
         self._leases.clear()
 
     def forget_one(self, number: int) -> None:
-        """This one comes again."""
+        """Forget a message that comes again."""
         self._leases.pop(number, None)
 
 
@@ -215,7 +215,7 @@ class TransactedAcknowledging(Acknowledging):
 
 
 def lease_over(lapsed: int, count: int) -> IllegalStateException:
-    """What a program is told that took longer than its leases, for so many of its messages."""
+    """Return the exception for a program that took longer than its leases, for so many of its messages."""
     which = "the lease of the message is" if count == 1 else f"the leases of {lapsed} of {count} messages are"
     return IllegalStateException(
         f"{which} over, and others may have what was not acknowledged in time: declare the queue with a longer lease_s",
@@ -233,5 +233,5 @@ _BY_MODE: Mapping[SessionMode, type[Acknowledging]] = {
 
 
 def acknowledging(mode: SessionMode, works: SessionWorks) -> Acknowledging:
-    """How a session of this mode acknowledges."""
+    """Return the way in which a session of this mode acknowledges."""
     return _BY_MODE[mode](works)

@@ -1,4 +1,4 @@
-"""What a node is asked for by those who open a consumer or a browser. Callers are not all checked."""
+"""Requests to a node by programs that open a consumer or a browser. Arguments of callers are not all checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(wanted: Wanted) -> Subscribe | Receive:
-    """What a consumer asks for."""
+    """Return the request of a consumer."""
     if isinstance(wanted.destination, Queue):
         return _received(wanted, wanted.destination)
     return _subscribed(wanted)

@@ -37,7 +37,7 @@ class QueueBrowser:
 
     @property
     def queue(self) -> Queue:
-        """What it looks into."""
+        """The queue that it browses."""
         return self._queue
 
     @property
@@ -47,12 +47,12 @@ class QueueBrowser:
 
     @property
     def taken_at(self) -> float | None:
-        """When the manager of the queue looked the last time, in seconds since 1970 by its clock; None: not yet."""
+        """The time of the manager's last snapshot, in seconds since 1970 by its clock; None: there is none yet."""
         return self._taken_us / MICROSECONDS or None
 
     @property
     def age(self) -> float | None:
-        """How many seconds ago that was; None: it was not heard yet."""
+        """The age of the snapshot in seconds; None: there is none yet."""
         passed_us = self._session.works.provider.now_us() - self._taken_us
         return max(0, passed_us) / MICROSECONDS if self._taken_us else None
 
@@ -60,7 +60,7 @@ class QueueBrowser:
         return self.messages()
 
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
-        """What waits, in the order in which it would be given out; ends if nothing more comes for `timeout`.
+        """Iterate over the waiting messages, in the order of assignment; ends if nothing more comes for `timeout`.
 
         On the manager's node all of it is here. Elsewhere an iteration without a timeout waits for the manager's
         answer, and for the messages, but not longer than the node does: an hour, and ten seconds for each message.

@@ -15,7 +15,7 @@ _log = logging.getLogger("carrypost.jms")
 
 
 class CompletionListener(Protocol):
-    """Who is told of sends. Both methods may be async."""
+    """A listener for the completion of sends. Both methods may be async."""
 
     def on_completion(self, message: object) -> Awaitable[None] | None:
         """The message is stored on this node."""
@@ -44,7 +44,7 @@ class Completions:
             await asyncio.wait({self._task})
 
     def abandon(self) -> None:
-        """What a listener is doing is cut off, and no other is told."""
+        """Cut off the running listener, and call no other."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()

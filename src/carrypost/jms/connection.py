@@ -30,7 +30,7 @@ class Connection:
     def __init__(self, source: Source, client_id: str, callers: Callable[[], Caller] = Caller) -> None:
         self.client_id = client_id
         self.used = False
-        """Whether anything was done by it: then its client id stays."""
+        """True if it was used: then its client id stays."""
         self.reports = Reports(source, callers())
         self._source, self._callers = source, callers
         self._intakes: dict[int, Intake] = {}

@@ -42,7 +42,7 @@ class Consumer:
 
     @property
     def destination(self) -> Destination:
-        """What it consumes."""
+        """The destination that it consumes from."""
         return self._intake.wanted.destination  # type: ignore[no-any-return]  # it was checked when it was opened
 
     @property
@@ -52,12 +52,12 @@ class Consumer:
 
     @property
     def no_local(self) -> bool:
-        """Whether it leaves out what its own connection sent."""
+        """True if it leaves out messages that its own connection sent."""
         return self._intake.wanted.no_local
 
     @property
     def overlay(self) -> OverlayState:
-        """How things stand with a consumer of a channel: its home broker, and what that did; at most 1 s old.
+        """The state of a consumer of a channel: its home broker, and what that did; at most 1 s old.
 
         Raises `IllegalStateException` if it is closed, or consumes from no channel.
         """
@@ -73,7 +73,7 @@ class Consumer:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, by itself, with its context, or because the node is gone."""
+        """True if it is closed, by itself, with its context, or because the node is gone."""
         return bool(self._intake.closed)
 
     # --- receiving -----------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Consumer:
 
     @property
     def message_listener(self) -> object:
-        """What was set as listener; None if nothing was."""
+        """The listener; None if none is set."""
         return self._listener
 
     def set_message_listener(self, listener: Listener | MessageListener | None) -> None:

@@ -89,13 +89,13 @@ class Context(Holding):
 
     @property
     def session_mode(self) -> SessionMode:
-        """When what it receives counts as consumed."""
+        """The acknowledgement mode."""
         self._sessions.check_not_closed()
         return self._sessions.mode
 
     @property
     def transacted(self) -> bool:
-        """Whether it has transactions."""
+        """True if it has transactions."""
         return self.session_mode is SessionMode.SESSION_TRANSACTED
 
     @property
@@ -118,7 +118,7 @@ class Context(Holding):
 
     @property
     def given_up(self) -> int:
-        """How many messages its listeners, those of `listener` included, failed with too often."""
+        """The number of messages that its listeners, those of `listener` included, failed with too often."""
         return sum(session.inbox.given_up for session in self._sessions.all)
 
     # --- contexts and delivery -----------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Context(Holding):
 
     @property
     def auto_start(self) -> bool:
-        """Whether the first consumer starts the connection."""
+        """True if the first consumer starts the connection."""
         self._sessions.check_not_closed()
         return self._sessions.auto_start
 
@@ -205,7 +205,7 @@ class Context(Holding):
         )  # fmt: skip
 
     def create_producer(self) -> Producer:
-        """What sends; cheap, and never closed."""
+        """Create a producer; cheap, and never closed."""
         return Producer(self._sessions.use())
 
     async def sent(self, message_id: str) -> Sent:

@@ -35,7 +35,7 @@ def named(name: object, what: str) -> str:
 
 
 class Destination:
-    """Where messages go. What is neither a topic nor a queue is a plain one."""
+    """A destination of messages. One that is neither a topic nor a queue is a plain destination."""
 
     __slots__ = ("_text",)
 
@@ -61,7 +61,7 @@ class Destination:
 
 
 class Topic(Destination):
-    """What anybody may publish to, and everybody receives who subscribed."""
+    """A destination to which any program may publish, and from which all subscribers receive."""
 
     __slots__ = ("_ordering",)
     __match_args__ = ("topic_name",)
@@ -75,7 +75,7 @@ class Topic(Destination):
 
     @property
     def topic_name(self) -> str:
-        """Its name, with dots between levels."""
+        """The name, with dots between levels."""
         return self._text.partition("/")[2]
 
     @property
@@ -105,7 +105,7 @@ class HeldTopic(Topic):
 
     @property
     def topic_name(self) -> str:
-        """Its full name, ``news@NODE``."""
+        """The full name, ``news@NODE``."""
         return address.name_of(self._text) or self._text
 
     @property
@@ -167,7 +167,7 @@ def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
 
 
 class Queue(Destination):
-    """What one node manages, and of which each message goes to one receiver."""
+    """A destination that one node manages, and of which each message goes to one receiver."""
 
     __slots__ = ()
     __match_args__ = ("queue_name",)
@@ -177,7 +177,7 @@ class Queue(Destination):
 
     @property
     def queue_name(self) -> str:
-        """Its full name, ``Alan@NODE``, by which anybody can send to it."""
+        """The full name, ``Alan@NODE``, by which any node can send to it."""
         return address.name_of(self._text) or self._text
 
     def __repr__(self) -> str:
@@ -200,12 +200,12 @@ class NamedQueue(Queue):
 
     @property
     def queue_name(self) -> str:
-        """Its full name once it is known, the short one before."""
+        """The full name once it is known, the short one before."""
         return self._name if self.found is None else self.found.queue_name
 
 
 _NOWHERE = "queue//"
-"""What begins so is no address, so the text that follows is not taken for one."""
+"""Prefix that is not an address, so that the text that follows is not taken for one."""
 
 
 def queue_of(name: object) -> Queue:
@@ -251,7 +251,7 @@ def as_queue(given: object, what: str) -> Queue:
 
 
 def is_temporary(destination: Destination) -> bool:
-    """Whether a topic or a queue lives as long as a connection."""
+    """Return True if a topic or a queue lives as long as a connection."""
     found = address.address(destination.address)
     return found is not None and found.name.startswith(TEMPORARY)
 

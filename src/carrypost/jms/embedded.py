@@ -32,7 +32,7 @@ _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Running]] = W
 
 
 class EmbeddedNode:
-    """Where the contexts of one factory get their node from."""
+    """The source of the node for the contexts of one factory."""
 
     def __init__(self, settings: NodeSettings, given: Privilege | None) -> None:
         self._settings = settings

@@ -98,7 +98,7 @@ class ConnectionFactory:
 
     @property
     def settings(self) -> NodeSettings:
-        """How its node is set up."""
+        """The settings of its node."""
         return self._settings
 
     @property

@@ -142,7 +142,7 @@ class Listening:
 
 
 def given_up(message: Message, count: int, cause: BaseException) -> ListenerException:
-    """What is told when a program failed with a message too often."""
+    """Return the exception for a program that failed with a message too often."""
     made = ListenerException(f"the listener failed {count} times, and does not get this again: {message!r}", message)
     made.__cause__ = cause
     return made

@@ -77,7 +77,7 @@ class LocalProvider(Provider):
         )
         self._drains = False
         self._patient = True
-        """Nobody waits for what is to be drained."""
+        """True while nothing waits for what is to be drained."""
         self._patient_until_s = 0.0
         self._more = False
         """Commands came in this turn."""
@@ -86,7 +86,7 @@ class LocalProvider(Provider):
 
     @cached_property
     def place(self) -> Place:
-        """Which node it is, and what holds there."""
+        """The node, and its limits and settings."""
         settings = self._driver.settings
         return Place(self._host().node, settings.limits, settings.messaging)
 
@@ -338,7 +338,7 @@ class LocalProvider(Provider):
         await self._answered(lambda number, now: self._messaging.end_topic(number, destination, now))
 
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
-        """What waits in a queue."""
+        """Return the messages that wait in a queue."""
         with self._command():
             found = self._messaging.browse(session, destination, selector, self.now_us())
         if found.descriptors is None:
@@ -414,7 +414,7 @@ class LocalProvider(Provider):
         await self._answered(lambda number, now: self._messaging.unbind(number, name, now, context=context))
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
-        """What a name stands for."""
+        """Return the binding of a name."""
         ends_s = self._loop.time() + timeout_s
         while True:
             try:
@@ -445,7 +445,7 @@ class LocalProvider(Provider):
         return found
 
     async def entries(self, context: str) -> list[Binding]:
-        """What stands in a context."""
+        """Return the bindings in a context."""
         with self._command(patient=True):
             return self._messaging.entries(context, self.now_us())
 
@@ -454,7 +454,7 @@ class LocalProvider(Provider):
         return self._number
 
     def _answer(self, number: int) -> asyncio.Future[Any]:
-        """What the command of this number will be answered by: not before the host is drained, in a later turn."""
+        """Return a future for the answer to the command of this number. It is set after the host is drained."""
         answer = self._unanswered[number] = self._loop.create_future()
         return answer
 

@@ -8,24 +8,24 @@ from carrypost.errors import IllegalArgumentException
 
 
 class DeliveryMode(enum.IntEnum):
-    """How much a message matters; the numbers are those of JMS."""
+    """The importance of a message; the numbers are those of JMS."""
 
     NON_PERSISTENT = 1
-    """It may be lost when the node fails, and gives way first where a cache is full."""
+    """The message may be lost when the node fails, and is evicted first where a cache is full."""
     PERSISTENT = 2
-    """It is on disk when `send` returns, and by default carriers keep it rather than others."""
+    """The message is on disk when `send` returns, and by default carriers prefer to keep it."""
 
     def __str__(self) -> str:
         return self.name
 
 
 class SessionMode(enum.IntEnum):
-    """When a message that a program got counts as consumed; the numbers are those of JMS, but for the last."""
+    """The moment at which a received message counts as consumed; the numbers are those of JMS, except for the last."""
 
     SESSION_TRANSACTED = 0
     """By `commit`, together with what was sent."""
     AUTO_ACKNOWLEDGE = 1
-    """When `receive` returns it, or its listener returns."""
+    """The message is acknowledged when `receive` returns it, or its listener returns."""
     CLIENT_ACKNOWLEDGE = 2
     """By `acknowledge`, with all that the context was given before."""
     DUPS_OK_ACKNOWLEDGE = 3

@@ -1,4 +1,4 @@
-"""What is opened by being awaited, or entered by ``async with``."""
+"""Objects that are opened by being awaited, or entered by ``async with``."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ _INT, _LONG, _STRING = ValueType.INT, ValueType.LONG, ValueType.STRING
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a producer and its session say of a message. Header fields and properties win over the message's own."""
+    """The options of a producer and its session for a message.
+
+    Header fields and properties win over the message's own.
+    """
 
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
     priority: int = 4
@@ -68,7 +71,7 @@ _PLAIN = Sending()
 
 
 def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits: Limits | None = None) -> Draft:
-    """What the host is to publish: the message as it is now.
+    """Return the draft that the host is to publish: the message as it is now.
 
     `message` may be of another implementation. Raises `MessageFormatException` for what has no room in a message, and
     `InvalidDestinationException` for a topic that stands for many.

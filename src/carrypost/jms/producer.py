@@ -101,7 +101,7 @@ class Producer:
 
     @property
     def delivery_mode(self) -> DeliveryMode:
-        """What was set."""
+        """The delivery mode that was set."""
         return self._delivery_mode
 
     def set_priority(self, priority: int) -> Self:
@@ -111,14 +111,14 @@ class Producer:
 
     @property
     def priority(self) -> int:
-        """What was set."""
+        """The priority that was set."""
         return self._priority
 
     @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_time_to_live(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
-        """How long messages live: a number of seconds or a timedelta, and as many seconds, minutes, hours and days.
+        """Set the lifetime of messages: a number of seconds or a timedelta, plus seconds, minutes, hours and days.
 
         0: as long as the node's settings say, since nothing is carried for ever.
         """
@@ -131,7 +131,7 @@ class Producer:
 
     @property
     def time_to_live(self) -> float:
-        """What was set, in seconds."""
+        """The lifetime that was set, in seconds."""
         return self._time_to_live_s
 
     @in_seconds(1, "seconds", least=10_000, multiple=1_000)
@@ -148,7 +148,7 @@ class Producer:
 
     @property
     def delivery_delay(self) -> float:
-        """What was set, in seconds."""
+        """The delay that was set, in seconds."""
         return self._delivery_delay_s
 
     def set_delivery_timeout(
@@ -163,7 +163,7 @@ class Producer:
 
     @property
     def delivery_timeout(self) -> float:
-        """What was set, in seconds."""
+        """The timeout that was set, in seconds."""
         return self._delivery_timeout_s
 
     def set_property(self, name: str, value: PropertyValue | None) -> Self:
@@ -178,7 +178,7 @@ class Producer:
 
     @property
     def properties(self) -> Properties:
-        """Those that every message gets; `Properties.set` has types that Python does not have."""
+        """The properties that every message gets; `Properties.set` has types that Python does not have."""
         return self._properties
 
     def set_jms_correlation_id(self, correlation_id: str | bytes | None) -> Self:
@@ -188,7 +188,7 @@ class Producer:
 
     @property
     def jms_correlation_id(self) -> str | bytes | None:
-        """What was set."""
+        """The correlation id that was set."""
         return self._correlation_id
 
     def set_jms_reply_to(self, destination: Destination | str | None) -> Self:
@@ -198,7 +198,7 @@ class Producer:
 
     @property
     def jms_reply_to(self) -> Destination | None:
-        """What was set."""
+        """The destination that was set."""
         return self._reply_to
 
     def set_jms_type(self, kind: str | None) -> Self:
@@ -208,7 +208,7 @@ class Producer:
 
     @property
     def jms_type(self) -> str | None:
-        """What was set."""
+        """The type that was set."""
         return self._type
 
     def set_disable_message_id(self, disable: bool) -> Self:

@@ -1,4 +1,4 @@
-"""What stands below every API for programs: one node's messaging, asked by values.
+"""The provider: the interface below every API for programs to one node's messaging, with values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
 that can be encoded, nothing is shared, and what a program is told comes by the methods of `Program`. Every error is
@@ -27,7 +27,7 @@ from carrypost.mom.placement import PlaceAnswered
 
 
 class Program(Protocol):
-    """Who is connected."""
+    """A connected program."""
 
     def take(self, handed: Handed, body: bytes | None = None) -> None:
         """Take a message for one of its consumers, within that one's credit; without a `body`, `payload` has it."""
@@ -78,9 +78,9 @@ class Performed(NamedTuple):
     """A work that the node has begun. Both end with a `JMSException` where it could not be done."""
 
     sent: asyncio.Future[tuple[Descriptor, ...]]
-    """What its messages were sent with, once the node has them."""
+    """Descriptors of its messages, once the node has them."""
     done: asyncio.Future[None]
-    """It is durable."""
+    """Future that is set when it is durable."""
 
 
 class Provider(Protocol):
@@ -88,7 +88,7 @@ class Provider(Protocol):
 
     @property
     def place(self) -> Place:
-        """Which node it is, and what holds there."""
+        """The node, and its limits and settings."""
 
     def now_us(self) -> int:
         """The time on the node, in microseconds."""
@@ -175,7 +175,7 @@ class Provider(Protocol):
         """Hold a topic of this node no more; return once that is durable."""
 
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
-        """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""
+        """Return the messages that wait in a queue. Those of another node's queue come by `Program.browsed`."""
 
     async def remember_request(self, correlation: str, deadline_us: int) -> None:
         """Note that a request is about to be sent."""
@@ -215,13 +215,13 @@ class Provider(Protocol):
         """Let a name go, with the last name of a queue here the queue, or an empty context; return once durable."""
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
-        """What a name stands for; waits so long for an advertisement. `kind`: nothing else is meant."""
+        """Return the binding of a name; waits so long for an advertisement. `kind`: return nothing else."""
 
     async def discover(self, timeout_us: int) -> Discovered:
         """Ask all nodes that the node is connected with for their names; returns what they answered in time."""
 
     async def entries(self, context: str) -> list[Binding]:
-        """What stands in a context, by name; the root is an empty text."""
+        """Return the bindings in a context, by name; the root is an empty text."""
 
 
 class Source(Protocol):

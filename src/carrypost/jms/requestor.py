@@ -67,7 +67,7 @@ class Request:
 
     @property
     def sent(self) -> Sent | None:
-        """What is known of the request's own way; None if it was sent by an earlier life of the program."""
+        """The progress of the request itself; None if it was sent by an earlier life of the program."""
         return self._sent
 
     async def reply(self, timeout: Duration | None = None) -> Message:
@@ -115,7 +115,7 @@ class Requestor:
             return self._opened
 
     async def close(self) -> None:
-        """Its context closes; requests stay open."""
+        """Close its context; requests stay open."""
         self._closed = True
         async with self._opening:
             session, self._opened = self._opened, None
@@ -123,7 +123,7 @@ class Requestor:
                 await self._connection.close_session(session)
 
     async def _replies(self) -> Queue:
-        """Where replies come."""
+        """Return the queue of replies."""
         if self._queue is None:
             found = await self._connection.opened.provider.declare(Declare(REPLIES))
             self._queue = Queue(address.name_of(found) or found)

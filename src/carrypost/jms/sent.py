@@ -51,8 +51,8 @@ class Sent:
         name: str = "",
     ) -> None:
         self.descriptor = descriptor
-        """What the network knows of it; None while it waits for a commit, if its topic has an order, and if it was
-        found by its id."""
+        """Descriptor; None while the message waits for a commit, if its topic has an order, and if it was found by its
+        id."""
         self._states = [state]
         self._deaf = deaf
         """Why nothing is heard of it, if so."""
@@ -60,7 +60,7 @@ class Sent:
         self._acknowledged: tuple[NodeId, ...] = ()
         """Recipients that have it, if it lists them; subscribers that do, if a node holds its topic."""
         self._found, self._name = found, name
-        """What the node said, and the id, if it was found by that."""
+        """Answer of the node, and the id, if it was found by that."""
         self._handed_over = False
         self._reason = ""
         """Why it failed."""
@@ -74,7 +74,7 @@ class Sent:
 
     @property
     def state(self) -> SendState:
-        """How far it has come, as this node knows."""
+        """The progress of the message, as this node knows."""
         return self._states[-1]
 
     @property
@@ -84,7 +84,7 @@ class Sent:
 
     @property
     def expiration(self) -> float | None:
-        """When it ends, in seconds since 1970; None if it does not."""
+        """The time at which it expires, in seconds since 1970; None if it does not."""
         known = self._found or self.descriptor
         deadline_us = None if known is None else known.deadline_us
         return None if deadline_us is None else deadline_us / MICROSECONDS

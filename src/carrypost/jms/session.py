@@ -60,7 +60,7 @@ class OpenConnection(NamedTuple):
     intakes: MutableMapping[int, Intake]
     """The intakes of all its sessions, by number of the consumer: sessions enter theirs."""
     overlays: MutableMapping[int, OverlayState]
-    """How things stand with consumers of channels, by number."""
+    """States of consumers of channels, by number."""
     temporaries: Temporaries
     callers: Callable[[], Caller]
     """Makes the caller of one session."""
@@ -151,7 +151,7 @@ class Session:
         )  # fmt: skip
 
     async def place(self, destination: object) -> Destination:
-        """Where a message is to be sent; callers are not all checked."""
+        """Return the destination of a message; arguments of callers are not all checked."""
         found = await resolved(self.works.provider, as_destination(destination))
         if not isinstance(found, Destination):
             raise InvalidDestinationException(
@@ -261,7 +261,7 @@ class Session:
             look.add(part)
 
     def forget_look(self, look: Look) -> None:
-        """Nobody waits for the rest of it."""
+        """Stop waiting for the rest of it."""
         self._looks.pop(look.number, None)
 
     # --- acknowledging: what messages and programs ask for -------------------------------------------------

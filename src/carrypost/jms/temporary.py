@@ -55,7 +55,7 @@ class Temporaries:
 
     def __init__(self, intakes: Mapping[int, Intake]) -> None:
         self._intakes = intakes
-        """Its consumers that are open."""
+        """Open consumers of it."""
         self._alive: dict[str, Provider] = {}
         """By address, the messaging of the node that has it."""
         self._count = 0

@@ -111,7 +111,7 @@ class Transaction:
         return made
 
     async def _end(self, made: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
-        """It is durable, or was undone."""
+        """Note that it is durable, or was undone."""
         try:
             await done
         except JMSException as error:
@@ -185,7 +185,7 @@ class Transaction:
 
 
 def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:
-    """What each was sent with; None: it died before the commit, and was not."""
+    """Return each draft with its descriptor; None: it expired before the commit, and was not sent."""
     found = iter(descriptors)
     ids = {descriptor.id for descriptor in descriptors}
     died = [each.sent.descriptor is not None and each.sent.descriptor.id not in ids for each in drafts]

@@ -130,9 +130,9 @@ class Call:
         """Place of each among the arguments."""
         args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
         self.encode, self.decode = _codec(_many(args) if together else args)
-        """Its arguments as bytes, and back; `together`: those of several calls in a row."""
+        """Encoder and decoder of its arguments; `together`: those of several calls in a row."""
         self.encode_value, self.decode_value = _codec(_form(value))
-        """Its result as bytes, and back; of `perform`, what its messages were sent with."""
+        """Encoder and decoder of its result; of `perform`, the descriptors of its messages."""
 
 
 def _methods(of: type, *, together: bool) -> Mapping[str, Call]:

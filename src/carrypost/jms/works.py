@@ -22,7 +22,7 @@ Report = Callable[[JMSException], None]
 
 
 class SessionWorks:
-    """What one session asked its node to do, and was not answered yet."""
+    """The works that one session asked its node for, and that are not answered yet."""
 
     def __init__(self, provider: Provider, session: int, report: Report) -> None:
         self.provider = provider
@@ -30,11 +30,11 @@ class SessionWorks:
         self.report = report
         """Tells of a problem that no call can raise."""
         self._open: dict[asyncio.Future[None], asyncio.Future[None] | None] = {}
-        """What was not answered, and where somebody waits for that, if anybody does."""
+        """Works without an answer, and the future that a caller waits for, if any."""
         self._left: set[asyncio.Future[None]] = set()
-        """Those of them that nobody waits for."""
+        """Works that no caller waits for."""
         self._abandoned: set[asyncio.Future[None]] = set()
-        """Those that a task was cancelled at."""
+        """Works at which a task was cancelled."""
         self._closed = ""
 
     def close(self, reason: str) -> None:
@@ -74,7 +74,7 @@ class SessionWorks:
             self._tell(done)
 
     def leave(self, done: asyncio.Future[None]) -> None:
-        """Nobody waits for this one: its failure is reported."""
+        """Note that no caller waits for this one: its failure is reported."""
         if done in self._open:
             self._left.add(done)
         else:

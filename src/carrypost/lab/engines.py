@@ -1,4 +1,4 @@
-"""Where the work of a stage is done: on Spark, a task for each piece, or here, one piece after the other.
+"""Engines for the work of a stage: Spark, with a task for each piece, or this process, one piece after the other.
 
 Stages give an engine a function and what to call it with, and get what it answers, in order; so both engines do the
 same work, and neither sees a row of it. The first error of carrypost that a piece ends with is raised. Spark is started
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class LocalEngine:
-    """This process."""
+    """The engine that uses this process."""
 
     name: EngineName = "local"
 

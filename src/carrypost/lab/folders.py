@@ -152,7 +152,7 @@ def note(folder: Path, table: Table, facts: Mapping[str, Any]) -> None:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What the manifest of this folder tells, by table; nothing where there is none."""
+    """Return the manifest of this folder, by table; empty where there is none."""
     try:
         told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:

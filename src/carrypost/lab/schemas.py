@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What a table is called, what it is for, and its columns."""
+    """The name, purpose and columns of a table."""
 
     name: str
     meaning: str

@@ -50,7 +50,7 @@ class BytesMessage(Message):
 
     @property
     def body_length(self) -> int:
-        """How many bytes there are to read, in all."""
+        """The number of bytes to read, in all."""
         return len(self._readable())
 
     def reset(self) -> None:

@@ -28,14 +28,14 @@ _NONE = Headers()
 
 
 class Headed(Protocol):
-    """What header fields need of their message."""
+    """The attributes of a message that header fields need."""
 
     _header_values: dict[str, object]
     """By field, what was set."""
 
     @property
     def descriptor(self) -> Descriptor | None:
-        """What it was sent with, if it was."""
+        """The descriptor that it was sent with, if it was."""
 
 
 class Header(Generic[T]):
@@ -77,7 +77,7 @@ class DestinationHeader(Header[Destination | None]):
 
 
 def headers_of(descriptor: Descriptor) -> Headers:
-    """What messaging says of a message; by default, nothing."""
+    """Return the headers of messaging of a message; by default, none."""
     return descriptor.headers or _NONE
 
 

@@ -36,7 +36,7 @@ class MapMessage(Bodied[dict[str, Value]]):
         return tuple(self._get())
 
     def item_exists(self, name: str) -> bool:
-        """Whether there is a value of this name; it may be null."""
+        """Return True if there is a value of this name; it may be null."""
         return name in self._get()
 
     def __contains__(self, name: object) -> bool:

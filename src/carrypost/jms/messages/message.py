@@ -43,7 +43,7 @@ class Acknowledger(Protocol):
 
     @property
     def mode(self) -> SessionMode:
-        """When what it handed over counts as consumed."""
+        """The acknowledgement mode of its session."""
 
     async def acknowledge(self, number: int) -> None:
         """Do what the session's mode says, of the message that was handed over under this number."""
@@ -56,7 +56,7 @@ class Acknowledger(Protocol):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a received message is made of."""
+    """The parts of a received message."""
 
     descriptor: Descriptor
     payload: bytes
@@ -77,10 +77,10 @@ class Message:
     )  # fmt: skip
     __match_args__: ClassVar[tuple[str, ...]] = ()
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
-    """What receivers make of its payload."""
+    """Type of message that receivers make of its payload."""
 
     DEFAULT_DELIVERY_MODE: ClassVar[DeliveryMode] = DeliveryMode.PERSISTENT
-    """What producers send with unless they are told otherwise, as are the following."""
+    """Delivery mode of producers by default, as are the following."""
     DEFAULT_PRIORITY: ClassVar[int] = 4
     DEFAULT_TIME_TO_LIVE: ClassVar[int] = 0
     """As long as the node's settings say."""
@@ -141,7 +141,7 @@ class Message:
 
     @property
     def descriptor(self) -> Descriptor | None:
-        """What the network knows of the message; None until it is sent."""
+        """The descriptor of the message; None until it is sent."""
         return self._descriptor
 
     @property
@@ -218,7 +218,7 @@ class Message:
         )
 
     def is_body_assignable_to(self, kind: type) -> bool:
-        """Whether `get_body` would give it as this type."""
+        """Return True if `get_body` would return it as this type."""
         try:
             body = self._whole()
         except MessageFormatException:
@@ -260,7 +260,7 @@ class Message:
         return tuple(self._properties)
 
     def property_exists(self, name: str) -> bool:
-        """Whether there is a property of this name; it may be null."""
+        """Return True if there is a property of this name; it may be null."""
         return name in self._properties
 
     def clear_properties(self) -> None:
@@ -352,7 +352,7 @@ class Message:
             return f"<{len(self.payload)} bytes>"
 
     def _shown(self) -> object:
-        """What people see of the body."""
+        """Return the representation of the body for people."""
         return self._whole()
 
 

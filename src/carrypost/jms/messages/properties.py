@@ -41,7 +41,7 @@ class Properties(Mapping[str, PropertyValue | None]):
         self._read_only = descriptor is not None
 
     def travelling(self) -> dict[str, Property]:
-        """What is sent with the message: all but what this node says of it."""
+        """Return the properties that are sent with the message: all but those that this node sets."""
         return dict(self._loaded())
 
     def clear(self) -> None:
@@ -113,7 +113,7 @@ class Properties(Mapping[str, PropertyValue | None]):
 
 
 def is_given(name: str) -> bool:
-    """Whether only the receiving node may say this: as an attribute it would be somebody's claim."""
+    """Return True if only the receiving node may set this: as an attribute it would be an unverified claim."""
     return name in _GIVEN_NAMES or name.startswith(_GIVEN_PREFIX)
 
 
@@ -138,7 +138,7 @@ def check_name(name: object) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _fault_of(name: str) -> str:
-    """What is wrong with a name; empty if nothing is. Programs have few names, and use them all the time."""
+    """Return the fault of a name; empty if there is none. Programs have few names, and use them all the time."""
     if name.upper() in RESERVED:
         return "it is a word of selectors"
     at = stranger(name)

@@ -64,7 +64,7 @@ def _can_travel(cls: object) -> bool:
 
 
 def _is_same(known: type, cls: type) -> bool:
-    """Whether this is the class that is known, perhaps made anew as notebooks and reloads do."""
+    """Return True if this is the known class, perhaps made anew as notebooks and reloads do."""
     return (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
 
 

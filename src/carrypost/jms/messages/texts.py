@@ -54,7 +54,7 @@ def _text_of_float(value: float, *, single: bool) -> str:
 
 
 def parsed(kind: ValueType, text: str) -> BodyValue:
-    """What a text says of this type, which is no text; raises `NumberFormatException`."""
+    """Return the value of a text in this type, which is not text; raises `NumberFormatException`."""
     return _PARSERS[kind](kind, text)
 
 

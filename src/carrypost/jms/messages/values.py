@@ -14,7 +14,7 @@ from carrypost.model.properties import ValueType as ValueType  # noqa: PLC0414 -
 from carrypost.model.properties import fits, nearest_float
 
 BodyValue = bool | int | float | str | bytes
-"""What a body holds, to Python; null is None."""
+"""A value of a body in Python; null is None."""
 _BITS_SHOWN_MAX = 128
 
 
@@ -96,12 +96,12 @@ def _as_float(number: int) -> float:
 
 
 def _remedy(given: object) -> str:
-    """What to do instead."""
+    """Return advice on what to do instead."""
     return "; a nested dict or list travels as JSON if it is sent as a whole" if isinstance(given, dict | list) else ""
 
 
 def _shown(given: object) -> str:
-    """What it is, in a few words: printing may take long, or not be safe."""
+    """Return a short description of a value: printing may take long, or not be safe."""
     kind = f"of type {type(given).__name__}"
     if isinstance(given, int):
         return f"{given} ({kind})" if given.bit_length() <= _BITS_SHOWN_MAX else f"{given.bit_length()} bits ({kind})"

@@ -39,13 +39,13 @@ class Part(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a key of a scenario names: a file, or a folder of files."""
+    """The files that a key of a scenario names: a file, or a folder of files."""
 
     key: str
     name: str
     """As the scenario calls it."""
     path: str
-    """Where it is on the driver's machine."""
+    """Path on the driver's machine."""
     parts: tuple[Part, ...]
     folder: bool
 
@@ -59,7 +59,7 @@ class Named(NamedTuple):
 
 
 def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
-    """What a scenario names, read once to hash it; `digests` remembers between scenarios."""
+    """Return the files that a scenario names, read once to hash them; `digests` remembers between scenarios."""
     return tuple(_named(key, name, path, digests) for key, name, path in scenario.files())
 
 
@@ -102,7 +102,7 @@ class Unpacked(Scenario):
     """By what the scenario calls them."""
 
     def path(self, file: str) -> Path:
-        """Where a file is that the scenario names."""
+        """Return the path of a file that the scenario names."""
         return self.places[file]
 
 
@@ -134,7 +134,7 @@ def executor_folder() -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether what is in there is from this user: what others can write to is not trusted."""
+    """Return True if its contents are this user's: what others can write to is not trusted."""
     found = folder.lstat()
     return (
         stat.S_ISDIR(found.st_mode)

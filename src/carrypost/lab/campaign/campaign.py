@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class CampaignProgress(NamedTuple):
-    """How far a campaign is."""
+    """The progress of a campaign."""
 
     done: int
     failed: int
@@ -55,13 +55,13 @@ Watch = Callable[[CampaignProgress], None]
 
 
 class Found(NamedTuple):
-    """What there is of a campaign."""
+    """The existing results of a campaign."""
 
     done: list[State]
     """As it is now: what is still to be done again does not count."""
     failed: list[State]
     new: int
-    """How many ended in this campaign, well or not."""
+    """Number of runs that ended in this campaign, well or not."""
 
     @property
     def rows(self) -> int:
@@ -83,9 +83,9 @@ class Campaign:
     token: str
     plan: CampaignPlan
     began: bool = False
-    """Whether runs were started."""
+    """True if runs were started."""
     ended: list[State] = field(default_factory=list)
-    """How runs of this campaign ended, also where the folder does not show it."""
+    """States in which runs of this campaign ended, also where the folder does not show it."""
 
     @property
     def todo(self) -> list[CampaignRun]:
@@ -161,7 +161,7 @@ class Campaign:
         folders.note(self.place.root, RECORDS, facts)
 
     def found(self) -> Found:
-        """What there is of this campaign."""
+        """Return the existing results of this campaign."""
         known = self.place.states_there()
         unkept = {state.run: state for state in self.ended if not state.kept}
         there = [unkept.get(run.name) or known.get(run.stem) for run in self.grid.runs]
@@ -184,7 +184,7 @@ def _plain(overrides: dict[str, object]) -> dict[str, object]:
 
 
 def needs_java(out: Path) -> None:
-    """Where everything is still to be done Spark is needed: say that there is no Java before there is any folder."""
+    """Raise if there is no Java, before any folder is made, where all is still to be done by Spark."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
 
     place = Place(out.absolute())

@@ -1,4 +1,4 @@
-"""What a campaign is: scenarios × settings × seeds, as ``campaign.toml`` says.
+"""Campaigns: scenarios × settings × seeds, as ``campaign.toml`` says.
 
 ::
 
@@ -54,9 +54,9 @@ class CampaignRun:
     settings: str
     seed: int | str
     file: str
-    """What the scenario's file is called."""
+    """Name of the scenario's file."""
     text: str
-    """What is in it."""
+    """Contents of the file."""
     overrides: Mapping[str, object]
     files: tuple[Named, ...]
     fingerprint: str
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
     name: str
     overrides: dict[str, object]
     place: str
-    """Its table in the file."""
+    """Name of its table in the file."""
 
 
 @dataclass(frozen=True, slots=True)

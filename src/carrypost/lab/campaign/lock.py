@@ -25,7 +25,7 @@ _NAME = "lock"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds the lock."""
+    """The holder of the lock."""
 
     pid: int
     host: str
@@ -60,7 +60,7 @@ def remove(folder: Path) -> None:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who holds the lock, by what its file says."""
+    """Return the holder of the lock, by its file."""
     try:
         return msgspec.json.decode((folder / _NAME).read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):

@@ -51,7 +51,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def scenario_file(name: str) -> Path:
-    """Where a shipped scenario is: in the package, or beside the source tree."""
+    """Return the path of a shipped scenario: in the package, or beside the source tree."""
     package = Path(carrypost.__file__).parent
     for folder in (package / "scenarios", package.parents[1] / "scenarios"):
         if (file := folder / f"{name}.toml").is_file():
@@ -72,7 +72,7 @@ def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Pat
 
 
 def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> bool:
-    """Whether all runs and metrics seem to be there, so that Spark is not needed."""
+    """Return True if all runs and metrics seem to be there, so that Spark is not needed."""
     try:
         study = Study(out)
         done = {run.name for run in study.runs}
@@ -83,7 +83,7 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
 
 
 def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
-    """What will be done, and about how long it will take."""
+    """Return a description of the work, and about how long it will take."""
     chosen = of.chosen(quick=quick)
     runs = len(chosen) * len(seeds)
     told = ", ".join(dict.fromkeys(each.label for each in chosen))
@@ -96,7 +96,7 @@ def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
 
 
 def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:
-    """What to type to do it again."""
+    """Return the command that does it again."""
     given = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != (1,) else ""
     return f"carrypost reproduce {of.name}{' --quick' if quick else ''}{given}"
 

@@ -1,4 +1,4 @@
-"""What became of the runs of a campaign: a small file for each, and the tables that are made of them.
+"""States of the runs of a campaign: a small file for each, and the tables that are made of them.
 
 The folder of a campaign holds ``records`` (a Parquet file for each run that is done), ``runs`` and ``failures``; the
 states are in ``.runs``. A state is written after its record, so a run that has one is over; a record without a state is
@@ -34,7 +34,7 @@ _RECORD = ".parquet"
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """The end of a run."""
 
     run: str
     scenario: str
@@ -56,7 +56,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     traceback: str = ""
     kept: bool = msgspec.field(default=True)
-    """Whether it is in its file; a process that does not see the folder, or a full disk, keeps nothing."""
+    """True if it is in its file; a process that does not see the folder, or a full disk, keeps nothing."""
 
 
 def done(run: CampaignRun, token: str, record: str, *, rows: int, written: Path) -> State:
@@ -90,24 +90,24 @@ class Place:
 
     @property
     def records(self) -> Path:
-        """Where records are."""
+        """The folder of records."""
         return self.root / RECORDS.name
 
     @property
     def states(self) -> Path:
-        """Where states are."""
+        """The folder of states."""
         return self.root / ".runs"
 
     def record(self, run: CampaignRun) -> Path:
-        """Where the record of a run is."""
+        """Return the path of a run's record."""
         return self.records / f"{run.stem}{_RECORD}"
 
     def state(self, run: CampaignRun) -> Path:
-        """Where the state of a run is."""
+        """Return the path of a run's state."""
         return self.states / f"{run.stem}{_SUFFIX}"
 
     def partial(self, run: CampaignRun, token: str) -> Path:
-        """Where a task of this campaign writes the record of a run: hidden, and nobody else writes there."""
+        """Return the path to which a task of this campaign writes the record of a run: hidden, and of no other task."""
         return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
 
     def parts(self, run: CampaignRun, token: str) -> Path:
@@ -173,7 +173,7 @@ def read(path: Path) -> State | None:
 
 
 def is_whole(path: Path, state: State) -> bool:
-    """Whether the record of a run is the one that its state tells of."""
+    """Return True if the record of a run is the one that its state names."""
     try:
         return path.stat().st_size == state.size and digest(path) == state.sha256
     except OSError:
@@ -187,24 +187,24 @@ MISSING, CHANGED, OTHER_VERSION, DAMAGED = "missing", "changed", "other version"
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """What a campaign finds in its folder."""
+    """The contents of a campaign's folder, and the runs to be done."""
 
     todo: Mapping[str, str]
     """Runs that are to be done, by name, and why: missing, failed, changed, made by another version, damaged."""
     done: int
-    """How many are."""
+    """Number of runs that are done."""
     strangers: tuple[str, ...]
     """Runs in the folder that the campaign does not name; of records that belong to none, the file."""
     outdated: tuple[str, ...] = ()
     """Stems of runs that the campaign names and whose files are called otherwise now."""
 
     def because(self, why: str) -> int:
-        """How many are to be done for this reason."""
+        """Return the number of runs to be done for this reason."""
         return sum(each == why for each in self.todo.values())
 
 
 def plan(runs: Sequence[CampaignRun], place: Place) -> CampaignPlan:
-    """What is to be done."""
+    """Return the plan of what is to be done."""
     there = place.states_there()
     todo = {}
     for run in runs:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
 
 ATTEMPTS_MAX = 2
-"""How many processes may die of one run; Spark gives up a whole job after more."""
+"""Number of processes that may die of one run; Spark gives up a whole job after more."""
 _TRACEBACK_MAX = 20_000
 
 
@@ -46,7 +46,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What all runs of a campaign share."""
+    """The data that all runs of a campaign share."""
 
     root: str
     token: str
@@ -87,7 +87,7 @@ def play(context: TaskContext, run: CampaignRun) -> State:
 
 
 def belongs(place: Place, token: str) -> bool:
-    """Whether this is the folder of that campaign, and the campaign not over."""
+    """Return True if this is the folder of that campaign, and the campaign not over."""
     holder = lock.holder(place.states)
     return holder is not None and holder.token == token
 

@@ -1,4 +1,4 @@
-"""Whether the executors of a cluster can do a campaign's work: they see its folder, may write there, and have the code.
+"""Checks that the executors of a cluster can do a campaign's work: they see its folder, may write, and have the code.
 
 A path that looks right to the driver may be another folder elsewhere, or none. So the driver leaves a token there,
 executors look for it and answer by a file with the same token, and the driver looks for that. As an executor may join
@@ -21,16 +21,16 @@ _ANSWER = "seen-"
 
 
 class Answer(NamedTuple):
-    """What a process of an executor found."""
+    """The finding of one process of an executor."""
 
     host: str
     python: str
     missing: str
-    """What is wrong with the code there; empty: nothing."""
+    """Fault of the code there; empty: none."""
     refused: str
     """Why it cannot write to the folder; empty: it can, or does not see it."""
     file: str
-    """Its answer; empty: it does not see the folder."""
+    """File that is its answer; empty: it does not see the folder."""
 
 
 def check(spark: SparkSession, place: Place, token: str) -> None:
@@ -76,7 +76,7 @@ def _unseen(place: Place, host: str) -> str:
 
 
 def _probe(folder: str, token: str) -> Callable[[Iterable[int]], Iterator[tuple[str, ...]]]:
-    """What executors run: sent as it is, as it has to work where our package does not."""
+    """Return the function that executors run: sent as it is, as it has to work where our package does not."""
     version = carrypost.__version__
 
     def probe(_: Iterable[int]) -> Iterator[tuple[str, ...]]:

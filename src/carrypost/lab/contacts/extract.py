@@ -29,7 +29,7 @@ from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be made, and how."""
+    """The contacts to be made, and the options."""
 
     rules: Rules
     slab_us: int | None = None
@@ -64,7 +64,7 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
 
 
 def samples(positions: Path) -> int:
-    """How many there are."""
+    """Return the number of samples."""
     return sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
 
 
@@ -89,7 +89,7 @@ def _scenarios(path: Path, table: Table) -> set[str]:
 
 
 def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
-    """How many contacts each of these scenarios has, of whom, and how long they are."""
+    """Yield the number of contacts of each of these scenarios, their nodes and lengths."""
     rows = folders.read_arrow(folder, CONTACTS)
     for scenario in sorted(scenarios):
         mine = rows.filter(pc.equal(rows["scenario"], scenario))

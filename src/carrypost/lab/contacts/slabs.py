@@ -1,4 +1,4 @@
-"""How a trace is cut into slabs of time, and what is done with one: the part of the contact search that tasks run.
+"""Slabs of time of a trace, and the work on one: the part of the contact search that tasks run.
 
 Time is divided into cells of one length, of which consecutive ones make a slab, so that slabs hold about as many
 samples as each other. Where the cuts are changes what the search costs, and never what it finds: a task gets every
@@ -28,9 +28,9 @@ _SAMPLES_PER_NODE = 4
 _CELLS_PER_SLAB = 8
 _CELLS_MAX = 1 << 16
 SAMPLES = ("slab", "code", "t_us", "x", "y")
-"""What a task gets."""
+"""Columns that a task gets."""
 PIECES = pa.schema([("scenario", pa.string()), *MEETINGS])
-"""What it gives, as parts of contacts."""
+"""Columns that it returns, as parts of contacts."""
 
 
 class SampleSpan(NamedTuple):
@@ -45,7 +45,7 @@ class SampleSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeCells:
-    """How the time of one scenario is divided."""
+    """The division of one scenario's time."""
 
     scenario: str
     start_us: int
@@ -56,7 +56,7 @@ class TimeCells:
 
 @dataclass(frozen=True, slots=True)
 class SlabPlan:
-    """Who is in the trace, and which cell belongs to which slab."""
+    """The nodes of the trace, and the slab of each cell."""
 
     nodes: tuple[SampleSpan, ...]
     """By code: in order of scenario, then of name."""

@@ -1,4 +1,4 @@
-"""What the contacts of traces tell by themselves: families of metrics whose `run` is the name of a scenario.
+"""Metrics of contacts of traces alone: families whose `run` is the name of a scenario.
 
 Each scenario is a piece of work of its own. Who was there when, a trace does not say: a node is, from a first sample to
 a last one, broken where samples are further apart than what is bridged by a line.

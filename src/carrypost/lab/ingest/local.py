@@ -27,7 +27,7 @@ from carrypost.lab.ingest.stages import checked, other_way, usable
 from carrypost.model.times import MICROSECONDS
 
 Tell = Callable[[str, float], None]
-"""What is being done, and how much of it is."""
+"""A callback for progress: the current work, and how much of it is done."""
 
 
 class Work(NamedTuple):
@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Ingested:
-    """What was read and written."""
+    """The numbers of rows read and written."""
 
     found: Sum
     options: Options

@@ -43,7 +43,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What there is to tell."""
+    """The results to report."""
 
     facts: dict[str, Any]
     """As in the manifest."""
@@ -100,7 +100,7 @@ def _without_traces(out: Path) -> Iterator[None]:
 
 
 def _stale(out: Path, table: Table) -> list[str]:
-    """What is to be said if there are contacts that `lab contacts` made of the positions that are replaced."""
+    """Return a warning if there are contacts that `lab contacts` made of the positions that are replaced."""
     noted = folders.manifest(out).get(CONTACTS.name)
     source = noted.get("source") if isinstance(noted, dict) else None
     if table is not POSITIONS or not isinstance(source, str) or not (out / CONTACTS.name).is_dir():
@@ -156,7 +156,7 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
 
 
 def _assumed(work: Work) -> list[str]:
-    """What was assumed about files, once for all of which the same was."""
+    """Return the assumptions about files, once for all of which the same was assumed."""
     alike: dict[str, list[str]] = {}
     for name, rule in zip(work.request.names, work.rules, strict=True):
         if rule.said:

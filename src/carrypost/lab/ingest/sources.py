@@ -35,7 +35,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """What cannot be read is told as a sentence."""
+    """Raise a sentence for what cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def told(path: Path) -> Iterator[None]:
 
 
 def packing(path: Path) -> str:
-    """What a file is packed with; empty: not at all."""
+    """Return the compression of a file; empty: none."""
     with told(path), path.open("rb") as stream:
         start = stream.read(6)
     kinds = ((_GZIP, "gzip"), (_XZ, "xz"), (_ZIP, "zip"))
@@ -101,7 +101,7 @@ def facts(path: Path) -> dict[str, Any]:
 
 
 def text_bytes(path: Path) -> int:
-    """How long the text is; what is packed is looked at until it is known to be long: little may hold much."""
+    """Return the length of the text. A compressed one is read until it is known to be long: little may hold much."""
     if not packing(path):
         with told(path):
             return path.stat().st_size

@@ -196,7 +196,7 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
 
 
 def _told(rows: pa.Table, found: Assembled) -> dict[str, Any]:
-    """What is to be known of some nodes or pairs besides their rows."""
+    """Return the facts about some nodes or pairs besides their rows."""
     times = [column(rows, name) for name in rows.column_names if name.endswith("_us")]
     return {
         "counts": found.counts,
@@ -258,6 +258,6 @@ def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
 
 # ------------------------------------------------------------------------------------------------------ progress
 def _watched(spark: SparkSession, work: Work, what: str, action: Callable[[], _T]) -> _T:
-    """What Spark gives, with word of how many of its tasks are done."""
+    """Return the result of Spark, with reports of how many of its tasks are done."""
     work.told(what, 0.0)
     return watched(spark, what, action, lambda done, tasks: work.told(what, done / max(1, tasks)))

@@ -1,4 +1,4 @@
-"""What blocks say, added up; and what must hold of all of them together before anything is assembled.
+"""Sums of the results of blocks, and the conditions on all of them together before anything is assembled.
 
 What is known of blocks besides their rows (`Sum`) is counts, the first bad lines, bounds, how places spread, and the
 order of time from one block to the next.
@@ -22,7 +22,7 @@ BAD_SHARE_MAX = 0.01
 
 
 def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
-    """What assembling needs to know of all lines; an error if there is nothing to assemble, or too much is wrong."""
+    """Return the options for assembling all lines; raises if there is nothing to assemble, or too much is wrong."""
     format_, options, names = request.form, request.options, request.names
     if found.bad_lines > BAD_SHARE_MAX * found.lines and not request.lenient:
         raise LocalError(
@@ -53,14 +53,14 @@ def usable(names: list[str], faults: list[FileFault], counts: dict[str, int], ro
 
 
 def other_way(format_: Format, options: Options, counts: dict[str, int]) -> Options | None:
-    """How to assemble again, where a contact plan turns out to tell one direction for both."""
+    """Return the options for assembling again, where a contact plan turns out to tell one direction for both."""
     if counts.pop("two_way_pairs", 1) or not format_.symmetric:
         return None
     return replace(options, both_ways=True)
 
 
 def _order(found: Sum) -> list[FileFault]:
-    """Where time goes back from one block to the next."""
+    """Return the places where time goes back from one block to the next."""
     blocks = sorted(found.orders)
     return [back(two[0], one[3], two[1]) for one, two in pairwise(blocks) if two[1] < one[3]]
 
@@ -75,7 +75,7 @@ def _mixed(found: Sum) -> list[FileFault]:
 
 
 def _same_name(found: Sum) -> list[FileFault]:
-    """Where a node would be called what another one is called."""
+    """Return the places where a node would get the name of another."""
     faults = []
     homes: dict[str, str] = {}
     for place, name in sorted((place, name) for name, place in found.spelt.items()):

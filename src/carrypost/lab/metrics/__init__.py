@@ -76,13 +76,13 @@ def chosen(names: Sequence[str]) -> list[Table]:
 
 
 def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> list[Part]:
-    """What these rows of a run come to, for each part that these families are made of."""
+    """Return the results of these rows of a run, for each part that these families are made of."""
     these = Slice(Rows(rows), window_s=window_s)
     return [part(these) for part in _needed(wanted)]
 
 
 def joined(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
-    """What two slices of a run come to, of each of which parts are known."""
+    """Return the results of two slices of a run, of each of which parts are known."""
     return [mine.joined(yours) for mine, yours in zip(one, other, strict=True)]
 
 
@@ -99,5 +99,5 @@ def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float
 
 
 def _needed(wanted: Iterable[Table]) -> list[Callable[[Slice], Part]]:
-    """What parts are made by, each once."""
+    """Return the functions that make parts, each once."""
     return list(dict.fromkeys(FAMILIES[table].part for table in wanted))

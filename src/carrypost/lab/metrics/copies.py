@@ -47,7 +47,7 @@ class Publications:
 
     @classmethod
     def of(cls, rows: Rows) -> Publications:
-        """Those among some rows."""
+        """Return the publications among some rows."""
         at = rows.of(Kind.PUBLISH)
         at = at[(rows.message[at] != MISSING) & ~np.isin(rows.message[at], rows.between_overlays)]
         at = at[np.argsort(rows.message[at], kind="stable")]  # Rows are in order of time.
@@ -102,11 +102,11 @@ class Copies:
     hops: Codes
     """Of the first reception; 0: not known."""
     publication: Ints
-    """Its place; -1: there is none."""
+    """Index of the publication; -1: there is none."""
 
     @classmethod
     def of(cls, rows: Rows) -> Copies:
-        """Those that some rows tell of."""
+        """Return the copies that some rows tell of."""
         at = _counted(rows)
         key, row = _first(rows, at)
         copy = key >> _KIND_BITS
@@ -131,18 +131,18 @@ class Copies:
 
     @cached_property
     def published(self) -> Flags:
-        """Which are of a publication that is known."""
+        """Flags of copies of a known publication."""
         found: Flags = self.publication >= 0
         return found
 
     @cached_property
     def published_us(self) -> Ints:
-        """When its author published it; `NEVER`: not known."""
+        """The times at which the authors published them; `NEVER`: not known."""
         return self._of_publication(self.publications.t_us, NEVER)
 
     @cached_property
     def own(self) -> Flags:
-        """Which are at their authors."""
+        """Flags of copies at their authors."""
         found: Flags = self._of_publication(self.publications.author.astype(np.int64), MISSING) == self.node
         return found
 

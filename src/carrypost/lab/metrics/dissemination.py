@@ -82,7 +82,7 @@ def throughput(part: Tally) -> Columns:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How the message that most nodes got came to them."""
+    """The spread of the message that most nodes got."""
 
     message: str | None
     """None: nothing came to anybody."""
@@ -123,6 +123,6 @@ def spread(part: Spread) -> Columns:
 
 
 def _came(copies: Copies) -> Flags:
-    """Which copies came from elsewhere, and are of a publication that is known."""
+    """Return flags of copies that came from elsewhere, and are of a known publication."""
     found: Flags = ~copies.own & copies.published & (copies.received_us != NEVER)
     return found

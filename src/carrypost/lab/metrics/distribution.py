@@ -67,7 +67,7 @@ def summed(keys: Ints, *values: Ints) -> tuple[Ints, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How often which value is there; values in order."""
+    """The frequencies of values, in order."""
 
     value: Ints
     count: Ints
@@ -84,11 +84,11 @@ class Counts:
 
     @property
     def cumulative(self) -> Ints:
-        """How many have each value, or less."""
+        """The numbers of items that have each value, or less."""
         return np.cumsum(self.count)
 
     def reaching(self, ranks: int) -> Flags:
-        """Which values reach another of so many equal shares of all; the least one does."""
+        """Return flags of values that reach another of so many equal shares of all; the least one does."""
         cumulative = self.cumulative
         total = int(cumulative[-1]) if len(cumulative) else 1
         before = cumulative - self.count

@@ -62,7 +62,7 @@ class KeptTable:
             self._groups = {str(each.column(0).statistics.min): group for group, each in enumerate(told)}
 
     def rows(self, run: str) -> pa.Table:
-        """Those of one run."""
+        """Return the rows of one run."""
         if self._file is None or run not in self._groups:
             return self._table.arrow.empty_table()
         return self._file.read_row_group(self._groups[run]).cast(self._table.arrow)

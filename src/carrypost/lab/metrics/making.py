@@ -59,7 +59,7 @@ def converted(order: Conversion) -> tuple[list[str], int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be made."""
+    """The tables to be made."""
 
     tables: Sequence[Table] = tuple(FAMILIES)
     out: Path | None = None

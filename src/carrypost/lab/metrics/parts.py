@@ -1,4 +1,4 @@
-"""What families are made of: a part of each slice, parts joined to one, and the table at the end.
+"""Parts of families: a part of each slice, parts joined to one, and the table at the end.
 
 A `Part` is what some rows of a run come to, small beside them, and two of them join to what the rows of both come to,
 whatever the order. A `Family` says which part it is made from and makes its table of it; families that share a part
@@ -33,22 +33,22 @@ class Slice:
 
     @cached_property
     def copies(self) -> Copies:
-        """What became of messages."""
+        """The copies of messages."""
         return Copies.of(self.rows)
 
 
 class Part(Protocol):
-    """What a slice comes to."""
+    """The result of a slice."""
 
     def joined(self, other: Self, /) -> Self:
-        """What both come to."""
+        """Return the result of both."""
 
 
 class Family(NamedTuple):
-    """How a table is made."""
+    """The making of a table."""
 
     part: Callable[[Slice], Any]
-    """What a slice comes to, a `Part`; families with the same function share it."""
+    """Function that makes the `Part` of a slice; families with the same function share it."""
     rows: Callable[[Any], Columns]
     """The columns of the table out of the part of the whole run, but for the run itself."""
 

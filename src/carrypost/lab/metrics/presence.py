@@ -1,4 +1,4 @@
-"""Who was there when, who was in range of whom, and what nodes told of themselves: sizes of registries, bytes sent."""
+"""Presence of nodes, contacts, and what nodes reported: sizes of registries, bytes sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Presence:
 
     @classmethod
     def of(cls, of: Slice) -> Presence:
-        """What a slice tells."""
+        """Return the presence in a slice."""
         rows = of.rows
         at = rows.of(Kind.JOIN, Kind.LEAVE)
         leaves = pc.equal(rows.texts("kind", at), Kind.LEAVE.value)
@@ -51,7 +51,7 @@ class Presence:
         return cls(moves, _meetings(rows), last_us, _duration_us(rows), window_us(of.window_s))
 
     def joined(self, other: Presence) -> Presence:
-        """What both tell."""
+        """Return the presence in both."""
         return Presence(
             pa.concat_tables([self.moves, other.moves]),
             self.meetings.joined(other.meetings),
@@ -85,7 +85,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _duration_us(rows: Rows) -> int | None:
-    """How long the scenario is, where a row tells."""
+    """Return the length of the scenario, where a row tells."""
     found = None
     for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
         if text is not None and (told := _DURATION.search(text)):
@@ -96,7 +96,7 @@ def _duration_us(rows: Rows) -> int | None:
 
 
 def _meetings(rows: Rows) -> Meetings:
-    """Who was in range of whom."""
+    """Return the contacts."""
     at = rows.of(Kind.CONTACT)
     ends = numbers(rows.attribute("end", at))
     known = np.isfinite(ends) & ~rows.texts("peer", at).is_null().to_numpy(zero_copy_only=False)
@@ -142,7 +142,7 @@ def registry_sizes(part: Tally) -> Columns:
 
 
 def _samples(of: Slice) -> tuple[Rows, Ints, pa.Array, pa.Array]:
-    """Which rows are samples of registries, their sizes, and whether the node was about to leave."""
+    """Return the rows that are samples of registries, their sizes, and whether the node was about to leave."""
     rows = of.rows
     at = rows.of(Kind.REGISTRY)
     known = pc.and_(rows.texts("detail", at).is_valid(), rows.whole("size", at).is_valid())

@@ -25,7 +25,7 @@ from carrypost.lab.schemas import RECORDS
 from carrypost.model.times import MICROSECONDS
 
 REAL = "node"
-"""What runs of real nodes begin with, before a stroke."""
+"""Prefix of the runs of real nodes, before a stroke."""
 _LINES = ("*.jsonl", "*.ndjson")
 
 
@@ -36,7 +36,7 @@ class Source:
     path: Path
     files: tuple[Path, ...]
     lines: bool
-    """They are lines of JSON, not Parquet."""
+    """True if they are lines of JSON, not Parquet."""
 
     @classmethod
     def find(cls, path: Path) -> Self:
@@ -69,7 +69,7 @@ class RowGroup(NamedTuple):
     last_us: float
 
     def touches(self, first_us: float, last_us: float) -> bool:
-        """Whether rows of this time may be in it."""
+        """Return True if rows of this time may be in it."""
         return self.first_us <= last_us and self.last_us >= first_us
 
 
@@ -89,15 +89,15 @@ def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Where the rows of a run are."""
+    """The files with the rows of a run."""
 
     run: str
     names: tuple[str, ...]
-    """What it is called in the files: one name, but for real nodes that are taken as one run."""
+    """Names of the run in the files: one, except for real nodes that are taken as one run."""
     files: tuple[str, ...]
     """Paths of Parquet files."""
     shared: bool
-    """Whether there are other runs in them."""
+    """True if there are other runs in them."""
 
     def groups(self) -> list[RowGroup]:
         """The row groups of its files."""

@@ -21,7 +21,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
 COLUMNS = ("t", "kind", "node", "peer", "message", "hops", "size", "detail", "attrs")
-"""Those of a record that families need."""
+"""Columns of a record that families need."""
 TEXTS = ("kind", "node", "peer", "message", "detail")
 MISSING = -1
 """The code of a text that is not there."""
@@ -74,7 +74,7 @@ class Rows:
         return self._codes("kind")[1]
 
     def of(self, *kinds: Kind) -> Ints:
-        """Which rows are of these kinds."""
+        """Return the indices of rows of these kinds."""
         parts = [self._by_kind[kind] for kind in kinds if kind in self._by_kind]
         if len(parts) == 1:
             return parts[0]
@@ -100,7 +100,7 @@ class Rows:
         return np.unique(self.message[at[found]]).astype(np.int64)
 
     def is_detail(self, at: Ints, text: str) -> Flags:
-        """Which of these rows have this detail."""
+        """Return flags of those of these rows that have this detail."""
         codes, names = self._codes("detail")
         code = pc.index(names, text).as_py()
         found: Flags = codes[at] == code if code >= 0 else np.zeros(len(at), np.bool_)

@@ -28,7 +28,7 @@ from carrypost.record import Kind
 SLICE_ROWS = 5_000_000
 """Of which a task holds about 1 GB."""
 AGAIN_MAX = 2.0
-"""How often each row may be read, on average, before rows are written out by slice."""
+"""Number of times that each row may be read, on average, before rows are written out by slice."""
 _BATCH_ROWS = 1_000_000
 _MESSAGES, _TEXTS, _ROWS = "messages.arrow", "texts.arrow", "rows"
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -63,7 +63,7 @@ class SliceOrder:
     """From here on it has rows that are not about messages."""
     before_us: int
     groups: tuple[RowGroup, ...]
-    """That it reads; none: its rows were written out."""
+    """Row groups that it reads; none: its rows were written out."""
 
 
 def cut(order: Order) -> list[SliceOrder]:
@@ -100,11 +100,11 @@ class _Messages:
     groups: list[RowGroup]
     slice: Ints
     cuts: Ints
-    """Where slices begin."""
+    """Times at which slices begin."""
 
     @classmethod
     def found(cls, order: Order) -> _Messages:
-        """What the columns of kind, message and time tell."""
+        """Return the contents of the columns of kind, message and time."""
         groups = order.of.groups()
         number: dict[str, int] = {}
         figures = np.zeros((4, 0), np.int64)
@@ -132,7 +132,7 @@ class _Messages:
         return cls(list(number), rows, first_us, last_us, published_us, groups, place, cuts)
 
     def slices(self, order: Order) -> Iterator[SliceOrder]:
-        """What each slice needs."""
+        """Yield the input of each slice."""
         ends = np.append(self.cuts[1:], _MOST)
         for number, (from_us, before_us) in enumerate(zip(self.cuts.tolist(), ends.tolist(), strict=True)):
             mine = np.flatnonzero((self.slice == number) & (self.rows > 0))
@@ -142,7 +142,7 @@ class _Messages:
 
 
 def _told(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
-    """Which rows are about messages, which of these are publications, and of which message each is."""
+    """Return the rows about messages, those of them that are publications, and the message of each."""
     kind, kinds = encoded(table["kind"])
     code, names = encoded(table["message"])
     wanted = np.array([name in TOLD for name in kinds.to_pylist()] or [False], np.bool_)
@@ -176,7 +176,7 @@ def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
 
 
 def _chosen(order: SliceOrder) -> pa.Table:
-    """Those of one slice out of the row groups that it needs."""
+    """Return the rows of one slice out of the row groups that it needs."""
     known = kept.read(order.whole.folder / _MESSAGES)[_MESSAGES]
     mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
     slice_of = dict.fromkeys(mine["message"].to_pylist(), 1)
@@ -227,7 +227,7 @@ def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
 
 
 def _spilled(order: SliceOrder) -> pa.Table:
-    """What was written out of one slice."""
+    """Return the rows of one slice that were written out."""
     folder = order.whole.folder
     table = kept.read(folder / f"{order.number}.arrow")[_ROWS]
     for name, texts in kept.read(folder / _TEXTS).items():

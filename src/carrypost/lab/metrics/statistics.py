@@ -1,4 +1,4 @@
-"""What contacts and presences tell by themselves: counts, durations, times between, neighbours, activity.
+"""Statistics of contacts and presences alone: counts, durations, times between, neighbours, activity.
 
 Both are half open; contacts of a pair do not overlap, nor do the stays of a node. Functions give the columns of tables
 of `lab.metrics.families`, of a run or of a trace.
@@ -42,13 +42,13 @@ class Meetings:
 
     @property
     def lasting_us(self) -> Ints:
-        """How long each is."""
+        """The length of each."""
         return self.end_us - self.start_us
 
 
 @dataclass(frozen=True, eq=False)
 class Stays:
-    """Who was there, from when to when."""
+    """The stays of nodes, from when to when."""
 
     node: pa.Array
     start_us: Ints
@@ -144,7 +144,7 @@ def neighbours_timeline(met: Meetings, stays: Stays, window_us: int) -> Columns:
 
 
 def _integral(of: Levels, amount: Ints, until_us: Ints) -> Ints:
-    """What amounts that hold from start to end come to until each of these times, in microseconds."""
+    """Return the integrals of amounts that hold from start to end, until each of these times, in microseconds."""
     t_us = np.concatenate([of.start_us, of.end_us])
     order = np.argsort(t_us, kind="stable")
     t_us, level = t_us[order], np.cumsum(np.concatenate([amount, -amount])[order])
@@ -178,7 +178,7 @@ def activity_summary(stays: Stays) -> Columns:
 
 
 def stays_of_positions(node: pa.Array, t_us: Ints, max_gap_us: int | None) -> Stays:
-    """When the nodes of a trace were there: from a first sample to a last, broken where samples are too far apart."""
+    """Return the stays of a trace's nodes: from a first sample to a last, broken where samples are too far apart."""
     (code,), names = coded(node)
     order = np.lexsort((t_us, code))
     code, t_us = code[order], t_us[order]
@@ -191,7 +191,7 @@ def stays_of_positions(node: pa.Array, t_us: Ints, max_gap_us: int | None) -> St
 
 
 def stays_of_contacts(met: Meetings) -> Stays:
-    """When nodes were there, as far as contacts alone tell: from a node's first contact to the end of its last."""
+    """Return the stays of nodes by contacts alone: from a node's first contact to the end of its last."""
     (a, b), names = coded(met.a, met.b)
     node = np.concatenate([a, b])
     start_us, end_us = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)

@@ -53,7 +53,7 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
 
 
 def _scene(series: Series, paper: Experiment) -> str:
-    """Where movement comes from: the shipped scenario, or what somebody has put in its place."""
+    """Return the source of movement: the shipped scenario, or its replacement."""
     movement = series.first.in_force.get("mobility", {})
     if movement.get("model") in {"buses", "streets"}:
         return prose.BUS_SCENE if paper is printed.BUS else prose.WALKERS_SCENE
@@ -104,7 +104,7 @@ def _reasons(study: Study, all_series: Sequence[Series], paper: Experiment, *, w
 
 
 def _spread(study: Study, all_series: Sequence[Series], paper: Experiment) -> str:
-    """How far receptions and their delays are from the paper's, at most."""
+    """Return the largest difference of receptions and of their delays from the paper's."""
     counts, delays = [], []
     for series in all_series:
         received = study.values(families.PROCESSING, series, "rcvd")
@@ -120,7 +120,7 @@ def _spread(study: Study, all_series: Sequence[Series], paper: Experiment) -> st
 
 
 def _hardly_waits(study: Study, all_series: Sequence[Series], paper: Experiment) -> bool:
-    """Whether our latencies are far below the paper's."""
+    """Return True if our latencies are far below the paper's."""
     for series in all_series:
         told = paper.delays.get(series.lifetime_s)
         ours = study.values(families.DELAY_SPREAD, series, "avg_s", metric=families.LTCY)
@@ -143,7 +143,7 @@ def _waiting() -> list[Piece]:
 
 
 def title(papers: Sequence[Experiment]) -> str:
-    """What a page about these is called."""
+    """Return the title of a page about these."""
     return f"Causal and Δ-causal broadcast: {' and '.join(each.title for each in papers)}"
 
 

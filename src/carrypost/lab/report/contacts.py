@@ -27,7 +27,7 @@ def lasting(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """How many neighbours nodes have: how much of their time, and by time."""
+    """Return figures of the numbers of neighbours: by share of time, and by time."""
 
     def many(series: Series) -> Curve | None:
         seeds = [ordered(study, families.NEIGHBOURS, run, "neighbours", "share") for run in series.runs]

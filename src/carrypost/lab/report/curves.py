@@ -19,10 +19,10 @@ WIDTH, HEIGHT = 600, 250
 """Of plots, in pixels."""
 _SEEN_PX = 0.5
 EVERYONE = "all"
-"""What a curve is called that all settings have in common."""
+"""Name of a curve that all settings have in common."""
 
 Steps = tuple[Floats, Floats]
-"""Where something changes, in order, and what it is from there on."""
+"""The places where something changes, in order, and its value from there on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,22 @@ class Curve:
         return Curve(self.x, self.y)
 
     def same(self, other: Curve) -> bool:
-        """Whether both look alike."""
+        """Return True if both look alike."""
         return np.array_equal(self.x, other.x) and np.array_equal(self.y, other.y)
 
 
 class Extent(NamedTuple):
-    """What a plot shows, to see which points matter."""
+    """The area that a plot shows, to see which points matter."""
 
     x_most: float
     y_most: float
     x_least: float = 0.0
     y_least: float = 0.0
     log: bool = False
-    """Whether both axes are of logarithms."""
+    """True if both axes are logarithmic."""
 
     def pixels(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Where points are drawn."""
+        """Return the places where points are drawn."""
         ends = (self.x_least, self.x_most), (self.y_least, self.y_most)
         (x, x_ends), (y, y_ends) = ((each, np.asarray(end)) for each, end in zip((x, y), ends, strict=True))
         if self.log:

@@ -1,4 +1,4 @@
-"""How messages spread, and what it takes: deliveries beside the flood bound, bytes and hops, what nodes keep by time.
+"""Spread of messages and its cost: deliveries beside the flood bound, bytes and hops, what nodes keep by time.
 
 Every figure is the mean over seeds with its interval.
 """

@@ -34,7 +34,7 @@ class Distribution(NamedTuple):
 
     @property
     def equal(self) -> dict[str, str]:
-        """Which rows of the table."""
+        """The conditions that select the rows of the table."""
         return {"metric": self.metric} if self.metric else {}
 
 
@@ -119,14 +119,14 @@ def _above(found: dict[str, list[Steps]], of: Distribution) -> Picture | None:
 
 
 def _below(found: Steps) -> float:
-    """Where an axis ends that shows nearly all."""
+    """Return the end of an axis that shows nearly all."""
     values, parts = found
     at = int(np.searchsorted(parts, _CUT))
     return max(float(values[min(at, len(parts) - 1)]), 0.01) * 1.05
 
 
 def _cut(every: Sequence[Steps], most_s: float) -> str:
-    """What the axis does not show, in words; empty: it shows all."""
+    """Return a note on what the axis does not show; empty: it shows all."""
     beyond = max(1 - float(parts[values <= most_s].max(initial=0.0)) for values, parts in every)
     longest_s = max(float(values[-1]) for values, _ in every)
     if longest_s <= most_s:

@@ -34,7 +34,7 @@ _SOON_S = 10.0
 _FALL = 0.02
 """Less than this is no fall where more hosts crowd the same buffers."""
 _LOST = 0.01
-"""Where less is lost, buffers are no reason for what classes of messages differ by, and the draw of recipients is."""
+"""Part of losses below which buffers are no reason for differences between classes, and the draw of recipients is."""
 _NOT_RUN = "The paper's {} shows loads that were not run here."
 _GRID = np.linspace(0.0, 1.0, 41)
 _PAPER = {

@@ -32,7 +32,7 @@ _REGISTRIES = ("co_delivered", "pending", "c_barrier")
 _ACROSS, _UP = 60, 40
 """About so many cells."""
 _STAY_S = (270.0, 330.0)
-"""What counts as about five minutes."""
+"""Times that count as about five minutes."""
 
 
 def _caption(*texts: str) -> list[str]:
@@ -96,7 +96,7 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
 
 
 def _first_of(all_series: Sequence[Series]) -> str:
-    """What is said of a figure that is not of all seeds."""
+    """Return a note for a figure that is not of all seeds."""
     return "The first seed." if any(len(series.runs) > 1 for series in all_series) else ""
 
 
@@ -150,7 +150,7 @@ def distributions(study: Study, all_series: Sequence[Series], paper: Experiment)
 
 
 def _longer(study: Study, all_series: Sequence[Series], cut_s: float) -> bool:
-    """Whether some delay is beyond the axis."""
+    """Return True if some delay is beyond the axis."""
     most = (study.row(families.DELAY_SPREAD, each.first, metric=families.TDELAY).get("max_s") for each in all_series)
     return any(each is not None and each > cut_s for each in most)
 

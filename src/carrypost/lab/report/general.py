@@ -106,14 +106,14 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def _waits(study: Study, all_series: Sequence[Series]) -> bool:
-    """Whether more than one in a hundred waits for its turn."""
+    """Return True if more than one in a hundred waits for its turn."""
     return any(
         max(study.values(families.DELAY_SPREAD, each, "p99_s", metric=families.LTCY), default=0) for each in all_series
     )
 
 
 def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
-    """What takes the place of a figure where hardly anything waits."""
+    """Return the replacement of a figure where hardly anything waits."""
     waits = [
         each for series in all_series for each in study.values(families.DELAY_SPREAD, series, "max_s", metric="ltcy")
     ]

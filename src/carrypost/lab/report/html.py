@@ -116,7 +116,7 @@ def _table(
 
 
 def _widths(heads: Sequence[Piece], lines: Sequence[TableRow], texts: Sequence[int]) -> list[int]:
-    """How many letters wide columns are at least, and what is between them; texts can be broken anywhere."""
+    """Return the least widths of columns in letters, and the space between them; texts can be broken anywhere."""
     columns = zip_longest(*([line.head, *line.cells] for line in lines), fillvalue="")
     found = [max(map(_length, column)) for column in columns] or [0] * len(heads)
     words = [max(map(len, _plain(head).split()), default=0) for head in heads]

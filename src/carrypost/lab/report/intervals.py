@@ -1,4 +1,4 @@
-"""How sure a mean over seeds is: its 95 % interval, by Student's t.
+"""Intervals: the 95 % interval of a mean over seeds, by Student's t.
 
 Runs of one choice of settings differ by their seed only, so their figures are independent draws, and the interval of
 their mean is mean ± t · s / √n, with the standard deviation s of a sample and t of n - 1 degrees of freedom. That takes

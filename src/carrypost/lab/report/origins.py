@@ -1,4 +1,4 @@
-"""Where a page's figures come from: what was run and with what, by which versions, and how to do it again."""
+"""Origins of a page's figures: the runs and their options, the versions, and the command to do it again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAPER = {
     "workload.0.lifetime_s": "lifetime of messages",
     "workload.0.ordering": "order of delivery",
 }
-"""What the paper gives."""
+"""Values that the paper gives."""
 _MOVEMENT = {
     "radio.range_m": "range of the radio",
 }
@@ -32,7 +32,7 @@ _PLAYED = {
     "contacts.file": "contacts are those of this file",
     "contacts.start_s": "time in the file at which runs begin, s",
 }
-"""Where contacts are told."""
+"""Keys of scenarios that tell contacts."""
 _SOURCES = {
     "nodes.count": "nodes that are there throughout",
     "nodes.file": "who is there, and when",
@@ -43,7 +43,7 @@ _SOURCES = {
     "radio.merge_gap_s": "contacts of a pair with at most this between them are one, s",
     "radio.min_duration_s": "shorter contacts are left out, s",
 }
-"""Where contacts come from; of these, what is there and is not nothing."""
+"""Keys of the sources of contacts; of these, those that are there and not empty."""
 _OURS = {
     "workload.0.size": "payload of a message, bytes",
     "mode": "how links are found and what they cost",
@@ -60,7 +60,7 @@ _OURS = {
     "settings.security": "signatures",
     "sample_s": "registries are looked at every, s",
 }
-"""What the paper leaves open."""
+"""Values that the paper leaves open."""
 _NONE = "none"
 _LISTED_MAX = 12
 
@@ -130,7 +130,7 @@ def seeds(all_series: Sequence[Series]) -> str:
 
 
 def failures(study: Study, scenario: str) -> Markup:
-    """What failed, if anything did."""
+    """Return the failures, if there are any."""
     failed = [each for each in study.failures if each["scenario"] == scenario]
     if not failed:
         return Markup("")
@@ -195,7 +195,7 @@ def _held(key: str, known: Sequence[Mapping[str, object]]) -> str:
 
 
 def versions(study: Study) -> Markup:
-    """Which software made the runs, and which this page."""
+    """Return the versions of the software that made the runs, and of that which made this page."""
     made = ", ".join(dict.fromkeys(run.version for run in study.runs))
     packages = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _installed(name)))
     own = f"carrypost {carrypost.__version__}, Python {platform.python_version()}"

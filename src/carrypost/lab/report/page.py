@@ -103,7 +103,7 @@ def figures_beside(out: Path) -> Path:
 
 
 def _of_paper(name: str, study: Study) -> bool:
-    """Whether a scenario is one of the paper's: called so, with messages that have an order."""
+    """Return True if a scenario is one of the paper's: of that name, with messages that have an order."""
     return name in EXPERIMENTS and all(series.first.ordered for series in study.scenarios[name])
 
 

@@ -1,4 +1,4 @@
-"""What CAUSAL §VI prints: Tables I to VI, and the figures that its text quotes, to stand beside ours.
+"""Values that CAUSAL §VI prints: Tables I to VI, and the figures that its text quotes, to stand beside ours.
 
 Cells are kept as they are printed, so that they can be held against the paper by eye; `Quad` makes numbers of them.
 Two cells of Table III have a wrong unit in print, and stand here as they must be meant (`prose.TYPOS`). Figures are
@@ -82,7 +82,7 @@ class Experiment:
     tdelay_points: tuple[Point, ...]
     ltcy_points: tuple[Point, ...]
     ltcy_cut_s: float
-    """Where the axis of latencies ends."""
+    """End of the axis of latencies."""
     notes: tuple[str, ...] = field(default=())
 
 

@@ -73,7 +73,7 @@ class Figure:
 
 
 Block = Piece | Figure
-"""What a page is made of."""
+"""A part of a page."""
 
 
 def numbered(body: Iterable[Block]) -> tuple[list[Piece], dict[str, str]]:

@@ -25,7 +25,7 @@ _COLOURS = ("#08306b", "#c2410c", "#2e7d32", "#7b1fa2", "#00838f", "#795548", "#
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
 CURVES_MAX = len(_COLOURS)
 _BAND = 0.2
-"""How dark bands are: two that overlap can still be seen below a curve, in grey as well."""
+"""Darkness of bands: two that overlap can still be seen below a curve, in grey as well."""
 _CIRCLES = 11
 _STEPS = 7
 """Classes of counts."""
@@ -47,10 +47,10 @@ class Axis:
 
     title: str
     most: float | None = None
-    """Where it ends; None: where the numbers do."""
+    """End of the axis; None: where the numbers end."""
     least: float | None = None
     labels: str = ""
-    """How ticks are labelled, in Vega's language; empty: by their number."""
+    """Format of the ticks' labels, in Vega's language; empty: their number."""
     ticks: Sequence[float] = ()
     log: bool = False
 
@@ -163,7 +163,7 @@ def _numbers(name: str, curve: Curve) -> Iterator[Sequence[Cell]]:
 
 
 class _Look:
-    """How curves are told apart."""
+    """The looks by which curves are told apart."""
 
     def __init__(self, axes: tuple[Axis, Axis], names: Sequence[str], legend: str, *, steps: bool) -> None:
         x, y = axes

@@ -1,4 +1,4 @@
-"""What a page is made of: a campaign's runs, what they ran with, and its tables of metrics; read without Spark.
+"""Studies: a campaign's runs, their options, and its tables of metrics; read without Spark.
 
 Runs of one scenario and one choice of settings are a `Series`, one run for each seed: figures show its first seed,
 tables the mean of all, with least and most. What a run ran with stands in the first row of its record.
@@ -50,7 +50,7 @@ class FinishedRun:
 
     @property
     def duration_s(self) -> float | None:
-        """How long it lasted, in virtual time."""
+        """The length of the run, in virtual time."""
         found = self.in_force.get("duration_s")
         return float(found) if isinstance(found, int | float) else None
 
@@ -62,7 +62,7 @@ class FinishedRun:
 
     @property
     def ordered(self) -> bool:
-        """Whether any of its messages have an order."""
+        """True if any of its messages have an order."""
         return any(each.get("ordering", "none") != "none" for each in self.in_force.get("workload", []))
 
 
@@ -139,7 +139,7 @@ class Study:
         return absent if {run.name for run in self.runs} <= known else list(needed)
 
     def _stale(self, made: Path) -> bool:
-        """Whether some record was made after these metrics."""
+        """Return True if some record was made after these metrics."""
         records = [file.stat().st_mtime_ns for file in (self.folder / RECORDS.name).glob("*.parquet")]
         return max(records, default=0) > max((file.stat().st_mtime_ns for file in made.glob("*.parquet")), default=0)
 

@@ -162,7 +162,10 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
 
 
 def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Markup:
-    """What nodes keep and messages carry: mean and most; the paper has no such table. Nothing where nothing is kept."""
+    """Return the sizes of registries and barriers: mean and most.
+
+    The paper has no such table. Empty where nothing is kept.
+    """
     sizes = [
         name for name in _REGISTRIES
         if any(study.row(families.REGISTRY_SIZES, run, registry=name) for each in all_series for run in each.runs)

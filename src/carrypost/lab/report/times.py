@@ -13,7 +13,7 @@ import re
 from carrypost.errors import LocalError
 
 NOTHING = "–"
-"""Where there is no value."""
+"""Text where there is no value."""
 MINUS = "\u2212"
 _MS = 0.1
 _TENTHS = 10
@@ -48,7 +48,7 @@ def shown(time_s: float | None) -> str:
 
 
 def lifetime(time_s: float | None) -> str:
-    """How long messages live, as the paper heads its columns: None, 120', 60'."""
+    """Return the lifetime of messages as the paper heads its columns: None, 120', 60'."""
     if time_s is None:
         return "None"
     minutes = time_s / _MINUTE
@@ -56,7 +56,7 @@ def lifetime(time_s: float | None) -> str:
 
 
 def seconds(text: str) -> float:
-    """What the paper writes, as a number."""
+    """Return the number that the paper writes as text."""
     told = text.strip()
     if match := _MS_TEXT.fullmatch(told):
         return float(match[1]) / 1_000

@@ -1,4 +1,4 @@
-"""What Spark says when something fails, in a sentence.
+"""Explanations of Spark's failures, in a sentence.
 
 Spark tells a failure as pages of two languages' stack traces. Nearly always one line among them is what people need: a
 disk that is full, a file that is no Parquet, what our own code in an executor found wrong. `explained` finds it.

@@ -31,7 +31,7 @@ exec '{java}' "$@"
 
 
 def java_home(scratch: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """Where a Java is that Spark can be started with; `scratch` may get a folder for it."""
+    """Return the path of a Java that Spark can be started with; `scratch` may get a folder for it."""
     environment = os.environ if environment is None else environment
     found: list[str] = []
     for home in _installed(environment):
@@ -48,7 +48,7 @@ def java_home(scratch: Path, environment: Mapping[str, str] | None = None) -> Pa
 
 
 def java_version(home: Path) -> int | None:
-    """Which Java this is; None: none that answers."""
+    """Return the version of a Java; None: none that answers."""
     try:
         answer = subprocess.run(  # noqa: S603 - whatever JAVA_HOME or PATH name is what was chosen
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True

@@ -42,22 +42,22 @@ _CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _SETTING = re.compile(r"([^#\s=:]+)[\s=:]+(.*)")
 _LOG_TAIL = 2_000
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They write every mistake in a query out as screens of JSON."""
+"""Loggers that write every mistake in a query out as screens of JSON."""
 _HOSTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """How Spark is to be started."""
+    """The options for the start of Spark."""
 
     master: str = LOCAL
-    """Where the work is done; see Spark's documentation for how clusters are written."""
+    """Address of the master; see Spark's documentation for how clusters are written."""
     memory: str = ""
     """Of the driver, as 4g; empty: a quarter of this machine's, from 1 to 8 GiB."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Any of Spark's own settings; they win."""
     name: str = "carrypost"
-    """What the application and its jobs are called, where people look at what runs."""
+    """Name of the application and its jobs, where people look at what runs."""
 
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.master):
@@ -69,17 +69,17 @@ class SparkOptions:
 
     @property
     def in_process(self) -> bool:
-        """Whether executors are threads of the driver's JVM, which see the same files and the same code."""
+        """True if executors are threads of the driver's JVM, which see the same files and the same code."""
         return self.master == "local" or self.master.startswith("local[")
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether nobody else has to reach the driver."""
+        """True if no other machine has to reach the driver."""
         return _LOCAL.fullmatch(self.master) is not None
 
     @property
     def starts(self) -> bool:
-        """Whether a session has to be started on this machine: there is none, and no cluster was named."""
+        """True if a session has to be started on this machine: there is none, and no cluster was named."""
         if not self.in_process or find_spec("pyspark") is None:
             return False
         from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
@@ -122,7 +122,7 @@ class SparkOptions:
 
 
 def conf_folder() -> Path:
-    """Where Spark's own settings are: where the environment says, in a Spark of one's own, or the ones we have."""
+    """Return the folder of Spark's own settings: that of the environment, of an installed Spark, or ours."""
     if told := os.environ.get("SPARK_CONF_DIR"):
         return Path(told)
     home = os.environ.get("SPARK_HOME")
@@ -165,7 +165,7 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
-    """What Spark and its executors look for in the environment; afterwards it is as it was."""
+    """Set the environment that Spark and its executors need; afterwards it is as it was."""
     changes = {
         "JAVA_HOME": str(java_home(scratch)),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
@@ -232,7 +232,7 @@ def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _refused(options: SparkOptions, log: IO[bytes]) -> Iterator[None]:
-    """What keeps Spark from starting, as a sentence with what the JVM said."""
+    """Raise a sentence with the JVM's message if Spark cannot start."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - loaded only where Spark is started
     from pyspark.errors import PySparkException  # noqa: PLC0415
 

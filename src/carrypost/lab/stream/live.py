@@ -1,4 +1,4 @@
-"""What a stream of records has told so far: small tables that batches are merged into.
+"""Live tables of a stream of records: small tables that batches are merged into.
 
 Rows of `timeline` and `nodes` come as what they are by now, so merging is replacing, and a batch that comes again
 changes nothing. Delays come as counts of what is new; how far they were counted is written with them, in one file, and
@@ -99,7 +99,7 @@ class Live:
         folders.write_arrow(self.delays(), self._folder / METRICS, DELAY_SPREAD)
 
     def delay_cdf(self) -> pa.Table:
-        """How delays are distributed."""
+        """Return the distribution of delays."""
         parts = [DELAY_CDF.arrow.empty_table()]
         for metric, rows in self._by_metric():
             columns = {"metric": pa.repeat(metric, rows.num_rows), **cdf(_values(rows))}
@@ -139,7 +139,7 @@ def _values(rows: pa.Table) -> Counts:
 
 
 def _read(folder: Path, table: Table) -> pa.Table:
-    """What is there from before; nothing where a stream begins."""
+    """Return the table of an earlier stream; empty where a stream begins."""
     folders.clear(folder / table.name)
     return folders.read_arrow(folder, table) if (folder / table.name).is_dir() else table.arrow.empty_table()
 

@@ -48,7 +48,7 @@ _LOOK_S = 1
 
 
 class _Query(NamedTuple):
-    """What is asked of the rows, and what is done with a batch of answers and its number."""
+    """A query of the rows, and the function for a batch of answers and its number."""
 
     name: str
     frame: DataFrame
@@ -58,7 +58,7 @@ class _Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """How a stream is looked at; a stream that goes on has the options that it began with."""
+    """The options of a stream; one that is resumed has the options that it began with."""
 
     window_s: float = 60.0
     """Length of a window."""
@@ -172,7 +172,7 @@ def timeline(rows: DataFrame, window_s: float) -> DataFrame:
 
 
 def by_node(frame: DataFrame) -> DataFrame:
-    """What each node has told: the table `nodes`."""
+    """Return the reports of each node: the table `nodes`."""
 
     def rows(kind: Kind, *but: str) -> Column:
         counted = F.col(READABLE) & (F.col("kind") == kind.value)
@@ -215,7 +215,7 @@ def delays(rows: DataFrame, options: StreamOptions) -> DataFrame:
 
 
 def _moments(rows: DataFrame, kind: Kind, but: str) -> DataFrame:
-    """When which message was where, by rows of a kind without those of a detail."""
+    """Return the times of each message at each node, by rows of a kind without those of a detail."""
     chosen = rows.where((F.col("kind") == kind.value) & ~F.col("detail").eqNullSafe(but))
     return chosen.select("message", "node", TIME)
 
