@@ -134,6 +134,16 @@ BAD = [
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nset = 5', "line 5: set is a table of keys of the scenario"),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\n[[settings]]\nname = "a"', 'line 5: two settings are called "a"'),
     (
+        f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nscenarios = ["scenarios/tree.toml"]',
+        "line 5: scenarios is a list of some of those of the campaign, not ['scenarios/tree.toml']; did you mean",
+    ),
+    (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nscenarios = 5', "line 5: scenarios is a list of some of those"),
+    (
+        ('scenarios = ["scenarios/three.toml", "scenarios/again.toml"]\nseeds = [1]\n'
+        '[[settings]]\nname = "a"\nscenarios = ["scenarios/again.toml"]'),
+        "line 1: no settings are for the scenario scenarios/three.toml",
+    ),
+    (
         f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nset = {{"workload.1.lifetim_s" = 5}}',
         'campaign.toml, line 3: settings "a": three.toml with these settings: workload.1.lifetim_s is not',
     ),

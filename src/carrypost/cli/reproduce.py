@@ -55,7 +55,7 @@ def reproduce(
 
     * `carrypost reproduce emma-island` for the same, with messages that go straight to whoever is connected
 
-    * `carrypost reproduce overlay` for brokers that follow mobility
+    * `carrypost reproduce overlay` for brokers that follow mobility, and events of their clients
     """
     from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this command only
 

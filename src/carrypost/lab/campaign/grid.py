@@ -8,6 +8,7 @@
     [[settings]]                                 # none: one called "default", which changes nothing
     name = "20min"
     set = {"workload.0.lifetime_s" = 1200}       # keys of the scenarios
+    scenarios = ["bus.toml"]                     # left out: all of them
 
 Everything is checked before anything runs: every scenario with all settings, every file that one of them names; those
 of nodes, contacts and scripts are read, each once. A run has a name (scenario/settings/seed) and a fingerprint, which
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 
 import carrypost
 from carrypost.config.document import Document
+from carrypost.config.rules import nearest
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.population.delays import Delays
@@ -77,6 +79,12 @@ class Setting(NamedTuple):
     overrides: dict[str, object]
     place: str
     """Name of its table in the file."""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that it is for; none: all of them."""
+
+    def is_for(self, scenario: str) -> bool:
+        """Return True if runs of a scenario have it."""
+        return not self.scenarios or scenario in self.scenarios
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class _CampaignReader:
     def grid(self) -> Grid:
         self._document.check_known("a campaign", self._document.content, ("scenarios", "seeds", "settings"))
         scenarios = self._scenarios()
-        settings = self._settings()
+        settings = self._settings(scenarios)
         seeds = self._seeds()
         if (count := len(scenarios) * len(settings) * len(seeds)) > RUNS_MAX:
             raise self._error("", f"these are {count:,} runs; {RUNS_MAX:,} are the most")
@@ -157,18 +165,21 @@ class _CampaignReader:
             raise self._error("seeds", "seeds from first to last are whole numbers: {first = 1, last = 30}")
         return range(first, last + 1)
 
-    def _settings(self) -> tuple[Setting, ...]:
+    def _settings(self, scenarios: Sequence[str]) -> tuple[Setting, ...]:
         found = self._document.rows("settings")
         if not found and "settings" in self._document.content:
             raise self._error("settings", f"settings is empty; left out, there is one called {DEFAULT}")
-        made = tuple(self._setting(f"settings.{index}", each) for index, each in enumerate(found))
+        made = tuple(self._setting(f"settings.{index}", each, scenarios) for index, each in enumerate(found))
         if twice := _twice([each.name for each in made]):
             place = next(each.place for each in reversed(made) if each.name == twice)
             raise self._error(place, f'two settings are called "{twice}"')
+        unused = [name for name in scenarios if made and not any(each.is_for(name) for each in made)]
+        if unused:
+            raise self._error(self._place(unused[0]), f"no settings are for the scenario {unused[0]}: name it in one")
         return made or (Setting(DEFAULT, {}, ""),)
 
-    def _setting(self, place: str, table: dict[str, Any]) -> Setting:
-        self._document.check_known("settings", table, ("name", "set"), place)
+    def _setting(self, place: str, table: dict[str, Any], scenarios: Sequence[str]) -> Setting:
+        self._document.check_known("settings", table, ("name", "set", "scenarios"), place)
         name = table.get("name")
         if not isinstance(name, str):
             told = "settings have no name" if name is None else f"the name of settings is text, not {name!r}"
@@ -178,7 +189,12 @@ class _CampaignReader:
         if not isinstance(changes, dict):
             told = f'set is a table of keys of the scenario, as {{"workload.0.lifetime_s" = 600}}, not {changes!r}'
             raise self._error(f"{place}.set", told)
-        return Setting(name, dict(_flat(changes)), place)
+        chosen = table.get("scenarios", [])
+        if not isinstance(chosen, list) or (strange := [each for each in chosen if each not in scenarios]):
+            hint = "" if not isinstance(chosen, list) else nearest(str(strange[0]), scenarios)
+            told = f"scenarios is a list of some of those of the campaign, not {chosen!r}{hint}"
+            raise self._error(f"{place}.scenarios", told)
+        return Setting(name, dict(_flat(changes)), place, tuple(chosen))
 
     # --- what it means
 
@@ -188,7 +204,7 @@ class _CampaignReader:
         digests: dict[Path, str] = {}
         for name in scenarios:
             text = self._text(name)
-            for setting in settings:
+            for setting in [each for each in settings if each.is_for(name)]:
                 scenario, files = self._scenario(name, text, setting, digests)
                 # Also what holds by default: it may change with the code, and the version not.
                 known = [carrypost.__version__, scenario.text, scenario.in_force()]

@@ -24,6 +24,8 @@ class NamedSettings:
     changes: Mapping[str, object]
     label: str
     """The choice as a plan tells it."""
+    scenario: str = ""
+    """Scenario that it is for; empty: that of the experiment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +52,27 @@ class Recipe:
             return self.settings
         shorter = {} if self.quick_s is None else {"duration_s": self.quick_s}
         return tuple(
-            NamedSettings(each.name, {**each.changes, **shorter}, each.label)
-            for each in self.settings
-            if each.name in self.quick
+            replace(each, changes={**each.changes, **shorter}) for each in self.settings if each.name in self.quick
         )
 
     def campaign(self, seeds: tuple[int, ...], *, quick: bool) -> str:
         """Return the experiment as the file of a campaign."""
-        settings = [{"name": each.name, "set": dict(each.changes)} for each in self.chosen(quick=quick)]
-        return toml({"scenarios": [f"{self.scenario}.toml"], "seeds": list(seeds), "settings": settings})
+        settings = [
+            {"name": each.name, "set": dict(each.changes)}
+            | ({"scenarios": [f"{self.scenario_of(each)}.toml"]} if len(self.scenarios) > 1 else {})
+            for each in self.chosen(quick=quick)
+        ]
+        scenarios = [f"{each}.toml" for each in self.scenarios]
+        return toml({"scenarios": scenarios, "seeds": list(seeds), "settings": settings})
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """Names of all scenarios of the experiment."""
+        return tuple(dict.fromkeys(map(self.scenario_of, self.settings)))
+
+    def scenario_of(self, settings: NamedSettings) -> str:
+        """Return the scenario that a choice of settings is for."""
+        return settings.scenario or self.scenario
 
 
 def _lifetimes(
@@ -144,24 +158,40 @@ EMMA_ISLAND = replace(
     settings=tuple(replace(each, changes={**each.changes, "settings.island": True}) for each in EMMA.settings),
     cpu_s=(295, 116),
 )
-_UPDATE = "settings.overlay.update_s"
-_UPDATES_S = (10, 25, 50, 75, 100)
+_UPDATE, _DISCOVERY = "settings.overlay.update_s", "settings.overlay.discovery_s"
+_UPDATES_S, _DISCOVERIES_S, _SPEEDS = (10, 25, 50, 75, 100), (1, 10, 25, 50), (2, 10, 20)
+_STATIC_TOPOLOGY = {"settings.overlay.topology": "static"}
+_STATIC_HOMES = {"settings.overlay.homing": "static"}
 
 
 def _overlay_settings() -> tuple[NamedSettings, ...]:
     """Return the settings of brokers that look every so often, and of static ones."""
     adaptive = [NamedSettings(f"adaptive-{each}", {_UPDATE: each}, f"every {each} s") for each in _UPDATES_S]
-    return (*adaptive, NamedSettings("static", {"settings.overlay.topology": "static"}, "static"))
+    return (*adaptive, NamedSettings("static", _STATIC_TOPOLOGY, "static"))
+
+
+def _client_settings() -> tuple[NamedSettings, ...]:
+    """Return the settings with clients: three approaches, then ours by discovery period, and by speed."""
+    approaches: dict[str, Mapping[str, object]] = {
+        "clients-static": _STATIC_TOPOLOGY | _STATIC_HOMES,
+        "clients-static-adaptive": _STATIC_TOPOLOGY,
+        **{f"clients-adaptive-{each}": {_DISCOVERY: each} for each in _DISCOVERIES_S},
+    }
+    for speed in _SPEEDS:
+        speeds = dict.fromkeys(("mobility.speed_min_m_per_s", "mobility.speed_max_m_per_s"), speed)
+        for each in (_DISCOVERIES_S[1], _DISCOVERIES_S[-1]):
+            approaches[f"clients-adaptive-{each}-at-{speed}"] = {_DISCOVERY: each, **speeds}
+    return tuple(NamedSettings(name, keys, "with clients", "overlay_clients") for name, keys in approaches.items())
 
 
 OVERLAY = Recipe(
     name="overlay",
     scenario="overlay",
     varied="brokers",
-    settings=_overlay_settings(),
-    quick=("adaptive-50", "static"),
+    settings=(*_overlay_settings(), *_client_settings()),
+    quick=("adaptive-50", "static", "clients-static", "clients-adaptive-10"),
     quick_s=120,
-    cpu_s=(600, 45),
-    metrics_cpu_s=(8, 3),
+    cpu_s=(1_440, 93),
+    metrics_cpu_s=(20, 6),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY)}

@@ -64,8 +64,8 @@ def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Pat
     text, file = of.campaign(tuple(seeds), quick=quick), out / CAMPAIGN
     if file.exists() and _settings(file) != tomllib.loads(text)["settings"]:
         raise LocalError(f"{out} holds another campaign ({file.name} differs): name another folder with --out")
-    scenario = scenario_file(of.scenario).read_text(encoding="utf-8")
-    for path, content in ((out / f"{of.scenario}.toml", scenario), (file, text)):
+    scenarios = [(out / f"{name}.toml", scenario_file(name).read_text(encoding="utf-8")) for name in of.scenarios]
+    for path, content in (*scenarios, (file, text)):
         with folders.staged(path) as partial:
             partial.write_text(content, encoding="utf-8", newline="\n")
     return file
@@ -76,7 +76,7 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
     try:
         study = Study(out)
         done = {run.name for run in study.runs}
-        wanted = {f"{of.scenario}/{each.name}/{seed}" for each in of.chosen(quick=quick) for seed in seeds}
+        wanted = {f"{of.scenario_of(each)}/{each.name}/{seed}" for each in of.chosen(quick=quick) for seed in seeds}
         return wanted <= done and not study.missing()
     except LocalError:
         return False
@@ -92,7 +92,8 @@ def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
     how_long = "a minute or two" if wall_s < _SOON_S else f"about {round(wall_s / 60)} min"
     about = f"{how_long} on {cores} processor{'s' * (cores > 1)}"
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    return f"{runs} runs of {of.scenario}{part} ({of.varied} {told}; {many}), then metrics and page; {about}"
+    scenarios = " and ".join(of.scenarios)
+    return f"{runs} runs of {scenarios}{part} ({of.varied} {told}; {many}), then metrics and page; {about}"
 
 
 def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:

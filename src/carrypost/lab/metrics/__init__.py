@@ -17,6 +17,7 @@ from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
 from carrypost.lab.metrics.dissemination import Spread
+from carrypost.lab.metrics.latencies import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import Rows
@@ -62,6 +63,8 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: statistics.activity_summary(part.stays())),
         f.PATH_LENGTHS: Family(overlays.paths_part, overlays.path_lengths),
         f.BROKER_TRAFFIC: Family(overlays.told_part, overlays.broker_traffic),
+        f.RELOCATIONS: Family(overlays.relocations_part, overlays.relocations),
+        f.EVENT_LATENCY: Family(Latencies.of, Latencies.columns),
     }
 )
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""

@@ -221,10 +221,16 @@ ACTIVITY = _family(
 )
 PATH_LENGTHS = _family(
     "path_lengths",
-    "mean hops between brokers of the overlay, by time (OVERLAY, figures 7 and 8); none where there are no brokers",
+    "mean hops between brokers of the overlay, and from producers to consumers of channels, by time (OVERLAY, figures "
+    "7, 8 and 10 to 12); none where there are no brokers",
     Column("t", "float64", "when, in seconds"),
-    Column("path", "string", "`network`: shortest paths; `overlay`: paths from broker to broker, as each knows them"),
-    Column("pairs", "int64", "of brokers that are connected"),
+    Column(
+        "path",
+        "string",
+        "between brokers `network`: shortest paths; `overlay`: paths from broker to broker, as each knows them; to "
+        "consumers `delivery`: paths of events; `best`: those of an overlay that knows the network as it is",
+    ),
+    Column("pairs", "int64", "of nodes that are connected"),
     Column("hops", "float64", "mean of all pairs", nullable=True),
 )
 BROKER_TRAFFIC = _family(
@@ -233,6 +239,32 @@ BROKER_TRAFFIC = _family(
     _NODE,
     Column("bytes", "int64", "of messages: descriptors and signatures"),
     Column("bits_per_s", "float64", "mean over the run, up to the last sample", nullable=True),
+)
+RELOCATIONS = _family(
+    "relocations",
+    "new homes of clients of channels, and seats of consumers that moved from one broker to another (OVERLAY §2.4)",
+    Column("what", "string", "`home` or `relocate`"),
+    Column("reason", "string", "for a home; of a seat the operation", nullable=True),
+    Column("count", "int64", "how many"),
+    Column("bytes", "int64", "of the states that moved, together", nullable=True),
+    Column(
+        "pause_avg_s",
+        "float64",
+        "time from the last result of the old seat until the new one works, mean",
+        nullable=True,
+    ),
+    Column("pause_max_s", "float64", "the longest", nullable=True),
+)
+EVENT_LATENCY = _family(
+    "event_latency",
+    "time from an event to its result at a consumer, by time of the event (OVERLAY, figures 16 and 17); of a producer "
+    "with several channels only of events that come unchanged",
+    Column("t", "float64", "begin of the window, in seconds"),
+    Column("results", "int64", "that consumers were given of events in the window"),
+    Column("avg_s", "float64", "mean"),
+    Column("p50_s", "float64", "half of them are not above"),
+    Column("p95_s", "float64", "95 % are not above"),
+    Column("max_s", "float64", "most"),
 )
 ACTIVITY_SUMMARY = _family(
     "activity_summary",

@@ -1,4 +1,4 @@
-"""The metrics of OVERLAY §4.1: lengths of paths between brokers, and what keeping the overlay costs."""
+"""The metrics of OVERLAY §4.1: lengths of paths, what keeping the overlay costs, homes and seats that move."""
 
 from __future__ import annotations
 
@@ -51,3 +51,33 @@ def broker_traffic(part: Tally) -> Columns:
     last_us, nbytes = columns["last_us"].to_numpy(), columns["bytes"].to_numpy()
     bits = pa.array(nbytes * _BITS * MICROSECONDS / np.maximum(last_us, 1), mask=last_us == 0)
     return {**columns, "bits_per_s": bits}
+
+
+def relocations_part(of: Slice) -> Tally:
+    """Homes and seats by reason, with the bytes and pauses of seats."""
+    rows, at = of.rows, of.rows.of(Kind.HOME, Kind.RELOCATE)
+    pause_s = numbers(rows.attribute("pause_s", at))
+    known = np.isfinite(pause_s)
+    columns = {
+        "what": rows.texts("kind", at),
+        "reason": rows.texts("detail", at),
+        "count": np.ones(len(at), np.int64),
+        "bytes": rows.whole("size", at),
+        "paused": known.astype(np.int64),
+        "pause_us": np.where(known, np.rint(np.where(known, pause_s, 0) * MICROSECONDS), 0).astype(np.int64),
+    }
+    columns["most_us"] = columns["pause_us"]
+    sums = dict.fromkeys(("count", "bytes", "paused", "pause_us"), "sum")
+    return Tally.of(columns, ["what", "reason"], **sums, most_us="max")
+
+
+def relocations(part: Tally) -> Columns:
+    """Table RELOCATIONS."""
+    columns = part.columns()
+    paused = columns["paused"].to_numpy()
+    total_s, most_s = (columns[name].to_numpy() / MICROSECONDS for name in ("pause_us", "most_us"))
+    return {
+        **columns,
+        "pause_avg_s": pa.array(total_s / np.maximum(paused, 1), mask=paused == 0),
+        "pause_max_s": pa.array(most_s, mask=paused == 0),
+    }

@@ -90,10 +90,10 @@ class Rows:
 
     @cached_property
     def between_overlays(self) -> Ints:
-        """Codes of the messages that overlays of nodes send each other: no program published them."""
+        """Codes of messages that no program published: those between overlays; and of events, which come as results."""
         at = self.of(Kind.PUBLISH)
         destination = self.attribute("destination", at)
-        found = np.zeros(len(at), np.bool_)
+        found: Flags = self.attribute("event", at).is_valid().to_numpy(zero_copy_only=False).copy()
         for prefix in BETWEEN_OVERLAYS:
             begins = pc.fill_null(pc.starts_with(destination, prefix), False)
             found |= begins.to_numpy(zero_copy_only=False)

@@ -134,8 +134,8 @@ class Loads:
         return made
 
 
-def curve(points: Mapping[float, Sequence[float]]) -> Curve | None:
-    """Means over seeds, each with its interval, by a number; None: there are none."""
+def curve(points: Mapping[float, Sequence[float]], most: float = 1.0) -> Curve | None:
+    """Means over seeds, each with its interval, by a number; None: there are none. No value is above `most`."""
     found = [(x, each) for x, values in sorted(points.items()) if (each := interval(values)) is not None]
     if not found:
         return None
@@ -144,4 +144,4 @@ def curve(points: Mapping[float, Sequence[float]]) -> Curve | None:
     if any(half is None for half in halves):
         return Curve(x, mean)
     half = np.array(halves, np.float64)
-    return Curve(x, mean, np.clip(mean - half, 0.0, 1.0), np.clip(mean + half, 0.0, 1.0))
+    return Curve(x, mean, np.clip(mean - half, 0.0, most), np.clip(mean + half, 0.0, most))

@@ -65,7 +65,7 @@ _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
 def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
     """Return True for the scenario of the paper: called so, with brokers."""
-    return name == SCENARIO and all(_overlay(series.first).get("enabled", False) for series in all_series)
+    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
 
 
 def source() -> Markup:
@@ -95,17 +95,18 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     ]
 
 
-def _overlay(run: FinishedRun) -> Mapping[str, object]:
+def overlay_of(run: FinishedRun) -> Mapping[str, object]:
+    """Return the settings of the overlay that held in a run."""
     found = run.in_force.get("settings", {}).get("overlay", {})
     return found if isinstance(found, Mapping) else {}
 
 
 def _is_static(run: FinishedRun) -> bool:
-    return _overlay(run).get("topology") == "static"
+    return overlay_of(run).get("topology") == "static"
 
 
 def _update_s(run: FinishedRun) -> float:
-    found = _overlay(run).get("update_s", 0.0)
+    found = overlay_of(run).get("update_s", 0.0)
     return float(found) if isinstance(found, int | float) else 0.0
 
 
@@ -129,32 +130,38 @@ def _values(study: Study, adaptive: Mapping[float, Series], static: Series | Non
     first = next(iter(adaptive.values()), static)
     lines = []
     if first is not None:
-        lines.append(_line("network", lengths(study, first, NETWORK), _two(_PAPER_NETWORK), [], NOTHING))
+        lines.append(_line("network", lengths(study, first, NETWORK), two_digits(_PAPER_NETWORK), [], NOTHING))
     for update_s, series in adaptive.items():
-        paper = _two(_PAPER_HOPS.get(update_s)), _PAPER_KBIT.get(update_s, NOTHING)
+        paper = two_digits(_PAPER_HOPS.get(update_s)), _PAPER_KBIT.get(update_s, NOTHING)
         name = f"adaptive, every {update_s:g} s"
         lines.append(_line(name, lengths(study, series, OVERLAY), paper[0], kilobits(study, series), paper[1]))
     if static is not None:
-        lines.append(_line("static", lengths(study, static, OVERLAY), _two(_PAPER_STATIC), [], NOTHING))
+        lines.append(_line("static", lengths(study, static, OVERLAY), two_digits(_PAPER_STATIC), [], NOTHING))
     heads = ("", "hops, ours", "the paper", "kbit/s per broker, ours", "the paper")
     return table("Lengths of paths between brokers, and what keeping them costs", heads, [lines])
 
 
 def _line(name: str, hops: Sequence[float], paper: str, kbit: Sequence[float], paper_kbit: str) -> TableRow:
-    cells: list[Piece] = [over_seeds(hops, _two), paper, over_seeds(kbit, _two) if kbit else NOTHING, paper_kbit]
+    cells: list[Piece] = [
+        over_seeds(hops, two_digits),
+        paper,
+        over_seeds(kbit, two_digits) if kbit else NOTHING,
+        paper_kbit,
+    ]
     return TableRow(name, cells)
 
 
-def _two(value: float | None) -> str:
+def two_digits(value: float | None) -> str:
+    """Return a figure with two digits after the point."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
 def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
     shown = adaptive.get(_SHOWN_S) or next(iter(adaptive.values()), None)
     lines = {
-        "network": None if shown is None else _by_time(study, shown, NETWORK),
-        "adaptive": None if shown is None else _by_time(study, shown, OVERLAY),
-        "static": None if static is None else _by_time(study, static, OVERLAY),
+        "network": None if shown is None else by_time(study, shown, NETWORK),
+        "adaptive": None if shown is None else by_time(study, shown, OVERLAY),
+        "static": None if static is None else by_time(study, static, OVERLAY),
     }
     there = {name: each for name, each in lines.items() if each is not None}
     if not there:
@@ -168,7 +175,8 @@ def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | N
     return [Figure([("", picture)], [told], "Figure 7")]
 
 
-def _by_time(study: Study, series: Series, path: str) -> Curve | None:
+def by_time(study: Study, series: Series, path: str) -> Curve | None:
+    """Return the mean length of paths by time."""
     seeds = []
     for run in series.runs:
         columns = study.columns(families.PATH_LENGTHS, run, path=path)
@@ -184,8 +192,8 @@ def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | 
     of["network"] = {update_s: lengths(study, each, NETWORK) for update_s, each in adaptive.items()}
     if static is not None:
         of["static"] = dict.fromkeys(adaptive, lengths(study, static, OVERLAY))
-    lines = {name: each for name, points in of.items() if (each := curve(points)) is not None}
-    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()})
+    lines = {name: each for name, points in of.items() if (each := curve(points, np.inf)) is not None}
+    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()}, np.inf)
     marks = [Mark("adaptive", update_s, hops) for update_s, hops in _PAPER_HOPS.items()]
     marks += [Mark("network", _SHOWN_S, _PAPER_NETWORK), Mark("static", _SHOWN_S, _PAPER_STATIC)]
     axes = x, Axis("hops between brokers, mean")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.report import causal, emma, general, origins, overlay
+from carrypost.lab.report import causal, emma, general, origins, overlay, overlay_clients
 from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
@@ -50,11 +50,12 @@ def made(study: Study, command: str = "") -> Page:
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
         name: each.section
-        for each in (emma, overlay)
+        for each in (emma, overlay, overlay_clients)
         for name, series in study.scenarios.items()
         if each.is_of_paper(name, series)
     }
-    there = [each for each in (emma, overlay) if each.section in sections.values()]
+    there = [emma] * (emma.section in sections.values())
+    there += [overlay] * any(each.section in sections.values() for each in (overlay, overlay_clients))
     others = [name for name in study.scenarios if name not in sections and not _of_paper(name, study)]
     titles = [causal.title(papers)] * bool(papers) + [each.TITLE for each in there]
     title = "; ".join(titles) or f"Campaign: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"  # noqa: PLR2004

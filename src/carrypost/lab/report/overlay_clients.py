@@ -1,0 +1,209 @@
+"""The part of a page about clients of OVERLAY (§4.1): lengths of paths from producers to consumers, figures 10 to 12.
+
+The paper's text gives one number for these figures: paths become up to five hops shorter. So its curves are described
+in words beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from carrypost.emu.engine.delivery_paths import BEST, DELIVERY
+from carrypost.lab.metrics import families
+from carrypost.lab.report import origins, plots
+from carrypost.lab.report.curves import Curve
+from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report.loads import curve
+from carrypost.lab.report.overlay import by_time, lengths, overlay_of, two_digits
+from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.tables import over_seeds
+from carrypost.lab.report.times import NOTHING
+
+SCENARIO = "overlay_clients"
+_STATIC, _HOMES, _OURS = "static", "static-opportunistic", "opportunistic-opportunistic"
+_APPROACHES = (_STATIC, _HOMES, _OURS)
+_SHOWN_S = 10.0
+"""Discovery period of figure 10."""
+_LEAD = (
+    "Of 100 walking nodes 20 are brokers, 10 produce events of a channel, 60 consume them. Brokers look every 20 s. "
+    "A path goes from a producer to its home broker, along the overlay to the home broker of a consumer, and to the "
+    "consumer; its length is in hops between nodes, as the network is at that moment."
+)
+_BEST = (
+    "The best paths are those of an overlay that knows the network as it is at each moment: every client is at home "
+    "at the nearest broker, of equally near ones at that with the shortest mean path from the homes of producers, "
+    "and brokers have their six nearest ones as neighbours. Pairs that are not connected, or whose path is cut, "
+    "count nowhere."
+)
+_FIGURE_10 = (
+    "Lengths of paths from producers to consumers by time. In the paper the static approach is the longest at "
+    "nearly all times, opportunistic-opportunistic the shortest of the three, up to 5 hops shorter; to change homes "
+    "alone already helps much."
+)
+_FIGURE_11 = (
+    "Lengths of paths by the period in which clients look for nearer brokers. In the paper they rise slightly with "
+    "the period."
+)
+_FIGURE_12 = (
+    "Lengths of paths by speed, the same for all nodes, for two periods of discovery. In the paper paths become "
+    "longer with speed, and at high speeds looking more often makes them much shorter."
+)
+_PAPER = {
+    "mobility.count": "nodes",
+    "mobility.side_m": "side of the square, m",
+    "radio.range_m": "range of the radio, m",
+    "mobility.pause_min_s": "nodes rest for, s",
+    "settings.overlay.update_s": "brokers look every, s",
+    "duration_s": "how long runs last",
+}
+_OPEN = {
+    "mobility.speed_min_m_per_s": "the slowest, m/s",
+    "mobility.speed_max_m_per_s": "the fastest, m/s",
+    "settings.overlay.discovery_s": "clients look every, s",
+    "settings.overlay.neighbours_max": "neighbours of a broker",
+    "workload.0.period_s": "an event of each producer every, s",
+    "sample_s": "paths are measured every, s",
+}
+_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
+
+
+class Approach(NamedTuple):
+    """What a series was run with."""
+
+    name: str
+    discovery_s: float
+    speed: float | None
+    """Speed of all nodes; None: they differ."""
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> Approach:
+        """Return the approach of a run."""
+        overlay, mobility = overlay_of(run), run.in_force.get("mobility", {})
+        adaptive = overlay.get("topology") != "static", overlay.get("homing") != "static"
+        slowest, fastest = mobility.get("speed_min_m_per_s"), mobility.get("speed_max_m_per_s")
+        discovery_s = overlay.get("discovery_s", 0.0)
+        period_s = float(discovery_s) if isinstance(discovery_s, int | float) else 0.0
+        return cls(_APPROACHES[sum(adaptive)], period_s, None if slowest != fastest else float(fastest))
+
+
+def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
+    """Return True for the scenario of the paper: called so, with brokers."""
+    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
+
+
+def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """Everything about this experiment."""
+    found = {Approach.of(each.first): each for each in all_series}
+    shown = {of.name: each for of, each in found.items() if (of.discovery_s, of.speed) == (_SHOWN_S, None)}
+    return [
+        tag("h2", "Performance of event delivery between mobile clients (§4.1)"),
+        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
+        _values(study, found),
+        paragraph(_BEST, kind="note"),
+        *_timeline(study, shown),
+        *_by_period(study, {of.discovery_s: each for of, each in found.items() if of[::2] == (_OURS, None)}),
+        *_by_speed(study, found),
+        tag("h3", "Homes that change, and seats that move"),
+        _moves(study, shown),
+        tag("h3", "What was run"),
+        origins.parameters(all_series, None, _KEYS),
+        origins.ran(all_series),
+        origins.failures(study, SCENARIO),
+    ]
+
+
+def _told(of: Approach) -> str:
+    speed = "" if of.speed is None else f", {of.speed:g} m/s"
+    return f"{of.name}, discovery every {of.discovery_s:g} s{speed}" if of.name != _STATIC else of.name
+
+
+def _order(of: Approach) -> tuple[int, float, float]:
+    return _APPROACHES.index(of.name), of.speed or 0.0, of.discovery_s
+
+
+def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
+    lines = []
+    for of in sorted(found, key=_order):
+        ours, best = (lengths(study, found[of], path) for path in (DELIVERY, BEST))
+        ratios = [mine / least for mine, least in zip(ours, best, strict=True)]
+        cells = [over_seeds(each, two_digits) if each else NOTHING for each in (ours, best, ratios)]
+        lines.append(TableRow(_told(of), cells))
+    heads = ("", "hops", "the best at the same moments", "ratio")
+    return table("Lengths of paths from producers to consumers", heads, [lines])
+
+
+def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
+    lines = {name: each for name in _APPROACHES if name in shown and (each := by_time(study, shown[name], DELIVERY))}
+    if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
+        lines["best"] = best
+    if not lines:
+        told = "The paper's Figure 10 shows a discovery period of 10 s, and no such runs are here."
+        return [paragraph(told, kind="note")]
+    axes = Axis("time (s)"), Axis("hops, mean of all pairs")
+    picture = plots.curves(lines, axes, "Figure 10: lengths of paths by time", steps=False, legend="approach")
+    return [Figure([("", picture)], [_FIGURE_10], "Figure 10"), *_gain(lines)]
+
+
+def _gain(lines: Mapping[str, Curve]) -> list[Block]:
+    if _OURS not in lines or _STATIC not in lines or len(lines[_OURS].x) == 0:
+        return []
+    ours, static = lines[_OURS], lines[_STATIC]
+    shared = np.intersect1d(ours.x, static.x)
+    gains = np.interp(shared, static.x, static.y) - np.interp(shared, ours.x, ours.y)
+    if not len(gains):
+        return []
+    at, most = shared[int(gains.argmax())], float(gains.max())
+    told = f"Ours are up to {most:.1f} hops shorter than the static ones, at {at:g} s; the paper says up to 5."
+    return [paragraph(told, kind="note")]
+
+
+def _by_period(study: Study, of: Mapping[float, Series]) -> list[Block]:
+    if len(of) <= 1:
+        return [paragraph("The paper's Figure 11 shows several discovery periods; one was run here.", kind="note")]
+    axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), Axis("hops, mean of all pairs")
+    points = {
+        _OURS: {period_s: lengths(study, each, DELIVERY) for period_s, each in of.items()},
+        "best": {period_s: lengths(study, each, BEST) for period_s, each in of.items()},
+    }
+    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
+    picture = plots.curves(lines, axes, "Figure 11", steps=False, legend="approach")
+    return [Figure([("", picture)], [_FIGURE_11], "Figure 11")]
+
+
+def _by_speed(study: Study, found: Mapping[Approach, Series]) -> list[Block]:
+    mine = {of: each for of, each in found.items() if of.name == _OURS and of.speed is not None}
+    speeds = sorted({of.speed for of in mine if of.speed is not None})
+    if len(speeds) <= 1:
+        return [paragraph("The paper's Figure 12 shows several speeds; they were not run here.", kind="note")]
+    axes = Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), Axis("hops, mean of all pairs")
+    points: dict[str, dict[float, list[float]]] = {}
+    for of, each in sorted(mine.items(), key=lambda pair: _order(pair[0])):
+        assert of.speed is not None
+        points.setdefault(f"discovery every {of.discovery_s:g} s", {})[of.speed] = lengths(study, each, DELIVERY)
+    lines = {name: line for name, values in points.items() if (line := curve(values, np.inf)) is not None}
+    picture = plots.curves(lines, axes, "Figure 12", steps=False, legend="clients")
+    return [Figure([("", picture)], [_FIGURE_12], "Figure 12")]
+
+
+def _moves(study: Study, shown: Mapping[str, Series]) -> Markup:
+    lines = []
+    for name in [each for each in _APPROACHES if each in shown]:
+        rows = [study.columns(families.RELOCATIONS, run) for run in shown[name].runs]
+        homes, seats = (
+            [float(each["count"][each["what"] == what].sum()) for each in rows] for what in ("home", "relocate")
+        )
+        pauses = [float(np.nanmax(each["pause_max_s"], initial=0.0)) for each in rows if len(each["pause_max_s"])]
+        waits = [
+            float(np.average(each["avg_s"], weights=each["results"]))
+            for each in (study.columns(families.EVENT_LATENCY, run) for run in shown[name].runs)
+            if len(each["results"])
+        ]
+        cells = [over_seeds(each, two_digits) if each else NOTHING for each in (homes, seats, pauses, waits)]
+        lines.append(TableRow(name, cells))
+    heads = ("", "new homes", "seats that moved", "longest pause, s", "from event to result, mean, s")
+    return table("Homes, seats and latencies, discovery every 10 s", heads, [lines])
