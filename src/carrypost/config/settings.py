@@ -124,6 +124,9 @@ class Limits:
     """Seats of consumers at a broker."""
     seats_per_client_max: int = whole(8, 1, 65_536)
     """Seats of consumers of one node at a broker."""
+    handoffs_max: int = whole(64, 1, 65_536)
+    """Seats that move away from a broker at a time, seats that it expects, and relocations for which it detours events.
+    """
     lane_events_max: int = whole(256, 1, 65_536)
     """Events of one producer that a seat keeps until it has those before them."""
     lane_bytes_max: int = whole(4 * MIB, 1, UNBOUNDED)

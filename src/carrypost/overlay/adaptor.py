@@ -10,14 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import LocalError
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.overlay.homing import LOAD_MAX, Home, choose_home
+from carrypost.overlay.sources import HORIZONTAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.moves import Moves
     from carrypost.overlay.topology import Topology
+
+_WEIGHT_MAX = 64
+"""Producers of one home that count in the mean length of paths."""
 
 
 class Timer(NamedTuple):
@@ -39,8 +45,23 @@ class BrokerLost(NamedTuple):
     broker: NodeId
 
 
-Notice = Timer | Propagated | BrokerLost
-NOTICES: tuple[type[Notice], ...] = (Timer, Propagated, BrokerLost)
+class NearestBroker(NamedTuple):
+    """A consumer, whose home this broker is, is as near to another broker, or nearer."""
+
+    consumer: NodeId
+    channel: str
+    subscription: int
+    broker: NodeId
+    """The other broker."""
+    hops: int
+    """Hops from the consumer to it."""
+    home_hops: int
+    """Hops from the consumer to this broker."""
+    now_us: int
+
+
+Notice = Timer | Propagated | BrokerLost | NearestBroker
+NOTICES: tuple[type[Notice], ...] = (Timer, Propagated, BrokerLost, NearestBroker)
 
 
 class Adaptor(Protocol):
@@ -118,3 +139,39 @@ class LegAdaptor:
         """Send the legs along another path."""
         if isinstance(notice, BrokerLost):
             self._legs.reroute(notice.broker)
+
+
+class HomeBrokerAdaptor:
+    """An adaptor that lets seats follow their consumers: opportunistic home brokers (OVERLAY §2.4)."""
+
+    def __init__(self, topology: Topology, moves: Moves) -> None:
+        self._topology, self._moves = topology, moves
+
+    def subscribe(self) -> Collection[type[Notice]]:
+        """Process nearer brokers of consumers, and brokers that are lost."""
+        return (NearestBroker, BrokerLost)
+
+    def process(self, notice: Notice) -> None:
+        """Move a seat to a broker that is a better home; let go relocations that wait for a broker in vain."""
+        if isinstance(notice, BrokerLost):
+            self._moves.lost(notice.broker)
+        elif isinstance(notice, NearestBroker) and notice.broker in self._topology.brokers:
+            here, there = self._homes(notice)
+            if choose_home(here, there, LOAD_MAX) is there:
+                consumer = notice.consumer, notice.channel, notice.subscription
+                self._moves.migrate(consumer, notice.broker, HORIZONTAL, notice.now_us)
+
+    def _homes(self, notice: NearestBroker) -> tuple[Home, Home]:
+        """Return this broker and the other one as homes: loads, and distances from producers and to the consumer."""
+        topology, other = self._topology, node_prefix(notice.broker)
+        near, far = topology.routes.distances(topology.prefix), topology.routes.distances(other)
+        homes = [
+            prefix
+            for prefix, served in topology.rosters.serving(notice.channel).items()
+            for _ in range(min(served.producers, _WEIGHT_MAX))
+            if prefix in near and prefix in far
+        ]
+        return (
+            Home(topology.node, topology.load(topology.prefix), notice.home_hops, tuple(near[each] for each in homes)),
+            Home(notice.broker, topology.load(other), notice.hops, tuple(far[each] for each in homes)),
+        )

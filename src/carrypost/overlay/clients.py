@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import DETAIL_MAX, Attach, Role
+from carrypost.overlay.items import DETAIL_MAX, Role
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.tables import Client, Clients
 from carrypost.overlay.tails import Tails
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.processing import Processing
-    from carrypost.overlay.seat import Seats
     from carrypost.overlay.topology import Topology
 
 LEASE_US = 600_000_000
@@ -53,7 +53,7 @@ ACCEPTED, _WAITS = Refusal(""), Refusal("waits")
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger, seats: Seats) -> None:
+    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
         self._broker, self._outputs = ground.settings.overlay.broker, ground.outputs
         self._in_reach, self._seats_max = ground.links.in_reach, ground.limits.seats_per_client_max
         self._node, self._topology, self._ledger, self._seats = ground.node, topology, ledger, seats
@@ -92,40 +92,77 @@ class ClientManager:
 
     def start(self, now: int) -> None:
         """Tell other brokers of the clients of an earlier life."""
-        self._tell(now)
+        self.tell(now)
 
-    def attach(self, item: Attach, client: NodeId, order: tuple[int, int], until_us: int, now: int) -> Refusal | None:
+    def is_news(self, client: Client) -> bool:
+        """Return True if nothing later is known of a client."""
+        before = self.table.get(client)
+        if before is None:
+            return client.order >= self._waiting.get(client.key, client).order
+        return client.order > before.order
+
+    def attach(self, client: Client, now: int) -> Refusal | None:
         """Enter a client, or let it leave. Returns why it is refused (`ACCEPTED`: it is not).
 
         Returns None if there is no answer: it said so before, or its module has to come or to be compiled first.
         """
-        row = Client(client, item, order, min(until_us, now + LEASE_US))
-        before = self.table.get(row)
-        waiting = self._waiting.pop(row.key, row)
-        if self._broker and (order <= before.order if before is not None else order < waiting.order):
-            self._outputs.refuse("overlay-old", client)
+        news = self.is_news(client)
+        self._waiting.pop(client.key, None)
+        if self._broker and not news:
+            self._outputs.refuse("overlay-old", client.node)
             return None
-        if before is None and not item.active:
+        if not client.active and self.table.get(client) is None:
             return ACCEPTED
-        refusal, processing = self._prepare(row, before, now)
+        refusal, processing = self._enter(client, now)
         if refusal is _WAITS:
-            self._waiting[row.key] = row
+            self._waiting[client.key] = client
             self.again_us = min(self.again_us, now + _AGAIN_US)
             return None
-        entered, displaced = (False, None) if refusal.word else self.table.put(row, {*self._in_reach, self._node})
-        if not entered:
-            refusal = refusal if refusal.word else Refusal("seats" if row.seated else "clients")
-            self._outputs.refuse("modulator" if refusal.word == "modulator" else "clients", client)
+        if refusal.word:
             return refusal
+        if client.active:
+            self._entered(client, processing)
+        elif client.item.role is Role.CONSUMER:
+            self._seats.close(client)
+        self.keep(client)
+        self.tell(now)
+        return ACCEPTED
+
+    def _enter(self, client: Client, now: int) -> tuple[Refusal, Processing | None]:
+        """Enter a client in the table. Returns why it is refused, or has to wait; else the modulator of a consumer."""
+        refusal, processing = self._prepare(client, self.table.get(client), now)
+        if refusal is _WAITS:
+            return refusal, None
+        entered, displaced = (False, None) if refusal.word else self.table.put(client, {*self._in_reach, self._node})
+        if not entered:
+            refusal = refusal if refusal.word else Refusal("seats" if client.seated else "clients")
+            self._outputs.refuse("modulator" if refusal.word == "modulator" else "clients", client.node)
         if displaced is not None:
             self._forget(displaced)
-        if item.active:
-            self._entered(row, processing)
-        elif item.role is Role.CONSUMER:
-            self._seats.close(row)
-        self._ledger.put(FAMILY + row.digest, _encode(row))
-        self._tell(now)
-        return ACCEPTED
+        return refusal, processing
+
+    def expect(self, client: Client, now: int) -> Refusal | None:
+        """List a client whose seat moves here, if it comes. Returns why it is refused (`ACCEPTED`: it is not).
+
+        Returns None if its module has to come or to be compiled first.
+        """
+        refusal, processing = self._enter(client, now)
+        if refusal is _WAITS:
+            return None
+        if not refusal.word and processing is not None:
+            self._seats.expect(client, processing)
+            self.tell(now)
+        return refusal
+
+    def keep(self, client: Client) -> None:
+        """Keep a client in the store."""
+        self._ledger.put(FAMILY + client.digest, _encode(client))
+
+    def forget(self, client: Client, now: int) -> None:
+        """Forget a client and its seat, which is elsewhere."""
+        self.table.remove(client)
+        self._forget(client)
+        self.tell(now)
 
     def _prepare(self, client: Client, before: Client | None, now: int) -> tuple[Refusal, Processing | None]:
         """Return why a client is refused, or has to wait; for a consumer that is not, its modulator, made."""
@@ -145,7 +182,7 @@ class ClientManager:
         self.again_us = NEVER
         found = []
         for row in list(self._waiting.values()):
-            refusal = self.attach(row.item, row.node, row.order, row.until_us, now)
+            refusal = self.attach(row, now)
             if refusal is not None:
                 found.append((row, refusal))
         if self._waiting:
@@ -170,7 +207,7 @@ class ClientManager:
         for each in over:
             self._forget(each)
         if over:
-            self._tell(now)
+            self.tell(now)
 
     def _entered(self, client: Client, processing: Processing | None) -> None:
         if processing is not None:
@@ -187,12 +224,12 @@ class ClientManager:
         """Return the number of seats that consumers of a node have."""
         return sum(each.node == node and each.seated for each in self.table)
 
-    def _tell(self, now: int) -> None:
-        """Let the roster say which channels have clients here."""
+    def tell(self, now: int) -> None:
+        """Let the roster say which channels have clients here. Seats that moved away are not among them."""
         producers: dict[str, int] = {}
         seats: dict[str, int] = {}
         for each in self.table:
-            if each.active:
+            if each.active and not (each.seated and self._seats.is_suspended(each)):
                 counts = producers if each.item.role is Role.PRODUCER else seats
                 counts[each.item.channel] = counts.get(each.item.channel, 0) + 1
         served = {name: Served(producers.get(name, 0), seats.get(name, 0)) for name in producers | seats}

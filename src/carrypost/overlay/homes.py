@@ -21,7 +21,8 @@ from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import LEASE_US
 from carrypost.overlay.homing import Distance, Monitor, nearest
-from carrypost.overlay.items import ITEMS, Attach, Homed, Role
+from carrypost.overlay.items import HOPS_MAX, ITEMS, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.tables import Client
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.island.island import Island
-    from carrypost.overlay.clients import ClientManager, Refusal
+    from carrypost.overlay.clients import Refusal
     from carrypost.overlay.consumer import Consumers
+    from carrypost.overlay.moves import Moves
     from carrypost.overlay.numbers import Numbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
@@ -76,7 +78,7 @@ class Homes:
         ground: Ground,
         island: Island,
         topology: Topology,
-        manager: ClientManager,
+        moves: Moves,
         *,
         consumers: Consumers,
         numbers: Numbers,
@@ -85,8 +87,8 @@ class Homes:
         self._node, self._broker, self._static = ground.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
         self._most, self._in_reach, self._holdings = ground.limits.clients_max, ground.links.in_reach, ground.holdings
-        self._outputs = ground.outputs
-        self._island, self._topology, self._manager = island, topology, manager
+        self._outputs, self._now_us = ground.outputs, round(settings.handoff_s * 1e6)
+        self._island, self._topology, self._moves = island, topology, moves
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
         self._refused: dict[NodeId, int] = {}
@@ -185,6 +187,14 @@ class Homes:
             self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
 
+    def moving(self, item: Moving, author: NodeId, now: int) -> bool:
+        """Note where a seat moves; returns False if its home does not say so. Ask the home again if nothing comes."""
+        found = self._clients.get((Role.CONSUMER, item.channel, item.subscription))
+        if found is None or not self._consumers.moving(item, author):
+            return False
+        found.due_us = min(found.due_us, now + self._orphan_us)
+        return True
+
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
         """Take the broker that a seat moved to as its home, and tell it so. A seat that does not count may end."""
         if not self._consumers.moved(item.subscription, author, item.epoch):
@@ -236,6 +246,8 @@ class Homes:
         nearer = None
         if home is not None and role is Role.PRODUCER and not self._static:
             nearer = client.monitor.look_for_producer(home, open_to, now)
+        elif home is not None and client.homed and not self._static:
+            self._report(client, home, open_to, now)
         client.monitor.due_us = now + self._discovery_us
         best = nearest(open_to)
         if home is None or home not in distances:
@@ -249,6 +261,15 @@ class Homes:
             orphaned = now - client.lost_us >= self._orphan_us or not client.homed
             if orphaned and best is not None and not distances[best].unreachable and not self._static:
                 self._move(client, best, now, events.ORPHAN)
+
+    def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
+        """Tell the home of a consumer which broker is as near, or nearer."""
+        unreachable = home not in distances or distances[home].unreachable
+        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now)
+        if found is not None and home != self._node:
+            hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
+            item = Report(*client.key[1:], found.candidate, hops, home_hops)
+            self._said.append(ITEMS.draft(home, [item], self._now_us, connected=True))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""
@@ -283,7 +304,8 @@ class Homes:
             # The home that it names has to be on disk first: after a crash its seat counts, and no other.
             self._said.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
             return
-        refusal = self._manager.attach(item, self._node, (self._incarnation, now), now + LEASE_US, now)
+        client = Client(self._node, item, (self._incarnation, now), now + LEASE_US)
+        refusal = self._moves.attach(client, now)
         if item.active and refusal is not None:
             self.answered(item, refusal, now)
 

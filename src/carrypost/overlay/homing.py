@@ -26,6 +26,11 @@ class Distance(NamedTuple):
     """Hops of the route. Without one: 1 for a neighbour, else the hops that its announcement took."""
 
 
+LOAD_MAX = 0.9
+"""A broker with more load is overloaded."""
+LOOKS = 6
+"""Number of looks after which the same candidate is reported again: the report was lost, or the candidate had no room.
+"""
 FAR = Distance(True, 255)
 """The distance of a broker that is not known any more."""
 
@@ -84,6 +89,8 @@ class Monitor:
         self._discovery_us = discovery_us
         self._reported: tuple[NodeId, Report] | None = None
         """The home that was told of a candidate, and what it was told."""
+        self._looks = 0
+        """Number of looks since then."""
         self.due_us = now + discovery_us
         """Time of the next look."""
 
@@ -95,17 +102,18 @@ class Monitor:
         return candidate if nearer else None
 
     def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> Report | None:
-        """Return a broker as near as the home of a consumer, or nearer. Returns None if the home knows that already.
+        """Return a broker as near as the home of a consumer, or nearer. Returns None if the home was told of late.
 
         One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3).
         """
         self.due_us = now + self._discovery_us
+        self._looks += 1
         candidate, here = nearest(distances, but=home), distances.get(home, FAR)
         if candidate is None or distances[candidate] > here:
             self._reported = None
             return None
         report = Report(candidate, distances[candidate].hops, here.hops)
-        if self._reported == (home, report):
+        if self._reported == (home, report) and self._looks < LOOKS:
             return None
-        self._reported = home, report
+        self._reported, self._looks = (home, report), 0
         return report

@@ -1,4 +1,4 @@
-"""Lanes: events of producers that wait in a seat for their turn, and the room for them.
+"""Lanes: events of producers that wait in a seat for their turn, and the room for them; and the seat itself.
 
 The events of one producer have a lane in each seat of their channel. A lane is bounded in events and bytes, and so are
 all lanes of a broker together, in which a message that waits for several seats counts once. Where there is no room,
@@ -8,17 +8,24 @@ finds no place. A lane always holds one event. What is dropped is asked for agai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from carrypost.model import address
+from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import MessageId
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.processing import Processing, SeatRow
+    from carrypost.overlay.tables import Client
 
 ASK_US, ASK_US_MAX = 1_000_000, 30_000_000
 """Shortest and longest time after which a producer is asked for what is missing."""
@@ -96,3 +103,89 @@ class Room:
         """Let all events of a lane go."""
         for number in list(lane.events):
             self.release(lane, number)
+
+
+class Leaving(NamedTuple):
+    """Results of one event, on their way to the consumer."""
+
+    row: SeatRow
+    """The seat once they are published."""
+    numbers: set[int]
+    """Numbers of results that are not published yet."""
+
+
+class Seat:
+    """The seat of one subscription."""
+
+    def __init__(self, client: Client, row: SeatRow, processing: Processing) -> None:
+        self.client, self.row, self.processing = client, row, processing
+        self.lanes: dict[NodeId, Lane] = {}
+        self.leaving: Leaving | None = None
+        """Results that were given to the host to publish."""
+        self.reading: Copy | None = None
+        """The event that is processed next, whose payload is being read."""
+        self.mute_us = NEVER
+        """Time at which the consumer is told of events that gave no result."""
+        self.after_us = 0
+        """Time before which nothing is processed."""
+        self.suspended = False
+        """True if it moved away: a copy is kept, and works no more."""
+        self.stops: Mapping[NodeId, int] | None = None
+        """By producer: the last event that it processes before it moves away; None: it stays."""
+        self.skips: set[NodeId] = set()
+        """Producers whose next event may leave a gap: it came without what happened while it moved."""
+        self.spoke_us = 0
+        """Time of its last result."""
+        self.begin = row
+        """The seat to go back to as long as none is on disk."""
+
+    @property
+    def awaits_state(self) -> bool:
+        """True if it must not work before its state comes."""
+        return not self.row.epoch
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it works, and nothing is under way that another broker would have to know of."""
+        return not self.suspended and not self.awaits_state and self.stops is None
+
+    def snapshot(self, *, state: bool) -> Snapshot:
+        """Return it as it travels; `state`: with that of the modulator."""
+        row = self.row
+        kept = row.state if state else b""
+        return Snapshot(row.epoch, row.number, row.cursors, kept, digest(self.client.item.modulator), row.runs)
+
+    @property
+    def destination(self) -> str:
+        """Return the destination of its results."""
+        return address.results(self.client.node, str(self.client.item.subscription))
+
+    def head(self, producer: NodeId) -> Copy | None:
+        """Return the next event of a producer, if it is here."""
+        cursor = self.row.cursors.get(producer)
+        if cursor is None or (self.stops is not None and cursor >= self.stops.get(producer, 0)):
+            return None
+        return self.lanes[producer].events.get(cursor + 1)
+
+    def is_unsure(self, producer: NodeId, before_us: int) -> bool:
+        """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""
+        lane = self.lanes[producer]
+        return producer not in self.row.cursors and (not lane.events or lane.since_us <= before_us)
+
+    def gap(self, producer: NodeId) -> tuple[int, int] | None:
+        """Return the numbers before and at the end of what is missing of a producer, if later events are known."""
+        cursor, lane = self.row.cursors.get(producer), self.lanes[producer]
+        if self.suspended or self.awaits_state or producer in self.skips:
+            return None
+        upto = min((number for number in lane.events if number > (cursor or 0)), default=lane.last + 1) - 1
+        if cursor is None:
+            return (0, upto) if lane.events or lane.last else None
+        return (cursor, upto) if upto > cursor else None
+
+    def waits(self, producer: NodeId) -> bool:
+        """Return True if later events of a producer wait for those that are missing.
+
+        They do not as long as it is not known where the events of the producer begin: nobody could count what is lost.
+        """
+        cursor = self.row.cursors.get(producer)
+        return cursor is not None and any(number > cursor for number in self.lanes[producer].events)

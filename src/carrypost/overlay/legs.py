@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.detours import Detours
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000
@@ -83,9 +84,10 @@ class _Passage(msgspec.Struct, eq=False):
 class Legs:
     """The legs that one node makes and takes."""
 
-    def __init__(self, ground: Ground, topology: Topology) -> None:
+    def __init__(self, ground: Ground, topology: Topology, detours: Detours) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
+        self._detours = detours
         self._topology, self._direct = topology, ground.settings.overlay.paths == "direct"
         self.arrivals = Arrivals(ground.outputs.journal)
         self._under_way = UnderWay(ground.node, ground.settings)
@@ -161,12 +163,13 @@ class Legs:
         return path or [prefix]
 
     def _to_seats(self, channel: str) -> list[list[bytes]]:
-        """Return routes to all other brokers that have seats of a channel."""
+        """Return routes to all other brokers that have seats of a channel, or expect one."""
         serving = self._topology.rosters.serving(channel)
+        seated = {prefix for prefix, served in serving.items() if served.seats}
         return [
             self._route(prefix)
-            for prefix, served in sorted(serving.items())
-            if served.seats and prefix != self._prefix and self._topology.brokers.at(prefix) is not None
+            for prefix in sorted(seated | self._detours.of(channel, self._holdings.now_us))
+            if prefix != self._prefix and self._topology.brokers.at(prefix) is not None
         ]
 
     def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:

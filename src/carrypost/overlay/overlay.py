@@ -6,53 +6,74 @@ use it by `host.overlay`. A host whose settings do not enable it has no such lay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
 from carrypost import record
 from carrypost.errors import StateError
-from carrypost.events import Reason
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.local.ledger import Ledger
 from carrypost.model import address
+from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, consumer, logged, modules, seat
-from carrypost.overlay.adaptor import BrokerLost, LegAdaptor, Propagated, SystemChannel, Timer, TopologyAdaptor
+from carrypost.overlay import arrivals, clients, consumer, logged, modules, moves, seat
+from carrypost.overlay.adaptor import (
+    BrokerLost,
+    HomeBrokerAdaptor,
+    LegAdaptor,
+    NearestBroker,
+    Propagated,
+    SystemChannel,
+    Timer,
+    TopologyAdaptor,
+)
 from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
 from carrypost.overlay.consumer import Consumers
+from carrypost.overlay.detours import Detours
 from carrypost.overlay.homes import Homes, check_channel
+from carrypost.overlay.inbox import Inbox
 from carrypost.overlay.items import (
+    DIGEST_BYTES,
     ITEMS,
+    Abort,
     Attach,
     Broker,
+    Detour,
+    Detoured,
     Gone,
+    Handoff,
     Homed,
     Item,
     ModuleWanted,
     Moving,
-    Pass,
+    Ready,
     Replay,
+    Report,
     Role,
+    Seated,
     Sent,
     Start,
-    may_say,
+    State,
 )
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
 from carrypost.overlay.modules import OwnModules
+from carrypost.overlay.movable import MovableSeats
+from carrypost.overlay.moves import Moves
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.producer import Producer
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.rows import RevertingRows
-from carrypost.overlay.seat import Seats
+from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
 from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from random import Random
 
-    from carrypost.events import Event
+    from carrypost.events import Event, Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Rows
     from carrypost.gossip.transfers.ground import Ground
@@ -64,18 +85,10 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulator import Meter, Modulator
 
+_TOPOLOGY = ITEMS.encode([TopologyItem(bytes(DIGEST_BYTES))])[:4]
+"""First bytes of what brokers tell each other of the overlay."""
 _ITEM_US = 60_000_000
 """Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
-
-
-class _Eligible:
-    """Nodes that may be brokers: those that are listed, or all."""
-
-    def __init__(self, listed: Collection[str]) -> None:
-        self._listed = frozenset(listed)
-
-    def __contains__(self, node: object) -> bool:
-        return not self._listed or node in self._listed
 
 
 class Overlay(Layer):
@@ -93,21 +106,25 @@ class Overlay(Layer):
     ) -> None:
         self._node, self._broker = ground.node, ground.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
-        self._eligible = _Eligible(ground.settings.overlay.brokers)
         self.topology = Topology(ground, island, rng)
-        self.legs = Legs(ground, self.topology)
+        detours = Detours(ground, self.topology)
+        self.legs = Legs(ground, self.topology, detours)
         self.channel = SystemChannel(ground.outputs)
         self.channel.add(TopologyAdaptor(self.topology, self.channel))
         self.channel.add(LegAdaptor(self.legs))
         self._ledger = Ledger(ground.outputs.journal, self.kind)
         self._rows = RevertingRows(ground.outputs.journal, self.kind)
         self.own_modules = OwnModules(ground, self.legs, self._ledger)
-        self.seats = Seats(ground, self.legs, self._rows, meter)
+        self.seats = MovableSeats(ground, self.legs, self._rows, meter)
         self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
+        self.moves = Moves(
+            ground, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
+        )
+        self.channel.add(HomeBrokerAdaptor(self.topology, self.moves))
         self.consumers = Consumers(ground, self._rows, self.topology.brokers)
         numbers = Numbers(self._rows)
         self.homes = Homes(
-            ground, island, self.topology, self.clients, consumers=self.consumers, numbers=numbers
+            ground, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers
         )  # fmt: skip
         self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
         self._interests: dict[str, int] = {}
@@ -115,14 +132,20 @@ class Overlay(Layer):
         self.topology_bytes = 0
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
-        self._read: list[Copy] = []
-        """Messages to this node that were acted upon: nobody needs them any more."""
-        self._takes: dict[type, Callable[[Any, Copy, int], None]] = {
-            Broker: self._announced, TopologyItem: self._told, Attach: self._attach, Homed: self._homed,
-            Moving: self._moving, ModuleWanted: self._module_wanted,
-            Replay: self._replay, Start: self._heard, Gone: self._heard, Sent: self._heard,
-        }  # fmt: skip
-        """What takes items of each kind, but for `Pass`, which legs take with the message."""
+        self._inbox = Inbox(
+            ground, self.topology, self.legs,
+            takes={
+                Broker: self._announced, TopologyItem: self._told, Attach: self._attach,
+                Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
+            },
+            hears={
+                Homed: self.homes.homed, Moving: self.homes.moving, Report: self._report,
+                ModuleWanted: self.own_modules.wanted, Replay: self.producer.replay,
+                Start: self._heard, Gone: self._heard, Sent: self._heard,
+                Detour: self._detour, Ready: self.moves.heard, Detoured: self.moves.heard, Seated: self.moves.heard,
+                Abort: self.moves.heard,
+            },
+        )  # fmt: skip
 
     def view(self) -> OverlayView:
         """Return how things stand."""
@@ -175,26 +198,21 @@ class Overlay(Layer):
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Carry for everybody what is for overlays, and want what is for this node; take in rows of an earlier life."""
-        attached: list[bytes] = []
-        told: list[tuple[bytes, bytes]] = []
+        found: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for (_, name, _), row in rows:
-            family = name[:1]
-            if not isinstance(row, bytes):
-                continue
-            if family == clients.FAMILY:
-                attached.append(row)
-            elif family == arrivals.FAMILY:
-                told.append((name, row))
-            elif family == seat.FAMILY:
-                self._rows.restore(name, row)
-            elif family == consumer.FAMILY:
-                self.consumers.restore(name, row)
-            elif family == modules.FAMILY:
-                self.own_modules.restore(name, row)
-            else:
-                self.producer.restore(name, row)
-        self.legs.restore(told)
-        self.clients.restore(attached)
+            if isinstance(row, bytes):
+                found.setdefault(name[:1], []).append((name, row))
+        self.legs.restore(found.pop(arrivals.FAMILY, []))
+        for name, row in found.pop(seat.FAMILY, ()):
+            self._rows.restore(name, row)
+        self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
+        for family in moves.FAMILIES:
+            self.moves.restore(found.pop(family, ()))
+        for family, restore in ((consumer.FAMILY, self.consumers.restore), (modules.FAMILY, self.own_modules.restore)):
+            for name, row in found.pop(family, ()):
+                restore(name, row)
+        for name, row in itertools.chain(*found.values()):
+            self.producer.restore(name, row)
         self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
             self._deliveries.want(entry(address.exactly(destination)), told=False)
@@ -252,6 +270,7 @@ class Overlay(Layer):
         self.topology.start(incarnation, now)
         self.clients.start(now)
         self.homes.start(incarnation)
+        self.moves.start(incarnation, now)
         self._look_ahead()
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
@@ -264,31 +283,8 @@ class Overlay(Layer):
                     self._holdings.cache.set_interesting(copy, False)
                 mine = to_all or address.addressee(destination) == self._node
                 if mine and copy.descriptor.node != self._node and not self._holdings.is_confirmed(copy):
-                    self._read_items(copy, to_all=to_all)
+                    self._inbox.take(copy, to_all=to_all)
         return self.consumers.take(copies)
-
-    def _read_items(self, copy: Copy, *, to_all: bool) -> None:
-        descriptor, author = copy.descriptor, copy.descriptor.node
-        items, unread = ITEMS.items_of(descriptor)
-        allowed = [
-            item
-            for item in items
-            if may_say(item, author, to_all=to_all, eligible=self._eligible, known=self.topology.brokers)
-        ]
-        if unread or len(allowed) < len(items):
-            refused = unread + len(items) - len(allowed)
-            self._outputs.refuse("overlay", author, descriptor.shown, count=refused)
-        passed = [item for item in allowed if isinstance(item, Pass)]
-        for item in allowed:
-            if (take := self._takes.get(type(item))) is not None:
-                take(item, copy, self._holdings.now_us)
-        if len(passed) == 1 and len(items) == 1:
-            self.legs.arrived(copy, passed[0])
-        elif not to_all:
-            if passed:  # A leg has one item, or nobody could tell what it passes on.
-                self._outputs.refuse("overlay", author, descriptor.shown)
-            self._read.append(copy)
-            self._holdings.acknowledge(copy.id, descriptor.ends_us)
 
     def _announced(self, item: Broker, copy: Copy, now: int) -> None:
         self.topology.announced(item, copy.descriptor, copy.hops, now)
@@ -299,28 +295,29 @@ class Overlay(Layer):
         if self.topology.told(item, copy.descriptor.node, now):
             self.channel.tell(Propagated(copy.descriptor.node, now))
 
-    def _homed(self, item: Homed, copy: Copy, now: int) -> None:
-        self._refuse_unless(self.homes.homed(item, copy.descriptor.node, now), copy)
+    def _heard(self, item: Start | Gone | Sent, author: NodeId, _: int) -> None:
+        self.seats.heard(item, author, trusted=author == self._node or author in self.topology.brokers)
 
-    def _moving(self, item: Moving, copy: Copy, _: int) -> None:
-        self._refuse_unless(self.consumers.moving(item, copy.descriptor.node), copy)
+    def _report(self, item: Report, author: NodeId, now: int) -> bool:
+        found = self.clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
+        if found is None or not found.seated:
+            return False
+        candidate = NodeId(item.candidate)
+        self.channel.tell(
+            NearestBroker(author, item.channel, item.subscription, candidate, item.hops, item.home_hops, now)
+        )
+        return True
 
-    def _replay(self, item: Replay, copy: Copy, now: int) -> None:
-        self.producer.replay(item, copy.descriptor.node, now)
-
-    def _heard(self, item: Start | Gone | Sent, copy: Copy, _: int) -> None:
-        author = copy.descriptor.node
-        self.seats.heard(item, author, trusted=author in self.topology.brokers)
-
-    def _refuse_unless(self, counts: bool, copy: Copy) -> None:
-        if not counts:
-            self._outputs.refuse("overlay", copy.descriptor.node, copy.descriptor.shown)
+    def _detour(self, item: Detour, author: NodeId, now: int) -> bool:
+        self._take_events()  # Those that were passed on already are among the last ones.
+        return self.moves.heard(item, author, now)
 
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
         """Enter a client, and answer it once that is durable."""
         descriptor = copy.descriptor
-        order = descriptor.incarnation, descriptor.sequence
-        refusal = self.clients.attach(item, descriptor.node, order, descriptor.ends_us, now)
+        order, until_us = (descriptor.incarnation, descriptor.sequence), min(descriptor.ends_us, now + LEASE_US)
+        origin = descriptor.wire if descriptor.wire_bytes <= ORIGIN_BYTES_MAX else b""
+        refusal = self.moves.attach(Client(descriptor.node, item, order, until_us, origin), now)
         if item.active and refusal is not None:
             self._answer(item, descriptor.node, refusal, now)
 
@@ -331,9 +328,6 @@ class Overlay(Layer):
             return
         answer = Homed(item.role, item.channel, item.subscription, refusal.word, detail=refusal.detail)
         self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
-
-    def _module_wanted(self, item: ModuleWanted, copy: Copy, now: int) -> None:
-        self._refuse_unless(self.own_modules.wanted(item, copy.descriptor.node, now), copy)
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Take a module that the driver compiled, or the reason why it could not."""
@@ -351,6 +345,8 @@ class Overlay(Layer):
             self.homes.expire(now)
         if self.seats.due_us <= now:
             self.seats.expire(now)
+        if self.moves.due_us <= now:
+            self.moves.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self._ledger.due_us <= now:
@@ -368,14 +364,16 @@ class Overlay(Layer):
         self.legs.published(copies)
         self.own_modules.published(copies)
         self.seats.published(copies)
+        self.moves.sources.published(copies)
         for copy in copies:
             headers = copy.descriptor.headers
-            if headers is not None and headers.connected and copy.descriptor.destination.startswith("overlay/"):
+            if headers is not None and headers.connected and headers.control.startswith(_TOPOLOGY):
                 self.topology_bytes += copy.descriptor.wire_bytes
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event that a seat asked for."""
         self.seats.payload_read(copy, payload)
+        self._inbox.payload_read(copy, payload)
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel."""
@@ -393,21 +391,22 @@ class Overlay(Layer):
             self.producer.left(copies, reason)
             self.seats.left(copies)
             self.consumers.left(copies)
+            self._inbox.left(copies)
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
-        read, self._read = self._read, []
-        for copy in read:
-            if copy.here:
-                self._holdings.discard(copy, Reason.PURGED, done=True)
+        self._inbox.finish()
         said, self._said = self._said, []
         self.producer.work()
         self._take_events()
         self._take_modules(now)
-        while spoken := [*self.clients.tails.said(), *self.seats.said(), *self.producer.said()]:
-            said += self._spoken(spoken, now)
-        said += self._said
+        self.moves.sources.work(now)
+        while spoken := [
+            *self.clients.tails.said(), *self.seats.said(), *self.producer.said(), *self.moves.sayings.own()
+        ]:  # fmt: skip
+            said += self._spoken(spoken)
+        said += [*self._said, *self.moves.sayings.drafts()]
         self._said = []
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *results, *self.legs.drafts(now)]
@@ -440,18 +439,14 @@ class Overlay(Layer):
             self.clients.tails.passed(event.node, channel, event_of(event))
             self.seats.arrived(copy, channel)
 
-    def _spoken(self, said: Iterable[tuple[NodeId, Item]], now: int) -> list[Draft]:
+    def _spoken(self, said: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
         """Return messages for what is said to other nodes; what this one says to itself is acted upon at once."""
         drafts = []
         for to, item in said:
             if to != self._node:
                 drafts.append(ITEMS.draft(to, [item], _ITEM_US))
-            elif isinstance(item, Replay):
-                self.producer.replay(item, to, now)
-            elif isinstance(item, ModuleWanted):
-                self.own_modules.wanted(item, to, now)
-            elif isinstance(item, Start | Gone | Sent):
-                self.seats.heard(item, to, trusted=True)
+            else:
+                self._inbox.hear(item, to)
         self._take_events()
         return drafts
 
@@ -477,6 +472,7 @@ class Overlay(Layer):
             if name.startswith(NUMBERS):
                 self.producer.numbers.reverted(name)
         self.seats.reverted(names)
+        self.moves.sources.reverted(names)
         copies = [self._holdings.cache.get(each.id) for each in messages if each.node != self._node]
         self.consumers.reverted(names, [copy for copy in copies if copy is not None])
         self._look_ahead()
@@ -485,5 +481,5 @@ class Overlay(Layer):
     def _look_ahead(self) -> None:
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
-            self.consumers.due_us, self._ledger.due_us,
+            self.consumers.due_us, self.moves.due_us, self._ledger.due_us,
         )  # fmt: skip

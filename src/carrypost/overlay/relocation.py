@@ -425,8 +425,9 @@ class Destination(_Side[DestinationState, DestinationInput]):
     _timeout, _table = DestinationInput.TIMEOUT, DESTINATION_TABLE
     _stays, _repeats = DESTINATION_STAYS, DESTINATION_REPEATS
 
-    def __init__(self, handoff: HandoffId, patience: Patience, now: int) -> None:
-        super().__init__(handoff, DestinationState.ABSENT, patience, now)
+    def __init__(self, handoff: HandoffId, patience: Patience, now: int, *, seated: bool = False) -> None:
+        """Begin without a seat; `seated`: with one that the consumer had not confirmed before a restart."""
+        super().__init__(handoff, DestinationState.SEATED if seated else DestinationState.ABSENT, patience, now)
 
     def told(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
         """Take what the source says: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""

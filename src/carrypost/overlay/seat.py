@@ -13,7 +13,7 @@ time asks it which events it sent since the consumer subscribed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +23,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room
+from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.pace import Pace
@@ -50,7 +50,7 @@ _AGAIN_US = 5_000_000
 """Time after which a result that found no room is tried again."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SeatRow).decode
 
 
@@ -63,62 +63,6 @@ class ModulatorFault(LayerEvent, frozen=True):
     number: int
     """Number of the event."""
     fault: str
-
-
-class _Leaving(NamedTuple):
-    """Results of one event, on their way to the consumer."""
-
-    row: SeatRow
-    """The seat once they are published."""
-    numbers: set[int]
-    """Numbers of results that are not published yet."""
-
-
-class Seat:
-    """The seat of one subscription."""
-
-    def __init__(self, client: Client, row: SeatRow, processing: Processing) -> None:
-        self.client, self.row, self.processing = client, row, processing
-        self.lanes: dict[NodeId, Lane] = {}
-        self.leaving: _Leaving | None = None
-        """Results that were given to the host to publish."""
-        self.reading: Copy | None = None
-        """The event that is processed next, whose payload is being read."""
-        self.mute_us = NEVER
-        """Time at which the consumer is told of events that gave no result."""
-        self.after_us = 0
-        """Time before which nothing is processed."""
-
-    @property
-    def destination(self) -> str:
-        """Return the destination of its results."""
-        return address.results(self.client.node, str(self.client.item.subscription))
-
-    def head(self, producer: NodeId) -> Copy | None:
-        """Return the next event of a producer, if it is here."""
-        cursor = self.row.cursors.get(producer)
-        return None if cursor is None else self.lanes[producer].events.get(cursor + 1)
-
-    def is_unsure(self, producer: NodeId, before_us: int) -> bool:
-        """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""
-        lane = self.lanes[producer]
-        return producer not in self.row.cursors and (not lane.events or lane.since_us <= before_us)
-
-    def gap(self, producer: NodeId) -> tuple[int, int] | None:
-        """Return the numbers before and at the end of what is missing of a producer, if later events are known."""
-        cursor, lane = self.row.cursors.get(producer), self.lanes[producer]
-        upto = min((number for number in lane.events if number > (cursor or 0)), default=lane.last + 1) - 1
-        if cursor is None:
-            return (0, upto) if lane.events or lane.last else None
-        return (cursor, upto) if upto > cursor else None
-
-    def waits(self, producer: NodeId) -> bool:
-        """Return True if later events of a producer wait for those that are missing.
-
-        They do not as long as it is not known where the events of the producer begin: nobody could count what is lost.
-        """
-        cursor = self.row.cursors.get(producer)
-        return cursor is not None and any(number > cursor for number in self.lanes[producer].events)
 
 
 class Seats:
@@ -157,7 +101,7 @@ class Seats:
 
         Raises `LocalError` if it does not run here.
         """
-        seat, modulator = self._seats.get(_name(client)), client.item.modulator
+        seat, modulator = self._seats.get(name_of(client)), client.item.modulator
         if seat is not None and seat.processing.modulator == modulator:
             return seat.processing
         if modulator is None or not modulator.digest:
@@ -175,32 +119,40 @@ class Seats:
 
     def open(self, client: Client, processing: Processing) -> None:
         """Give a consumer its seat with what `prepare` returned, or let it go on where the consumer says."""
-        name, item = _name(client), client.item
+        name, item = name_of(client), client.item
         seat = self._seats.get(name)
         if seat is None:
             stored = self._rows.written(name)
             row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
             processing.restore(row.state)
-            seat = self._seats[name] = Seat(client, row, processing)
-            self._of_channels.setdefault(item.channel, {})[name] = seat
+            seat = self._add(client, row, processing)
         seat.client = client
         changed = item.modulator != seat.processing.modulator
         if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
             # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
-            seat.row = SeatRow(item.epoch, item.number, dict(item.cursors))
+            seat.row = seat.begin = SeatRow(item.epoch, item.number, dict(item.cursors))
             changed = True
         if changed:
             seat.row.state = b""
             seat.processing = processing
             processing.restore(b"")
             seat.leaving = seat.reading = None
-            self._rows.put(name, _encode(seat.row))
+            self._rows.put(name, encode(seat.row))
+
+    def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
+        seat = Seat(client, row, processing)
+        self._seats[name_of(client)] = self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat
+        return seat
+
+    def find(self, client: Client) -> Seat | None:
+        """Return the seat of a consumer."""
+        return self._seats.get(name_of(client))
 
     def close(self, client: Client) -> None:
         """End the seat of a consumer that left."""
-        name = _name(client)
+        name = name_of(client)
         if (seat := self._seats.pop(name, None)) is not None:
-            del self._of_channels[client.item.channel][name]
+            self._of_channels[client.item.channel].pop(name, None)
             for lane in seat.lanes.values():
                 self._room.clear(lane)
             self._rows.delete(name)
@@ -220,13 +172,22 @@ class Seats:
             if (lane := self._lane(seat, producer)) is None:
                 continue
             cursor = seat.row.cursors.get(producer)
-            if cursor is None and number == 1:
+            if producer in seat.skips:
+                self._skip_to(seat, producer, number)
+                cursor = seat.row.cursors[producer]
+            elif cursor is None and number == 1:
                 cursor = seat.row.cursors[producer] = 0
             lane.last = max(lane.last, number)
             if (cursor is None or number > cursor) and number not in lane.events:
                 if not self._room.keep(lane, number, copy):
                     self._outputs.refuse("lanes", producer, event.shown)
                 self._look_for_gap(seat, producer)
+
+    def _skip_to(self, seat: Seat, producer: NodeId, number: int) -> None:
+        """Leave out what came before an event while the seat moved, if its consumer does not mind."""
+        if producer in seat.skips and number > seat.row.cursors[producer]:
+            seat.skips.discard(producer)
+            seat.row.cursors[producer] = number - 1
 
     def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
         """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.
@@ -322,8 +283,9 @@ class Seats:
         """Time at which `expire` or `work` has something to do."""
         found = [lane.ask_us for seat in self._seats.values() for lane in seat.lanes.values()]
         for seat in self._seats.values():
-            next_us = 0 if any(map(seat.head, seat.lanes)) else seat.mute_us
-            found.append(max(seat.after_us, next_us))
+            if not seat.suspended and not seat.awaits_state:
+                next_us = 0 if any(map(seat.head, seat.lanes)) else seat.mute_us
+                found.append(max(seat.after_us, next_us))
         return min(found, default=NEVER)
 
     def expire(self, now: int) -> None:
@@ -369,7 +331,7 @@ class Seats:
         made = []
         programs: list[tuple[Seat, Copy]] = []
         for seat in self._seats.values():
-            if seat.after_us > now:
+            if seat.after_us > now or seat.suspended or seat.awaits_state:
                 continue
             heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
             if heads:
@@ -427,13 +389,13 @@ class Seats:
             return []
         seat.after_us = now + _AGAIN_US  # Unless they are published now.
         numbers = range(seat.row.number + 1, step.row.number + 1)
-        seat.leaving = _Leaving(step.row, set(numbers))
+        seat.leaving = Leaving(step.row, set(numbers))
         self._leaving.update({(seat.destination, number): seat for number in numbers})
         return step.drafts
 
     def _took(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
-        self._rows.put(_name(seat.client), _encode(row), message)
+        self._rows.put(name_of(seat.client), encode(row), message)
         for producer in seat.lanes:
             if row.cursors.get(producer) != before.cursors.get(producer):
                 self._look_for_gap(seat, producer)
@@ -456,7 +418,7 @@ class Seats:
             if seat is not None and (leaving := seat.leaving) is not None:
                 leaving.numbers.discard(headers.covers.number)
                 if not leaving.numbers:
-                    seat.mute_us = NEVER
+                    seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
                     self._took(seat, leaving.row, copy.descriptor)
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -475,8 +437,8 @@ class Seats:
         """Go back to what is on disk."""
         for name in names:
             if (seat := self._seats.get(name)) is not None:
-                stored, item = self._rows.written(name), seat.client.item
-                seat.row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+                stored = self._rows.written(name)
+                seat.row = seat.begin if stored is None else _decode(stored)
                 seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
                 seat.processing.revert(seat.row)
                 for producer in seat.lanes:
@@ -491,6 +453,6 @@ def _date(copy: Copy) -> tuple[int, str]:
     return event.created_us, event.node
 
 
-def _name(client: Client) -> bytes:
+def name_of(client: Client) -> bytes:
     """Return the name of a seat's row."""
     return FAMILY + client.digest

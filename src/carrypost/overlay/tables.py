@@ -182,15 +182,21 @@ class Routes:
             self._built, self._ways = built, self._search(None)
         return self._ways.get(prefix)
 
-    def _search(self, but: bytes | None) -> dict[bytes, Way]:
-        links = self._links()
+    def distances(self, prefix: bytes) -> dict[bytes, int]:
+        """Return the hops from a broker along the overlay to all that it reaches, itself included."""
+        ways = {each: way.hops for each, way in self._search(None, prefix).items()}
+        return ways | {prefix: 0}
+
+    def _search(self, but: bytes | None, start: bytes | None = None) -> dict[bytes, Way]:
+        """Return the ways from this broker, or from another one (`start`)."""
+        links, start = self._links(), start or self._own
         ways: dict[bytes, Way] = {}
-        edge = {self._own: Way(0, ())}
+        edge = {start: Way(0, ())}
         while edge:
             beyond: dict[bytes, Way] = {}
             for broker, way in edge.items():
                 for other, hops in links.get(broker, {}).items():
-                    if other in ways or other == self._own or (broker == self._own and other == but):
+                    if other in ways or other == start or (broker == start and other == but):
                         continue
                     found = Way(way.hops + hops, (*way.path, other))
                     if other not in beyond or found < beyond[other]:
@@ -222,6 +228,8 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     """Place of that among all that its node says: life and sequence."""
     until_us: int
     """End of its lease. One that left is remembered so long, too: what it said before does not count any more."""
+    origin: bytes = b""
+    """The message by which it said so, for a broker that its seat moves to; empty: there is none that fits."""
 
     @property
     def active(self) -> bool:
@@ -258,6 +266,18 @@ class Clients:
 
     def __iter__(self) -> Iterator[Client]:
         return iter(self._rows.values())
+
+    def at(self, node: NodeId, role: Role, channel: str, subscription: int) -> Client | None:
+        """Return a client by its key."""
+        return self._rows.get((node, role, channel, subscription))
+
+    def by_digest(self, digest: bytes) -> Client | None:
+        """Return a client by its digest."""
+        return next((each for each in self._rows.values() if each.digest == digest), None)
+
+    def remove(self, client: Client) -> None:
+        """Forget a client; idempotent."""
+        self._rows.pop(client.key, None)
 
     def get(self, client: Client) -> Client | None:
         """Return what is known of the same client."""

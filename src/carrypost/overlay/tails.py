@@ -45,6 +45,10 @@ class Tails:
             self._unseen.add(channel)
         self._last[key] = max(self._last.get(key, 0), number)
 
+    def of(self, channel: str) -> list[tuple[NodeId, int]]:
+        """Return the producers of a channel that are attached, and the numbers of their last events."""
+        return self._of_channels().get(channel, [])
+
     def said(self) -> list[tuple[NodeId, Item]]:
         """Return what is to be told to brokers with seats, since rosters or producers changed."""
         news, unseen, self._unseen = self._topology.rosters.take_news(), self._unseen, set()

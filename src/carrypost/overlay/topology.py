@@ -67,6 +67,7 @@ class Topology:
 
     def __init__(self, ground: Ground, island: Island, rng: Random) -> None:
         settings, most = ground.settings.overlay, ground.limits.overlay_brokers_max
+        self.node, self.prefix = ground.node, ground.prefix
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._in_reach, self._island, self._settings = ground.links.in_reach, island, settings
         self._rng, self._most = rng, most
@@ -223,6 +224,11 @@ class Topology:
     def can_reach(self, node: NodeId) -> bool:
         """Return True if a node can be reached, be it told so already or not."""
         return node in self._in_reach or node in self._island.reach()
+
+    def load(self, prefix: bytes) -> float:
+        """Return the load of a broker, as it told; 1: all of its capacity is in use."""
+        entry = self.table.get(prefix)
+        return 0.0 if entry is None else entry.load / 100
 
     def is_learning(self, now: int) -> bool:
         """Return True in the first period."""

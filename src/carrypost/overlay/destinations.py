@@ -1,0 +1,227 @@
+"""Destinations: seats that move to this broker (OVERLAY §2.4, step 3).
+
+`relocation.Destination` says what is to be done; here it is done. A broker that is offered a seat lists the client, so
+that events come, and keeps these. When the state comes, the seat goes on where it stopped. It is in the store, in one
+batch with a row (D) as long as the consumer has not confirmed it: after a restart the broker says `Homed` again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.model.times import NEVER
+from carrypost.overlay.clients import LEASE_US, Refusal
+from carrypost.overlay.items import ITEMS, Abort, Attach, Detoured, Handoff, Homed, Ready, Role, Seated, State
+from carrypost.overlay.relocation import (
+    VARIANTS,
+    Action,
+    Actions,
+    Destination,
+    DestinationInput,
+    DestinationState,
+    HandoffId,
+)
+from carrypost.overlay.snapshot import unpacked
+from carrypost.overlay.tables import Client
+from carrypost.security.origins import check_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.wire.pieces import Blank
+    from carrypost.model.ids import NodeId
+    from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.sayings import Sayings
+    from carrypost.overlay.snapshot import Snapshot
+
+FAMILY = b"D"
+"""First byte of the names of rows."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(HandoffId).decode
+
+
+class _Move(msgspec.Struct, eq=False):
+    """A seat that comes, or came."""
+
+    destination: Destination
+    client: Client
+
+
+class Destinations:
+    """Seats that move to one broker."""
+
+    def __init__(
+        self, ground: Ground, clients: ClientManager, seats: MovableSeats, sayings: Sayings, *, rows: RevertingRows
+    ) -> None:
+        self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
+        self._settings, self._rows = ground.settings.overlay, rows
+        self._clients, self._seats, self._sayings = clients, seats, sayings
+        self._moves: dict[bytes, _Move] = {}
+        """By digest of the client; at most `handoffs_max` that are expected, and one for each seat."""
+
+    # --- an earlier life -----------------------------------------------------------------------------------
+
+    def restore(self, name: bytes, value: bytes, now: int) -> None:
+        """Take in a row of an earlier life; clients and seats are restored already."""
+        self._rows.restore(name, value)
+        client = self._clients.table.by_digest(name[1:])
+        if client is None:
+            self._rows.delete(name)
+        else:
+            destination = Destination(_decode(value), self._settings, now, seated=True)
+            self._moves[name[1:]] = _Move(destination, client)
+
+    def start(self, now: int) -> None:
+        """Go on with what an earlier life left."""
+        for move in list(self._moves.values()):
+            self._act(move, move.destination.take(DestinationInput.RESTART, now))
+
+    # --- clients -------------------------------------------------------------------------------------------
+
+    def is_confirmed(self, client: Client) -> bool:
+        """Return True if the consumer knows the seat, so that it may move on."""
+        move = self._moves.get(client.digest)
+        return move is None or move.destination.state is DestinationState.CONFIRMED
+
+    def attached(self, client: Client, now: int) -> None:
+        """Heed what a consumer said last: it confirms its seat, left, or has one elsewhere."""
+        move = self._moves.get(client.digest)
+        if move is None:
+            return
+        epoch = move.destination.handoff.epoch + 1
+        if client.active and client.item.epoch == epoch:
+            move.client = client
+            if move.destination.take(DestinationInput.CONFIRMED, now) is not None:
+                self._rows.delete(FAMILY + client.digest)
+        elif not client.active or client.item.epoch > epoch:
+            if move.destination.state is DestinationState.EXPECTING:
+                self._clients.forget(move.client, now)
+            self.forget(client)
+
+    def forget(self, client: Client) -> None:
+        """Forget a seat that ended, or is elsewhere."""
+        if self._moves.pop(client.digest, None) is not None:
+            self._rows.delete(FAMILY + client.digest)
+
+    # --- relocations ---------------------------------------------------------------------------------------
+
+    def offered(self, item: Handoff, copy: Copy, now: int) -> bool:
+        """Take the offer of a seat; returns False if it does not count. Raises `RemoteError` for a forged client."""
+        descriptor = copy.descriptor
+        check_origin(descriptor)
+        self._prune()
+        origin, author = descriptor.original, descriptor.node
+        items, _ = ITEMS.items_of(origin)
+        if item.h.source != author or len(items) != 1 or not isinstance(items[0], Attach):
+            return False
+        order, until_us = (origin.incarnation, origin.sequence), min(origin.ends_us, now + LEASE_US)
+        client = Client(origin.node, items[0], order, until_us, origin.wire)
+        if not client.seated:
+            return False
+        move = self._moves.get(client.digest)
+        if move is None or move.destination.handoff != item.h:
+            refusal = self._refusal(item.h, client, now) or self._clients.expect(client, now)
+            if refusal is None:
+                return True  # The source asks again, until the module is here.
+            if refusal.word:
+                self._outputs.refuse("handoffs", author, descriptor.shown)
+                self._sayings.say(author, Ready(item.h, refusal.word))
+                return True
+            move = self._moves[client.digest] = _Move(Destination(item.h, self._settings, now), client)
+            self._rows.delete(FAMILY + client.digest)
+        return self._act(move, move.destination.told(author, DestinationInput.HANDOFF, now))
+
+    def _refusal(self, h: HandoffId, client: Client, now: int) -> Refusal | None:
+        """Return why a seat is refused that is no matter of room; None if it is not.
+
+        A broker could offer a seat by an `Attach` that is not the latest one. A seat that works is left alone then.
+        """
+        before, seat = self._clients.table.get(client), self._seats.find(client)
+        works = seat is not None and not seat.suspended and not seat.awaits_state
+        newer = before is None or client.order > before.order or (client.order == before.order and not works)
+        if client.until_us <= now or not newer or (seat is not None and seat.row.epoch > h.epoch):
+            return Refusal("old")
+        expected = sum(each.destination.state is DestinationState.EXPECTING for each in self._moves.values())
+        return Refusal("handoffs") if expected >= self._limits.handoffs_max else None
+
+    def _find(self, h: HandoffId) -> _Move | None:
+        return next((each for each in self._moves.values() if each.destination.handoff == h), None)
+
+    def heard(self, item: Detoured | Abort, author: NodeId, now: int) -> bool:
+        """Take what a home says, or the end of an offer. Returns False if it does not count."""
+        move = self._find(item.h)
+        if move is None:
+            return False
+        if isinstance(item, Abort):
+            return self._act(move, move.destination.told(author, DestinationInput.ABORT, now))
+        return self._act(move, move.destination.take(DestinationInput.DETOURED, now))
+
+    def state(self, item: State, copy: Copy, now: int) -> bool | Callable[[bytes | Blank], bool]:
+        """Take the state of a seat: return what reads it. One that was read before is answered again.
+
+        Returns False if it does not count.
+        """
+        move, author = self._find(item.h), copy.descriptor.node
+        if move is None or author != item.h.source:
+            return False
+        if move.destination.state is DestinationState.EXPECTING:
+            return lambda payload: self._load(item.h, payload)
+        return self._act(move, move.destination.told(author, DestinationInput.STATE, now))
+
+    def _load(self, h: HandoffId, payload: bytes | Blank) -> bool:
+        move, snapshot = self._find(h), unpacked(payload, self._limits)
+        if move is None or snapshot.epoch != h.epoch or snapshot.repeats:
+            return False
+        actions = move.destination.told(h.source, DestinationInput.STATE, self._holdings.now_us)
+        return self._act(move, actions, snapshot)
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        return min((move.destination.due_us for move in self._moves.values()), default=NEVER)
+
+    def expire(self, now: int) -> None:
+        """End states that lasted too long, and repeat what was not answered."""
+        self._prune()
+        for move in list(self._moves.values()):
+            self._act(move, move.destination.expire(now))
+
+    def _prune(self) -> None:
+        """Forget seats that ended."""
+        table = self._clients.table
+        for move in [each for each in self._moves.values() if table.get(each.client) is None]:
+            self.forget(move.client)
+
+    # --- actions -------------------------------------------------------------------------------------------
+
+    def _act(self, move: _Move, actions: Actions | None, snapshot: Snapshot | None = None) -> bool:
+        """Do what the table says. Returns False if it does not list the input."""
+        h, client, say = move.destination.handoff, move.client, self._sayings.say
+        item = client.item
+        for action in actions or ():
+            if action is Action.READY:
+                say(h.source, Ready(h))
+            elif action is Action.LOAD and snapshot is not None:
+                self._seats.load(client, snapshot, h.epoch + 1, VARIANTS[item.relocation])
+                self._clients.keep(client)
+            elif action in {Action.HOMED, Action.SEATED}:
+                self._keep(move)
+                homed = Homed(Role.CONSUMER, item.channel, item.subscription, epoch=h.epoch + 1)
+                say(*((client.node, homed) if action is Action.HOMED else (h.source, Seated(h))))
+            elif action is Action.FORGET:
+                self._clients.forget(client, self._holdings.now_us)
+                self.forget(client)
+        return actions is not None
+
+    def _keep(self, move: _Move) -> None:
+        """Have the seat in the batch of what is said about it, if it is not on disk yet."""
+        name = FAMILY + move.client.digest
+        if move.destination.state is DestinationState.SEATED and self._rows.written(name) is None:
+            self._rows.put(name, _encode(move.destination.handoff))
+            self._seats.write(move.client)

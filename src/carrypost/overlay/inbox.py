@@ -1,0 +1,130 @@
+"""The inbox of the overlay: messages to `overlay/N` and `overlay/all`, whose items go to the parts that take them.
+
+An item counts if its author may say it (`items.may_say`), and if the part that takes it finds that the author has that
+part. What does not count is refused, and counted. A message that was read is acknowledged and dropped at the end of the
+step. One whose payload is the state of a seat stays until that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from carrypost.errors import RemoteError
+from carrypost.events import PayloadWanted, Reason
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.overlay.items import ITEMS, Pass, may_say
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.overlay.legs import Legs
+    from carrypost.overlay.topology import Topology
+
+Reader = Callable[[bytes | Blank], bool]
+"""Takes the payload of a message; returns False if it does not count. May raise `RemoteError`."""
+Take = Callable[[Any, "Copy", int], bool | Reader | None]
+"""Takes an item with its message, at a time: returns False if it does not count, or what has to read the payload. May
+raise `RemoteError`."""
+Hear = Callable[[Any, "NodeId", int], bool | None]
+"""Takes an item of an author, at a time, that needs nothing else of its message; returns False if it does not count."""
+
+
+class _Eligible:
+    """Nodes that may be brokers: those that are listed, or all."""
+
+    def __init__(self, listed: Collection[str]) -> None:
+        self._listed = frozenset(listed)
+
+    def __contains__(self, node: object) -> bool:
+        return not self._listed or node in self._listed
+
+
+class Inbox:
+    """What one node is told by other overlays."""
+
+    def __init__(
+        self, ground: Ground, topology: Topology, legs: Legs, takes: Mapping[type, Take], hears: Mapping[type, Hear]
+    ) -> None:
+        """`takes`, `hears`: by kind of item, but for `Pass`, which legs take with the message."""
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._eligible = _Eligible(ground.settings.overlay.brokers)
+        self._topology, self._legs, self._takes, self._hears = topology, legs, takes, hears
+        self._read: list[Copy] = []
+        """Messages that were acted upon: nobody needs them any more."""
+        self._unread: dict[MessageId, Reader] = {}
+        """Messages whose payloads are being read, and what reads them; bounded by the cache, which has the copies."""
+
+    def take(self, copy: Copy, *, to_all: bool) -> None:
+        """Act upon the items of a message."""
+        descriptor, author = copy.descriptor, copy.descriptor.node
+        items, unread = ITEMS.items_of(descriptor)
+        allowed = [
+            item
+            for item in items
+            if may_say(item, author, to_all=to_all, eligible=self._eligible, known=self._topology.brokers)
+        ]
+        if unread or len(allowed) < len(items):
+            refused = unread + len(items) - len(allowed)
+            self._outputs.refuse("overlay", author, descriptor.shown, count=refused)
+        passed = [item for item in allowed if isinstance(item, Pass)]
+        for item in allowed:
+            if not isinstance(item, Pass):
+                self._guard(copy, partial(self._act, item, copy))
+        if len(passed) == 1 and len(items) == 1:
+            self._legs.arrived(copy, passed[0])
+        elif not to_all:
+            if passed:  # A leg has one item, or nobody could tell what it passes on.
+                self._outputs.refuse("overlay", author, descriptor.shown)
+            if copy.id not in self._unread:
+                self._finish(copy)
+
+    def _act(self, item: object, copy: Copy) -> bool | None:
+        now = self._holdings.now_us
+        if (hear := self._hears.get(type(item))) is not None:
+            return hear(item, copy.descriptor.node, now)
+        answer = self._takes[type(item)](item, copy, now)
+        if answer is None or isinstance(answer, bool):
+            return answer
+        self._unread[copy.id] = answer
+        self._outputs.tell(PayloadWanted(copy.descriptor))
+        return None
+
+    def hear(self, item: object, author: NodeId) -> None:
+        """Act upon an item that this node says to itself."""
+        self._hears[type(item)](item, author, self._holdings.now_us)
+
+    def _guard(self, copy: Copy, act: Callable[[], bool | None]) -> None:
+        """Count what does not count, by reason."""
+        author, shown = copy.descriptor.node, copy.descriptor.shown
+        try:
+            if act() is False:
+                self._outputs.refuse("overlay", author, shown)
+        except RemoteError as error:
+            self._outputs.refuse(error.reason, author, shown)
+
+    def _finish(self, copy: Copy) -> None:
+        self._read.append(copy)
+        self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take a payload that was asked for here."""
+        if (read := self._unread.pop(copy.id, None)) is not None:
+            self._guard(copy, partial(read, payload))
+            self._finish(copy)
+
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget messages that are gone."""
+        for copy in copies if self._unread else ():
+            self._unread.pop(copy.id, None)
+
+    def finish(self) -> None:
+        """Drop what was read."""
+        read, self._read = self._read, []
+        for copy in read:
+            if copy.here:
+                self._holdings.discard(copy, Reason.PURGED, done=True)

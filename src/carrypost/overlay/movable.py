@@ -1,0 +1,81 @@
+"""Seats that can move: how they stop, leave, are expected and go on (OVERLAY §2.4, steps 5 to 8).
+
+A seat that moves away processes the last events that its producers' homes sent to it alone, and then works no more. A
+copy of it stays until the new one works. A seat that is expected keeps the events that come, and processes none before
+it has its state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
+from carrypost.overlay.processing import SeatRow
+from carrypost.overlay.seat import Seats, encode, name_of
+from carrypost.overlay.snapshot import Snapshot, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.overlay.processing import Processing
+    from carrypost.overlay.relocation import Variant
+    from carrypost.overlay.tables import Client
+
+
+class MovableSeats(Seats):
+    """The seats of one broker, those that come and those that leave included."""
+
+    def expect(self, client: Client, processing: Processing) -> None:
+        """Keep events for a seat that moves here, instead of any that is here."""
+        self.close(client)
+        self._add(client, SeatRow(0, 0, {}), processing)
+
+    def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
+        """Let a seat go on that was expected, from the state that came."""
+        seat, known = self._seats[name_of(client)], snapshot.modulator == digest(client.item.modulator)
+        state = snapshot.state if known and variant.state else b""
+        row = SeatRow(epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs))
+        seat.row = seat.begin = row
+        seat.processing.restore(state)
+        seat.mute_us = self._holdings.now_us + self._mute_us if row.runs else NEVER
+        seat.skips = set() if variant.detours else set(map(NodeId, row.cursors))
+        for producer, lane in seat.lanes.items():
+            later = [number for number in lane.events if number > row.cursors.get(producer, 0)]
+            if later:
+                self._skip_to(seat, producer, min(later))
+            elif producer not in row.cursors and 1 in lane.events:
+                row.cursors[producer] = 0
+            self._room.release_upto(lane, row.cursors.get(producer, 0))
+            lane.since_us = NEVER
+            self._look_for_gap(seat, producer)
+        self.write(client)
+
+    def write(self, client: Client) -> None:
+        """Keep a seat in the store."""
+        self._rows.put(name_of(client), encode(self._seats[name_of(client)].row))
+
+    def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
+        """Process events of each producer up to a number, and none of others; None: process all again."""
+        if (seat := self._seats.get(name_of(client))) is not None:
+            seat.stops = last
+
+    def is_suspended(self, client: Client) -> bool:
+        """Return True if a seat moved away, and a copy is kept."""
+        seat = self._seats.get(name_of(client))
+        return seat is not None and seat.suspended
+
+    def suspend(self, client: Client) -> None:
+        """Keep a seat that moved away as it is."""
+        seat = self._seats[name_of(client)]
+        seat.suspended, seat.reading, seat.leaving = True, None, None
+        del self._of_channels[client.item.channel][name_of(client)]
+        for lane in seat.lanes.values():
+            self._room.clear(lane)
+        seat.lanes = {}
+
+    def resume(self, client: Client) -> None:
+        """Let a seat work again that was not sent, after all."""
+        if (seat := self._seats.get(name_of(client))) is not None:
+            seat.suspended, seat.stops = False, None
+            self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat

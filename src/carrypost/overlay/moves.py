@@ -1,0 +1,106 @@
+"""Moves: relocations of seats from this broker and to it, and the clients whose seats these are.
+
+`Attach` of a consumer is more than a request: an active one confirms the seat that it names by its epoch, and one by
+which it leaves ends a seat that does not count any more. So what clients say passes here on its way to their table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.overlay import destinations, sources
+from carrypost.overlay.destinations import Destinations
+from carrypost.overlay.items import Abort, Detour, Detoured, Ready, Role, Seated
+from carrypost.overlay.sayings import Sayings
+from carrypost.overlay.sources import Sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.ledger import Ledger
+    from carrypost.model.ids import NodeId
+    from carrypost.overlay.clients import ClientManager, Refusal
+    from carrypost.overlay.detours import Detours
+    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.tables import Client
+    from carrypost.overlay.topology import Topology
+
+FAMILIES = (sources.FAMILY, sources.GONE, destinations.FAMILY)
+"""First bytes of the names of rows."""
+
+
+class Moves:
+    """The relocations that one broker has a part in."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        topology: Topology,
+        clients: ClientManager,
+        seats: MovableSeats,
+        detours: Detours,
+        *,
+        rows: RevertingRows,
+        ledger: Ledger,
+    ) -> None:
+        self._clients, self._detours, self._holdings = clients, detours, ground.holdings
+        self.sayings = Sayings(ground)
+        self.sources = Sources(ground, topology, clients, seats, self.sayings, rows=rows, ledger=ledger)
+        self.destinations = Destinations(ground, clients, seats, self.sayings, rows=rows)
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        return min(self.sources.due_us, self.destinations.due_us)
+
+    def expire(self, now: int) -> None:
+        """End what lasted too long, and repeat what was not answered."""
+        self.sources.expire(now)
+        self.destinations.expire(now)
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take in rows of an earlier life; clients and seats are restored already."""
+        for name, value in rows:
+            part = self.destinations if name.startswith(destinations.FAMILY) else self.sources
+            part.restore(name, value, self._holdings.now_us)
+
+    def start(self, incarnation: int, now: int) -> None:
+        """Go on with what an earlier life left."""
+        self.sources.start(incarnation, now)
+        self.destinations.start(now)
+
+    def attach(self, client: Client, now: int) -> Refusal | None:
+        """Enter a client, or let it leave, as `ClientManager.attach`; one whose seat moved away is told where."""
+        if client.item.role is Role.CONSUMER and self._clients.is_news(client):
+            if self.sources.has_moved(client, now):
+                return None
+            self.sources.attached(client, now)
+            self.destinations.attached(client, now)
+        return self._clients.attach(client, now)
+
+    def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, operation: str, now: int) -> bool:
+        """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now."""
+        node, channel, subscription = consumer
+        client = self._clients.table.at(node, Role.CONSUMER, channel, subscription)
+        if client is None or not client.seated or not self.destinations.is_confirmed(client):
+            return False
+        return self.sources.migrate(client, to, operation, now)
+
+    def lost(self, broker: NodeId) -> None:
+        """Note that a broker cannot be reached any more."""
+        self.sources.lost(broker, self._holdings.now_us)
+
+    def heard(self, item: Ready | Detour | Detoured | Seated | Abort, author: NodeId, now: int) -> bool:
+        """Take an item of a relocation. Returns False if it does not count."""
+        if isinstance(item, Detour):
+            answers = self._detours.asked(item, author, self._clients.tails.of(item.channel), now)
+            for to, answer in answers or ():
+                self.sayings.say(to, answer)
+            return answers is not None
+        if isinstance(item, Ready | Seated):
+            return self.sources.heard(item, author, now)
+        if isinstance(item, Detoured) and self.sources.heard(item, author, now):
+            return True
+        return self.destinations.heard(item, author, now)

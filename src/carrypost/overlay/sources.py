@@ -1,0 +1,336 @@
+"""Sources: seats of this broker that move away (OVERLAY §2.4, step 3).
+
+`relocation.Source` says what is to be done; here it is done. That the state of a seat was sent is in the store (H), in
+the batch of the message that has it: from then on the seat never works again. If that batch is lost, neither happened,
+and the seat stays. Where a seat moved to is remembered for the lease of a client (G). A consumer that does not know it,
+since it crashed before that was on disk, is told again, and gets no second seat here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from carrypost.model.ids import MessageId, NodeId, node_prefix
+from carrypost.model.times import NEVER
+from carrypost.overlay.clients import LEASE_US
+from carrypost.overlay.events import Relocated
+from carrypost.overlay.items import ITEMS, Abort, Detour, Detoured, Handoff, Homed, Moving, Ready, Seated, State
+from carrypost.overlay.relocation import VARIANTS, Action, Actions, HandoffId, Source, SourceInput, SourceState
+from carrypost.overlay.snapshot import packed
+from carrypost.overlay.tables import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.ledger import Ledger
+    from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.sayings import Sayings
+    from carrypost.overlay.topology import Topology
+
+FAMILY, GONE = b"H", b"G"
+"""First bytes of the names of rows: seats whose state was sent, and seats that moved away."""
+HORIZONTAL = "horizontal"
+"""Operation: the seat follows its consumer."""
+_REFUSED_US = 60_000_000
+"""A broker that refused a seat, or did not answer, is offered none for so long."""
+_SETTLED = 4
+"""Multiples of `handoff_s` after which the new home of a seat has told the consumer, if it has the seat."""
+MOVED = "moved"
+"""Reason why a broker does not answer for a seat any more."""
+_COUNTERS = 1 << 24
+"""Relocations of one life that have numbers of their own."""
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    """A seat that moved, as it is stored."""
+
+    h: HandoffId
+    to: NodeId
+    operation: str
+    until_us: int = 0
+    """Time until which it is remembered, once the seat works elsewhere."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+
+class _Move(msgspec.Struct, eq=False):
+    """A seat that moves away."""
+
+    source: Source
+    client: Client
+    operation: str
+    size: int = 0
+    """Bytes of the state."""
+    message: MessageId | None = None
+    """The message that has the state."""
+
+
+class Sources:
+    """Seats of one broker that move away."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        topology: Topology,
+        clients: ClientManager,
+        seats: MovableSeats,
+        sayings: Sayings,
+        *,
+        rows: RevertingRows,
+        ledger: Ledger,
+    ) -> None:
+        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
+        self._settings, self._limits = ground.settings.overlay, ground.limits
+        self._topology, self._clients, self._seats, self._sayings = topology, clients, seats, sayings
+        self._rows, self._ledger = rows, ledger
+        self._moves: dict[bytes, _Move] = {}
+        """By digest of the client; at most `handoffs_max`."""
+        self._gone: dict[bytes, _Row] = {}
+        """Seats that moved away, the latest last; at most `clients_max`."""
+        self._refused: dict[NodeId, int] = {}
+        """Brokers that are offered no seats, and until when; at most as many as are known."""
+        self._counter = 0
+        self._settled_us = round(_SETTLED * self._settings.handoff_s * 1e6)
+
+    # --- an earlier life -----------------------------------------------------------------------------------
+
+    def restore(self, name: bytes, value: bytes, now: int) -> None:
+        """Take in a row of an earlier life; clients and seats are restored already."""
+        digest, row = name[1:], _decode(value)
+        if name.startswith(GONE):
+            self._gone[digest] = row
+            return
+        self._rows.restore(name, value)
+        client = self._clients.table.by_digest(digest)
+        if client is None or self._seats.find(client) is None:  # Its module does not outlive the process.
+            self._gone[digest] = msgspec.structs.replace(row, until_us=now + LEASE_US)
+            return
+        source = Source(row.h, row.to, VARIANTS[client.item.relocation], self._settings, now, moved=True)
+        self._moves[digest] = _Move(source, client, row.operation)
+        self._seats.suspend(client)
+
+    def start(self, incarnation: int, now: int) -> None:
+        """Go on with what an earlier life left."""
+        self._counter = incarnation * _COUNTERS
+        for move in list(self._moves.values()):
+            self._act(move, move.source.take(SourceInput.RESTART, now))
+
+    # --- clients -------------------------------------------------------------------------------------------
+
+    def has_moved(self, client: Client, now: int) -> bool:
+        """Tell a consumer, which asks for a seat that moved away, where it is. Returns False if it did not move.
+
+        The new home tells the consumer, too. If it has not done so after a while, it does not have the seat.
+        """
+        move, gone, item = self._moves.get(client.digest), self._gone.get(client.digest), client.item
+        if move is not None and move.source.state is SourceState.MOVED:
+            h, to, fresh = move.source.handoff, move.source.to, True
+        elif gone is not None:
+            h, to, fresh = gone.h, gone.to, gone.until_us > now + LEASE_US - self._settled_us
+        else:
+            return False
+        if not item.active or item.epoch > h.epoch:
+            return False
+        if fresh:
+            self._sayings.say(client.node, Moving(item.channel, item.subscription, item.epoch, to))
+        else:
+            self._disown(client)
+        return True
+
+    def attached(self, client: Client, now: int) -> None:
+        """Heed what a consumer said last: it left, has a seat elsewhere, or wants another modulator."""
+        move = self._moves.get(client.digest)
+        if move is None:
+            return
+        if not client.active or client.item.epoch > move.source.handoff.epoch:
+            if not self._act(move, move.source.take(SourceInput.ELSEWHERE, now)):
+                self._end(move)
+        elif client.item.modulator != move.client.item.modulator:
+            self._end(move)  # The destination has the modulator that it was offered.
+        else:
+            move.client = client
+
+    def _end(self, move: _Move) -> None:
+        """Let the seat stay."""
+        actions = move.source.take(SourceInput.DESTINATION_LOST, self._holdings.now_us)
+        self._act(move, actions)
+
+    # --- relocations ---------------------------------------------------------------------------------------
+
+    def migrate(self, client: Client, to: NodeId, operation: str, now: int) -> bool:
+        """Begin to move a seat, which the consumer has confirmed. Returns False if it stays for now."""
+        seat = self._seats.find(client)
+        busy = client.digest in self._moves or len(self._moves) >= self._limits.handoffs_max
+        fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
+        if busy or not fits or not client.origin or seat is None or not seat.is_settled:
+            return False
+        self._counter += 1
+        h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
+        move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, operation)
+        self._act(move, move.source.take(SourceInput.MIGRATE, now))
+        return True
+
+    def heard(self, item: Ready | Detoured | Seated, author: NodeId, now: int) -> bool:
+        """Take an answer of the destination, or of a home. Returns False if it does not count."""
+        move = next((each for each in self._moves.values() if each.source.handoff == item.h), None)
+        if move is None:
+            return False
+        source = move.source
+        if isinstance(item, Detoured):
+            actions = source.detoured(author, {NodeId(each): number for each, number in item.last}, now)
+        elif isinstance(item, Seated):
+            actions = source.answered(author, SourceInput.SEATED, now)
+            if actions is not None:
+                self._tell(move, now)
+        elif item.refusal:
+            actions = source.answered(author, SourceInput.REFUSED, now)
+        else:
+            actions = source.ready(author, self._homes(move.client.item.channel), now)
+        return self._act(move, actions)
+
+    def _homes(self, channel: str) -> list[NodeId]:
+        """Return the homes of a channel's producers, as rosters say now."""
+        found = []
+        for prefix, served in self._topology.rosters.serving(channel).items():
+            info = self._topology.brokers.at(prefix)
+            if served.producers and prefix == node_prefix(self._node):
+                found.append(self._node)
+            elif served.producers and info is not None and self._topology.can_reach(info.node):
+                found.append(info.node)
+        return found
+
+    def _tell(self, move: _Move, now: int) -> None:
+        seat, client = self._seats.find(move.client), move.client
+        pause_us = now - seat.spoke_us if seat is not None and seat.spoke_us else 0
+        told = client.node, client.item.channel, client.item.subscription, move.source.to, move.operation
+        self._outputs.tell(Relocated(*told, move.size, pause_us))
+
+    def lost(self, broker: NodeId, now: int) -> None:
+        """Note that a broker cannot be reached any more."""
+        for move in list(self._moves.values()):
+            self._act(move, move.source.lost(broker, now))
+
+    def work(self, now: int) -> None:
+        """Send the states of seats that processed their last events."""
+        for move in list(self._moves.values()):
+            seat = self._seats.find(move.client)
+            if move.source.state is SourceState.DRAINING and seat is not None:
+                self._act(move, move.source.worked(cast("Mapping[NodeId, int]", seat.row.cursors), now))
+
+    @property
+    def due_us(self) -> int:
+        """Time at which `expire` has something to do."""
+        return min((move.source.due_us for move in self._moves.values()), default=NEVER)
+
+    def expire(self, now: int) -> None:
+        """End states that lasted too long, and repeat what was not answered; forget seats that ended."""
+        self._moves = {
+            digest: move for digest, move in self._moves.items() if self._seats.find(move.client) is not None
+        }
+        for move in list(self._moves.values()):
+            was_moved = move.source.state is SourceState.MOVED
+            self._act(move, move.source.expire(now))
+            if was_moved and move.source.state is SourceState.GONE:
+                self._disown(move.client)
+
+    def _disown(self, client: Client) -> None:
+        """Tell a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
+        item = client.item
+        self._sayings.say(client.node, Homed(item.role, item.channel, item.subscription, MOVED))
+
+    # --- actions -------------------------------------------------------------------------------------------
+
+    def _act(self, move: _Move, actions: Actions | None) -> bool:
+        """Do what the table says. Returns False if it does not list the input."""
+        source, item, say = move.source, move.client.item, self._sayings
+        h, to = source.handoff, source.to
+        for action in actions or ():
+            if action is Action.HANDOFF:
+                say.say(to, Handoff(h), origin=move.client.origin)
+            elif action is Action.MOVING:
+                say.say(move.client.node, Moving(item.channel, item.subscription, h.epoch, to))
+            elif action is Action.DETOUR:
+                say.say_all(sorted(source.waiting), Detour(h, item.channel, to))
+            elif action is Action.DETOUR_BACK:
+                say.say_all(sorted(source.homes), Detour(h, item.channel, self._node))
+            elif action is Action.ABORT:
+                say.say(to, Abort(h))
+            else:
+                self._change(move, action)
+        if source.is_over:
+            self._moves.pop(move.client.digest, None)
+            if source.state is SourceState.SEATED:
+                self._seats.stop_at(move.client, None)
+        return actions is not None
+
+    def _change(self, move: _Move, action: Action) -> None:
+        """Change the seat. `PASS_ON` needs nothing: results are messages, which anybody passes on."""
+        now = self._holdings.now_us
+        if action is Action.NOTE_REFUSAL:
+            self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
+            self._refused[move.source.to] = now + _REFUSED_US
+        elif action is Action.STOP_AT_LAST:
+            self._seats.stop_at(move.client, move.source.last)
+        elif action is Action.STATE:
+            self._send(move)
+        elif action is Action.SUSPEND:
+            self._seats.suspend(move.client)
+            self._clients.tell(now)
+        elif action is Action.FORGET:
+            self._forget(move, now)
+
+    def _send(self, move: _Move) -> None:
+        """Send the state, unless the message that has it is still on its way."""
+        copy = None if move.message is None else self._holdings.cache.get(move.message)
+        seat, source = self._seats.find(move.client), move.source
+        if seat is None or (copy is not None and copy.here):
+            return
+        payload = packed(seat.snapshot(state=source.variant.state))
+        move.size = len(payload)
+        self._rows.put(FAMILY + move.client.digest, _encode(_Row(source.handoff, source.to, move.operation)))
+        self._sayings.say(source.to, State(source.handoff), payload=payload)
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Note the messages that have states."""
+        waiting = [each for each in self._moves.values() if each.source.state is SourceState.MOVED]
+        for copy in copies if waiting else ():
+            items = ITEMS.items_of(copy.descriptor)[0] if copy.descriptor.size else []
+            for move in waiting:
+                if items == [State(move.source.handoff)]:
+                    move.message = copy.id
+
+    def _forget(self, move: _Move, now: int) -> None:
+        """Forget the copy of a seat, and remember where it moved to."""
+        digest = move.client.digest
+        self._clients.forget(move.client, now)
+        self._rows.delete(FAMILY + digest)
+        self._gone.pop(digest, None)
+        gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.operation, now + LEASE_US)
+        self._ledger.put(GONE + digest, _encode(gone))
+        for oldest, row in list(self._gone.items()):
+            if len(self._gone) <= self._limits.clients_max and row.until_us > now:
+                break
+            self.came_back(oldest)
+
+    def came_back(self, digest: bytes) -> None:
+        """Forget where a seat moved to."""
+        if self._gone.pop(digest, None) is not None:
+            self._ledger.delete(GONE + digest)
+
+    def reverted(self, names: Iterable[bytes]) -> None:
+        """Let seats stay whose states could not be written, and so were not sent."""
+        for name in names:
+            move = self._moves.get(name[1:]) if name.startswith(FAMILY) else None
+            moved = move is not None and move.source.state is SourceState.MOVED
+            if move is not None and moved and self._rows.written(name) is None:
+                del self._moves[name[1:]]
+                self._seats.resume(move.client)
+                self._clients.tell(self._holdings.now_us)

@@ -1,0 +1,146 @@
+"""Worlds in which seats move, and an oracle for what consumers are given.
+
+The modulator `chain` hashes all events before, of all producers, and makes nothing of every third one or so. A result
+names the events since the one before it. So it is right only if the seat processed exactly what the consumer was told,
+in that order: a sequential run over the events in the results has to give the same hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+from tests.channels import World
+
+from carrypost.errors import LocalError
+from carrypost.events import Event
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.overlay import events
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.registry import Event as Input
+from carrypost.overlay.registry import Result, modulator
+
+DIGEST = 8
+
+
+def hashed(state: bytes, event: str) -> bytes:
+    return hashlib.blake2b(state + event.encode(), digest_size=DIGEST).digest()
+
+
+@modulator("chain")
+class Chain:
+    """Hash all events, and make a result of two in three."""
+
+    def __init__(self) -> None:
+        self.hash = b""
+        self.open: list[str] = []
+
+    def process(self, event: Input) -> list[Input | Result]:
+        assert isinstance(event.payload, bytes)
+        name = event.payload.decode()
+        self.hash = hashed(self.hash, name)
+        self.open.append(name)
+        if self.hash[0] % 3 == 0:
+            return []
+        told, self.open = self.open, []
+        return [Result(msgspec.msgpack.encode((self.hash, told)))]
+
+    def save(self) -> bytes:
+        return msgspec.msgpack.encode((self.hash, self.open))
+
+    def load(self, state: bytes) -> None:
+        self.hash, self.open = msgspec.msgpack.decode(state, type=tuple[bytes, list[str]])
+
+
+class Relocating(World):
+    """A world in which one consumer has the modulator `chain`, and its seat moves."""
+
+    def __init__(self, names: str, **options: object) -> None:
+        super().__init__(names, **options)  # type: ignore[arg-type]
+        self.named: dict[MessageId, str] = {}
+        self.relocated: list[events.Relocated] = []
+        self.homed: list[tuple[str, str]] = []
+        self.emitted: dict[str, float] = {}
+
+    def _watch(self, at: float, node: str, event: Event) -> None:
+        super()._watch(at, node, event)
+        if isinstance(event, events.Relocated):
+            self.relocated.append(event)
+        elif isinstance(event, events.Homed):
+            self.homed.append((self.net.name(event.broker), event.reason))
+
+    def emit(self, node: str) -> None:
+        if node not in self.down:
+            name = f"{node}{len(self.named) + 1}"
+            try:
+                self.named[self.net.emit(node, "flood", name.encode())] = name
+                self.emitted[name] = self.net.now
+            except LocalError:  # After a disk was full the cache is smaller for a while.
+                self.net.fill_disk(node, full=False)
+
+    def chain(self, node: str, relocation: str = "strict") -> str:
+        """Subscribe with the modulator; returns the destination of the results."""
+        destination = self.net.consume(node, "flood", Modulator.named("chain"), relocation=relocation)
+        self.since[destination] = node, self.net.now
+        return destination
+
+    def seats(self) -> list[str]:
+        """Return the brokers that have a seat, of any epoch."""
+        up = [name for name in self.names if name.isupper() and name not in self.down]
+        return [name for name in up if self.net.overlay(name).seats]
+
+    def migrate(self, broker: str, consumer: str, to: str) -> bool:
+        """Have a seat moved, as an adaptor does."""
+        if broker in self.down:
+            return False
+        commands, now = self.net.host(broker).overlay, round(self.net.now * 1e6)
+        client = NodeId(self.net.host(consumer).node), "flood", 1
+        with commands._steps.step(now):  # noqa: SLF001
+            return commands._overlay.moves.migrate(client, self.net.host(to).node, "horizontal", now)  # noqa: SLF001
+
+    def results(self, destination: str) -> list[tuple[bytes, list[str]]]:
+        """Return the results that a subscription was given, once each: hash and events."""
+        found: dict[MessageId, bytes] = {}
+        for each in self.net.deliveries(self.since[destination][0]):
+            if each.descriptor.destination == destination:
+                found.setdefault(each.message, each.payload)
+        return [msgspec.msgpack.decode(each, type=tuple[bytes, list[str]]) for each in found.values()]
+
+    def wrong(self, destination: str, *, stateless: bool = False) -> list[str]:
+        """Return what is missing, repeated, out of order, or of a wrong state."""
+        found: list[str] = []
+        results = self.results(destination)
+        state = b""
+        for at, (told, names) in enumerate(results):
+            for name in names:
+                state = hashed(state, name)
+            if told != state and not stateless:
+                found.append(f"wrong state after {at} of {len(results)} results, at {names}")
+                break
+        seen = [name for _, names in results for name in names]
+        if len(set(seen)) < len(seen):
+            found.append(f"repeated: {seen}")
+        for producer in {node for node, _, _ in self.stored.values()}:
+            found += self._missing(destination, producer, seen)
+        return found
+
+    def _missing(self, destination: str, producer: str, seen: list[str]) -> Iterator[str]:
+        _, since = self.since[destination]
+        stored = [
+            self.named[message]
+            for message, (node, _, t) in sorted(self.stored.items(), key=lambda each: each[1][1])
+            if node == producer and t >= since
+        ]
+        mine = [name for name in seen if name.startswith(producer)]
+        lost = sum(count for to, by, count in self.lost if (to, by) == (destination, producer))
+        missing = [name for name in stored if name not in mine]
+        if mine != [name for name in stored if name in mine]:
+            yield f"out of order: {mine}"
+        tail = len(stored) - (stored.index(mine[-1]) + 1 if mine else 0)
+        if len(missing) - (tail if tail <= OPEN else 0) > lost:
+            yield f"from {producer} missing: {missing}, {lost} told of"
+
+
+OPEN = 12
+"""Events at the very end without a result after them: at most so many in a row give none, but for one in 3 ** 12."""
