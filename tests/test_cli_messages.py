@@ -45,7 +45,7 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell beside a node that runs, for all tests: each has topics and queues of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = Shell(tmp_path_factory.mktemp("noded"), monkeypatch)
-        overlay = ("island=true", "overlay.enabled=true", "overlay.broker=true")
+        overlay = ("island=true", "overlay.enabled=true", "overlay.broker=true", "overlay.modulators=any")
         made.copied_node(*[part for each in overlay for part in ("--set", each)])
         yield made
         made.clean_up()
@@ -128,6 +128,17 @@ def test_events_of_a_channel_go_by_a_broker_which_runs_the_modulator_that_was_as
     assert (code, "does not take these parameters" in sentence) == (2, True)
 
 
+def test_a_real_broker_compiles_and_runs_the_module_that_was_asked_for(noded: Shell) -> None:
+    pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+    file = Path(__file__).parents[1] / "examples" / "modulators" / "every_nth.wat"
+    second = ("sub", "-t", "lakes", "--channel", "--durable", "second", "--modulator", str(file), "--param", "hex=02")
+    assert noded.lines(*second, "--for", "0.5") == []
+    for body in ("one", "two"):
+        noded.lines("pub", "-t", "lakes", "--channel", body)
+    assert bodies(noded, *second, "--count", "2", "--for", "60") == ["two", "2"]
+    noded.lines("sub", "--durable", "second", "--end")
+
+
 def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_runs(shell: Shell) -> None:
     code, out, err = shell.run("pub", "-t", "news", "early")
     assert (code, json.loads(out)["event"]) == (0, "stored")
@@ -204,6 +215,9 @@ MISTAKES = {
     ("sub", "-t", "x", "--channel", "--param", "a=1"): "name it by --modulator",
     ("sub", "-t", "x", "--channel", "--modulator", "bax"): "did you mean box?; if brokers have it, say its version",
     ("sub", "-t", "x", "--channel", "--modulator", "box:new"): "as in box:1",
+    ("sub", "-t", "x", "--channel", "--modulator", "no.wasm"): "no.wasm cannot be read",
+    ("sub", "-t", "x", "--channel", "--modulator", "no.wasm", "--param", "a=1"): "once, as in hex=0a1b",
+    ("sub", "-t", "x", "--channel", "--modulator", "no.wasm", "--param", "hex=x"): "pairs of hexadecimal digits",
     ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area"): "is no name=value",
     ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area=[1"): "is no JSON",
 }
@@ -434,6 +448,7 @@ def worked(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_examples_in_the_help_of_each_command_work(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    (noded.folder / "every_nth.wasm").write_bytes(b"\0asm\1\0\0\0")
     (noded.folder / "letter.txt").write_text("Dear Alan")
     noded.lines("bind", "queue/Alan")
     ran = []

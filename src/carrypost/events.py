@@ -355,6 +355,8 @@ class OverlayState(msgspec.Struct, frozen=True):
     """Execution time of the modulator for these."""
     refusal: str = ""
     """Reason why the broker that was asked last refused to be its home; empty if it did not."""
+    detail: str = ""
+    """More of it, for people: what is wrong with the modulator."""
 
 
 class OverlayTold(LayerEvent, frozen=True):

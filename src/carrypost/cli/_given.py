@@ -137,12 +137,45 @@ def set_property(properties: Properties, text: str) -> None:
     properties.set(name, found, read)
 
 
+def module(file: Path, parameters: bytes) -> Modulator:
+    """Return the modulator of a WebAssembly module, or of its text, in a file."""
+    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
+
+    with refusing(f"{file} cannot be read"):
+        content = file.read_bytes()
+    if content.startswith(b"\0"):
+        return Modulator.wasm(content, parameters)
+    try:
+        return Modulator.wat(content.decode(), parameters)
+    except UnicodeDecodeError:
+        raise LocalError(f"{file} is neither a WebAssembly module nor the text of one") from None
+
+
+def digits(option: str, text: str) -> bytes:
+    """Return bytes that were given as hexadecimal digits."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise LocalError(f"{option} takes pairs of hexadecimal digits, as in 0a1b, not {text!r}") from None
+
+
+def _module(file: Path, parameters: Sequence[str]) -> Modulator:
+    if any(not each.startswith("hex=") for each in parameters[:1]) or len(parameters) > 1:
+        raise LocalError(f"--param {parameters[-1]!r}: the parameters of a module are bytes, once, as in hex=0a1b")
+    return module(file, digits("--param hex", parameters[0][len("hex=") :] if parameters else ""))
+
+
 def modulator(text: str | None, parameters: Sequence[str]) -> Modulator | None:
-    """Return the modulator that was named, by its name or ``NAME:VERSION``, with parameters as ``name=value``."""
+    """Return the modulator that was named, by its name or ``NAME:VERSION``, with parameters as ``name=value``.
+
+    A name with a dot or a slash is that of a file, which has a module.
+    """
     if text is None:
         if parameters:
             raise LocalError(f"--param {parameters[0]!r} is for a modulator: name it by --modulator, or leave it out")
         return None
+    if "." in text or "/" in text:
+        return _module(Path(text), parameters)
     from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
 
     name, colon, version = text.partition(":")

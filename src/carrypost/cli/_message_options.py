@@ -25,7 +25,7 @@ Channel = Annotated[bool, typer.Option("--channel", help="The topic is an event 
 Modulator = Annotated[
     str | None,
     typer.Option(
-        "--modulator", help="Let the home broker run this on every event of a --channel.", metavar="NAME[:VERSION]"
+        "--modulator", help="Let the home broker run this on every event of a --channel.", metavar="NAME[:VERSION]|FILE"
     ),
 ]
 Param = Annotated[

@@ -111,7 +111,7 @@ async def _tell_homeless(consumer: Consumer) -> None:
         if not consumer.closed and consumer.overlay.home is None:
             refusal = consumer.overlay.refusal
             if refusal == "modulator":
-                _output.say("a broker refused: it does not have this modulator, or not with these parameters")
+                _output.say(f"a broker refused the modulator: {consumer.overlay.detail}")
             elif refusal:
                 _output.say(f"a broker refused: it has no room for more {refusal}")
             else:

@@ -165,6 +165,8 @@ def sub(
     * `carrypost sub -t flood --channel --select "level > 2"`
 
     * `carrypost sub -t flood --channel --modulator box --param "area=[10, 10, 42, 42]"`
+
+    * `carrypost sub -t flood --channel --modulator every_nth.wasm --param hex=02`
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 

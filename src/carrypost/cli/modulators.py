@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths
+from carrypost.cli import _given, _paths
 from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, figures, line, table, wants_json
 from carrypost.cli._signals import orderly
@@ -77,22 +77,9 @@ def check(
 
     * `carrypost modulators check box.wasm --params 0400000001000000 --event array.bin`
     """
-    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
-
     limits = settings_of(config, None).core.limits
-    try:
-        parameters = bytes.fromhex(params)
-    except ValueError:
-        raise LocalError(f"--params takes pairs of hexadecimal digits, as in 0a1b, not {params!r}") from None
     payload = bytes(_SAMPLE_BYTES) if event is None else _read(event)
-    content = _read(file)
-    if content.startswith(b"\0"):
-        modulator = Modulator.wasm(content, parameters)
-    else:
-        try:
-            modulator = Modulator.wat(content.decode(), parameters)
-        except UnicodeDecodeError:
-            raise LocalError(f"{file} is neither a module nor the text of one") from None
+    modulator = _given.module(file, _given.digits("--params", params))
     with orderly():
         found, refusal = _examined(modulator, limits, payload)
     figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=wants_json(json))

@@ -68,6 +68,8 @@ class _Client(msgspec.Struct, eq=False):
     """Reason for that broker."""
     refusal: str = ""
     """Reason why the broker that answered last refused; empty if it did not."""
+    detail: str = ""
+    """More of it, for people."""
 
 
 class Homes:
@@ -117,10 +119,10 @@ class Homes:
         found = self._clients.get((role, channel, subscription))
         return found.broker if found is not None and found.homed else None
 
-    def refusal(self, role: Role, channel: str, subscription: int = 0) -> str:
-        """Return the reason why the broker that answered a client last refused; empty if it did not."""
+    def refusal(self, role: Role, channel: str, subscription: int = 0) -> tuple[str, str]:
+        """Return why the broker that answered a client last refused, in a word and in full; empty if it did not."""
         found = self._clients.get((role, channel, subscription))
-        return "" if found is None else found.refusal
+        return ("", "") if found is None else (found.refusal, found.detail)
 
     def hops(self, broker: NodeId) -> int | None:
         """Return the hops to a broker; None if it cannot be reached."""
@@ -177,7 +179,7 @@ class Homes:
             return self._relocated(found, item, author, now)
         if found is None or found.broker != author:
             return False
-        found.refusal = item.refusal
+        found.refusal, found.detail = item.refusal, item.detail
         if not item.refusal:
             found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
             self._tell(found, author)

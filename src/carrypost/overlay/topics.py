@@ -60,7 +60,7 @@ class ChannelTopics:
         home, row = self._overlay.homes.home(*found.key), found.row
         hops = None if home is None else self._overlay.homes.hops(home)
         refusal = self._overlay.homes.refusal(*found.key)
-        return OverlayState(home, hops, row.epoch, row.events, row.faults, row.busy_us, refusal)
+        return OverlayState(home, hops, row.epoch, row.events, row.faults, row.busy_us, *refusal)
 
 
 def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:
