@@ -138,6 +138,8 @@ class Seats:
             processing.restore(b"")
             seat.leaving = seat.reading = None
             self._rows.put(name, encode(seat.row))
+            for producer in seat.lanes:  # Events that were let go are asked for again.
+                self._look_for_gap(seat, producer)
 
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
         seat = Seat(client, row, processing)
