@@ -382,7 +382,7 @@ async def test_numbers_of_events_are_dense_over_crashes_during_commits(net: test
 
 
 @scene("p", "c", **OVERLAY)
-async def test_what_a_full_disk_does_not_take_is_undone(net: testing.Network) -> None:
+async def test_a_full_disk_costs_no_event_and_what_it_does_not_take_is_undone(net: testing.Network) -> None:
     await linked(net)
     async with net.context("p") as p, net.context("c", client_id="c") as c:
         inbox = await c.create_durable_consumer(FLOOD, "inbox")
@@ -390,14 +390,16 @@ async def test_what_a_full_disk_does_not_take_is_undone(net: testing.Network) ->
         await emit(p, "a")
         assert (await got(inbox)).get_body(str) == "a"
         net.fill_disk("c")
+        await emit(p, "b", "c")
+        await net.run(5)
         with pytest.raises(JMSException, match="could not be kept"):
             await inbox.set_modulator(Modulator.named("channels-loud", mark="!"))
         with pytest.raises(JMSException, match="could not be kept"):
             await c.create_durable_consumer(FLOOD, "other")
         net.fill_disk("c", full=False)
         await net.run(10)
-        await emit(p, "b", "c")
-        assert await texts(inbox) == ["b", "c"]
+        await emit(p, "d")
+        assert await texts(inbox) == ["b", "c", "d"]
         assert len(net.overlay("B").seats) == 1
 
 

@@ -15,16 +15,19 @@ from tests.jms_encoded import EncodedProvider
 from carrypost import errors, testing
 from carrypost.errors import (
     DeliveryTimeoutException,
+    IllegalArgumentException,
     IllegalStateException,
+    InvalidDestinationException,
     InvalidSelectorException,
     JMSException,
     LocalError,
 )
-from carrypost.events import Browsed, Handed, Receipt, SendState
+from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Perform, Program, Provider
 from carrypost.jms.values import CALLS, NEWS, Fault
 from carrypost.journal import Durability
+from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry
 from carrypost.mom.commands import Ack, Receive, Subscribe
 
@@ -46,10 +49,47 @@ def test_every_method_that_reaches_the_node_is_a_call_and_every_method_of_a_prog
     assert [name for name, call in CALLS.items() if not call.answered] == ["credit", "go_on"]
 
 
-@pytest.mark.parametrize("asked", [Subscribe(Entry((("destination", "topic/x"),)), durable=True), Receive("queue/x@n")])
+CHANNEL = Entry((("destination", "channel/x"),))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Subscribe(Entry((("destination", "topic/x"),)), durable=True),
+        Subscribe(CHANNEL, modulator=b"\x93\xa3box\x01\x80", relocation="light"),
+        Receive("queue/x@n"),
+    ],
+)
 def test_what_a_consumer_asks_for_says_what_it_is(asked: Subscribe | Receive) -> None:
     call = CALLS["consume"]
     assert call.decode(call.encode((3, asked))) == (3, asked)
+
+
+def test_modulators_and_what_becomes_of_them_go_both_ways() -> None:
+    call, news = CALLS["modulate"], NEWS["overlaid"]
+    assert call.decode(call.encode((3, b"\x93"))) == (3, b"\x93")
+    told = [(OverlayTold(3, OverlayState()),), (OverlayTold(4, OverlayState(NodeId("B"), 2, 3, 40, 5, 600, "seats")),)]
+    assert news.decode(news.encode(told)) == tuple(told)
+
+
+@pytest.mark.parametrize("modulator", [b"\xc1", b"\x90", b"\x93\xa0\x01\xc4\x00", b"\x91" * 2_000])
+def test_bytes_that_are_no_modulator_are_refused(modulator: bytes) -> None:
+    async def scene() -> None:
+        async with testing.network("a", seed=1, island=True, overlay={"enabled": True}) as net:
+            provider = net.provider("a")
+            session = await provider.open_session(await provider.connect("", Recorder()))
+            with pytest.raises(IllegalArgumentException, match="no modulator"):
+                await provider.consume(session, Subscribe(CHANNEL, modulator=modulator))
+            consumer = await provider.consume(session, Subscribe(CHANNEL))
+            with pytest.raises(IllegalArgumentException, match="no modulator"):
+                await provider.modulate(consumer, modulator)
+            with pytest.raises(IllegalArgumentException, match="relocation is"):
+                await provider.consume(session, Subscribe(CHANNEL, relocation="x"))
+            with pytest.raises(InvalidDestinationException, match="one channel"):
+                await provider.consume(session, Subscribe(Entry((("destination", "channel/.*"),))))
+            assert len(net.host("a").overlay._overlay.consumers._open) == 1  # noqa: SLF001 - nobody else knows
+
+    testing.run(scene)
 
 
 def all_errors() -> list[type[JMSException]]:
@@ -92,7 +132,7 @@ def test_descriptors_inside_of_values_keep_their_signature() -> None:
             (made,) = await work.sent
             await work.done
             for value, news in (
-                (Handed(1, 2, made, 3, lease_us=5, giver=made.node), NEWS["take"]),
+                (Handed(1, 2, made, 3, lease_us=5, giver=made.node, events_lost=7), NEWS["take"]),
                 (Browsed(1, (made, made), 5, complete=True), NEWS["browsed"]),
             ):
                 args = (value, b"y") if news.name == "take" else (value,)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh
@@ -21,6 +22,7 @@ from carrypost import (
     IllegalStateException,
     JMSException,
     MessageFormatException,
+    Modulator,
     SendState,
     SessionMode,
     UnitWarning,
@@ -272,6 +274,32 @@ def test_queues_are_placed_by_a_function_also_from_inside_a_listener(context: Ma
     nobody = Identity.generate().node
     with pytest.raises(DeliveryTimeoutException, match=f"{nobody} did not answer in time"):
         ctx.declare_queue(name, placement=lambda _, __: nobody, timeout=0.1)
+
+
+def test_channels_are_consumed_from_and_modulated_also_after_the_node_was_closed(tmp_path: Path) -> None:
+    alone: dict[str, Any] = {"island": True, "overlay": {"enabled": True, "broker": True}, "udp": apart()}
+    factory = sync.ConnectionFactory(data=tmp_path, client_id="c", **alone)
+    with factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+        flood = ctx.create_topic("flood", model="channel")
+        inbox = ctx.create_durable_consumer(flood, "inbox", modulator=Modulator.named("synthetic", ratio=0.5))
+        ctx.send(flood, "It rises")
+        ctx.commit()
+        first = inbox.receive(timeout=WITHIN_S)
+        assert first is not None
+        assert (first.get_body(str), first.jms_destination) == ("It r", flood)
+        ctx.rollback()
+        assert inbox.receive_body(str, timeout=WITHIN_S) == "It r"
+        ctx.commit()
+        inbox.set_modulator(None)
+        ctx.send(flood, "It rises more")
+        ctx.commit()
+        ends = time.monotonic() + WITHIN_S
+        while inbox.overlay.home is None and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert (inbox.overlay.home, inbox.overlay.hops, inbox.overlay.faults) == (ctx.node_id, 0, 0)
+    with sync.ConnectionFactory(data=tmp_path, client_id="c", **alone).create_context() as ctx:
+        again = ctx.create_durable_consumer("channel/flood", "inbox")
+        assert again.receive_body(str, timeout=WITHIN_S) == "It rises more"
 
 
 def test_requests_are_answered_and_followed(context: Make) -> None:

@@ -74,5 +74,5 @@ def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:
             ) from error
     try:
         return _decode(encoded) if encoded else None
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise IllegalArgumentException(f"this is no modulator: {error}") from None
