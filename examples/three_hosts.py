@@ -21,12 +21,12 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def say(t: float, node: str, what: str) -> None:
-    """What a host does."""
+    """Print an action of a host."""
     console.print(Text(f"{t:7.2f} s   ", "dim") + Text(f"{node:<6}", f"bold {COLOURS[node]}") + Text(what))
 
 
 def stage(t: float, what: str) -> None:
-    """What happens around the hosts, and is not told to them."""
+    """Print an event around the hosts, which they do not know of."""
     console.print(Text(f"{t:7.2f} s   -- {what} --", "dim italic"))
 
 

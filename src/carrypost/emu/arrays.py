@@ -1,4 +1,4 @@
-"""What arrays of numpy hold, in one word each."""
+"""Types of numpy arrays, in one word each."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Prepared:
     def __init__(self, emulation: Emulation, record: Record) -> None:
         self.name = record.run
         self.emulation = emulation
-        """What is played."""
+        """Emulation that is played."""
         self._record = record
         self._receptions = 0
 

@@ -325,7 +325,7 @@ Key = tuple[str, str, bool]
 
 
 class Here(NamedTuple):
-    """This node's id and life."""
+    """Id and life of this node."""
 
     node: NodeId
     incarnation: int

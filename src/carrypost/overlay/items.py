@@ -348,7 +348,7 @@ class Entry(NamedTuple):
     version: int
     """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
     load: int
-    """Its load, in percent of its capacity; 255: that and more."""
+    """Load in percent of the capacity; 255: that and more."""
     neighbours: tuple[tuple[bytes, int], ...]
     """Neighbours by their four bytes, with hops, ascending."""
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000
-"""Where there was no room for a leg, it is tried again after so long."""
+"""Delay before a leg is tried again for which there was no room."""
 
 
 class _End(enum.Enum):

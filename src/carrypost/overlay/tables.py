@@ -31,7 +31,7 @@ class BrokerInfo(NamedTuple):
     node: NodeId
     prefix: bytes
     boot: int
-    """Its life in which it said last that it is a broker."""
+    """Life of the broker in which it announced itself last."""
     capacity: int
     """Work that it can do, in thousandths of a processor."""
     until_us: int

@@ -29,7 +29,7 @@ class DeliveredMessage:
 
     descriptor: Descriptor
     redelivered: bool
-    """It was delivered before a crash, and not confirmed."""
+    """True if it was delivered before a crash, and not confirmed."""
     time: float
     """Virtual seconds."""
     stored: bytes | None
@@ -60,7 +60,7 @@ class InboxApplication:
         self._confirm = confirm
         self._watch = watch
         self._messaging = False
-        """Whether messaging is to be awake in every life of the node."""
+        """True if messaging is to be awake in every life of the node."""
         self._wanted: dict[int, tuple[Pattern, str | None, bool]] = {}
         self._subscriptions: dict[int, int] = {}
         self._number = 0
@@ -113,7 +113,7 @@ class InboxApplication:
             self._watch(driver, event)
 
     def _got(self, driver: EmulatedDriver, delivery: events.Delivery) -> bool:
-        """Whether the payload could be taken out of the store; if not, the host is told why."""
+        """Return True if the payload could be read from the store; if not, the host is told why."""
         descriptor = delivery.descriptor
         if not delivery.subscriptions:
             return True  # Messaging hands it over by itself.

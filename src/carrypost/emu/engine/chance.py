@@ -1,4 +1,4 @@
-"""Where the emulator's chance comes from.
+"""Random streams of the emulator.
 
 Every use has a stream of its own, named by (seed, who, purpose): whoever draws more, or joins, changes
 nothing for the others. Keys and salts never come from here.

@@ -22,11 +22,11 @@ class EmulatedClock:
 
     @property
     def right(self) -> bool:
-        """Whether it shows the true time."""
+        """True if it shows the true time."""
         return not (self._offset_us or self._drift_ppb or self._floor_us)
 
     def local(self, t_us: int) -> int:
-        """What the clock shows at the true time `t_us`."""
+        """Return the time that the clock shows at the true time `t_us`."""
         return max(self._shown(t_us), self._floor_us)
 
     def world(self, local_us: int, now_us: int) -> int:

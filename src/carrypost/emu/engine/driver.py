@@ -34,7 +34,7 @@ from carrypost.security.identity import Identity
 
 
 class NodeState(enum.Enum):
-    """Whether a node takes part."""
+    """The participation of a node."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"
@@ -57,13 +57,13 @@ class Application(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all nodes of one emulation share."""
+    """The data that all nodes of one emulation share."""
 
     scheduler: Scheduler
     radio: Radio
     seed: int | str = 0
     names: dict[NodeId, str] = field(default_factory=dict)
-    """What the nodes are called, by id."""
+    """Names of the nodes, by id."""
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
@@ -72,7 +72,7 @@ class Environment:
 
 @dataclass(slots=True)
 class Disk:
-    """How a node's disk behaves."""
+    """The behaviour of a node's disk."""
 
     delay_us: int = 0
     full: bool = False
@@ -113,7 +113,7 @@ class EmulatedDriver(ProgramDriver):
         self._host: Host | None = None
         self._boots = 0
         self._timer = 0
-        """Which of the timers that were posted is heeded."""
+        """Number of the posted timer that counts."""
         self._late: list[Callable[[Host, int], None]] = []
         self._written_us = 0
         environment.radio.add(name, self._receive)
@@ -127,7 +127,7 @@ class EmulatedDriver(ProgramDriver):
 
     @property
     def now(self) -> int:
-        """What the node takes for the time, in microseconds."""
+        """The time by the node's clock, in microseconds."""
         return self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
 
     @property
@@ -147,7 +147,7 @@ class EmulatedDriver(ProgramDriver):
 
     @property
     def store(self) -> MemoryStore:
-        """What the node has on its disk."""
+        """The contents of the node's disk."""
         return self.disk.store
 
     def boot(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, drawn from the seed before it begins.
+"""Faults of a run, drawn from the seed before it begins.
 
 Every kind of fault of every node has a stream of its own, so one more node, or one more kind, leaves the others alone.
 Because all is known beforehand, a node's times of absence, whatever their cause, are one list of stays; contacts are
@@ -39,15 +39,15 @@ class Stay(NamedTuple):
     """A node takes part in [start, end)."""
 
     node: str
-    """What it is called in this stay."""
+    """Name of the node in this stay."""
     place: str
-    """What the scenario calls it."""
+    """Name of the node in the scenario."""
     start_us: int
     end_us: int
     end: str
     """Why it ends; empty at the end of the run."""
     last: bool
-    """Nobody of this name comes back."""
+    """True if no node of this name comes back."""
 
 
 class FaultPlan(NamedTuple):

@@ -27,7 +27,7 @@ _PROBABILITIES = ("loss", "duplicate", "reorder", "corrupt", "truncate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkModel:
-    """How one direction of a link treats its datagrams."""
+    """The treatment of datagrams by one direction of a link."""
 
     delay_us: int = 1_000
     loss: float = 0.0
@@ -60,7 +60,7 @@ class LinkModel:
             raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
 
     def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
-        """This model with some values changed; None leaves a value as it is."""
+        """Return this model with some values changed; None leaves a value as it is."""
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         if delay_s is not None:
             given["delay_us"] = microseconds(delay_s, "delay_s")
@@ -68,12 +68,12 @@ class LinkModel:
 
     @property
     def certain(self) -> bool:
-        """Whether nothing is left to chance."""
+        """True if nothing is left to chance."""
         return not (self.loss or self.duplicate or self.reorder or self.corrupt or self.truncate)
 
 
 class Traffic:
-    """What went over one direction of a link, or out of one node."""
+    """The traffic over one direction of a link, or out of one node."""
 
     __slots__ = ("arrived", "bytes", "cut", "datagrams", "lost", "tally")
 
@@ -132,7 +132,7 @@ class Datagram(msgspec.Struct, frozen=True, gc=False):
     frames: tuple[Frame, ...]
     size: int
     refused: Mapping[str, int] = _UNTOUCHED
-    """What could not be read of it, by reason."""
+    """Number of parts that could not be read, by reason."""
 
 
 Burst = Sequence[Datagram]
@@ -152,14 +152,14 @@ class Way:
         self.model = LinkModel()
         self.certain = True
         self.plain = True
-        """Whether datagrams only take their time."""
+        """True if datagrams only take their time."""
         self.up = False
         self.contact = 0
-        """Which of the links that these two have had."""
+        """Number of the link among those that these two have had."""
         self.free_us = 0
-        """When the link has sent what was queued for it."""
+        """Time at which the link has sent what was queued for it."""
         self.until_us = NEVER
-        """When it will end, if that is known: what would arrive then or later is lost."""
+        """Time at which it will end, if that is known: what would arrive then or later is lost."""
         self.traffic = Traffic()
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
@@ -172,7 +172,7 @@ class Way:
         self.contact += 1
 
     def queued(self, datagrams: Burst, now: int) -> list[int]:
-        """When each datagram has left, if this direction has the air to itself."""
+        """Return the times at which each datagram has left, if this direction has the air to itself."""
         rate = self.model.rate_bytes_per_s
         if rate is None:
             return [now] * len(datagrams)
@@ -180,7 +180,7 @@ class Way:
         return times
 
     def arrivals(self, sent_us: int) -> tuple[int, ...]:
-        """When a datagram that has left at `sent_us` arrives: never, once or twice."""
+        """Return the times at which a datagram that has left at `sent_us` arrives: none, one or two."""
         model = self.model
         if model.loss and self.chance("loss").random() < model.loss:
             self.traffic.lost += 1
@@ -210,7 +210,7 @@ class Way:
 
 
 def spaced(datagrams: Burst, free_us: int, rate: int) -> tuple[list[int], int]:
-    """When each datagram has left, one after the other at this rate, and when the last one has."""
+    """Return the times at which each datagram has left, one after the other at this rate, and the last time."""
     times: list[int] = []
     for datagram in datagrams:
         free_us -= -datagram.size * MICROSECONDS // rate

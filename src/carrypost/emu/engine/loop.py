@@ -22,7 +22,7 @@ from carrypost.model.times import MICROSECONDS
 
 LIMIT_S = 86_400.0
 INSTANT_TURNS_MAX = 100_000
-"""How often tasks may go on without time moving on."""
+"""Number of turns in which tasks may go on without time moving on."""
 T = TypeVar("T")
 
 _REAL_IO = (
@@ -118,7 +118,7 @@ class _VirtualSelector:
         return []
 
     def _tasks(self, *, spinning: bool = False) -> str:
-        """Who is where; with `spinning` only those that wait for nothing."""
+        """Return the tasks and their places; with `spinning` only those that wait for nothing."""
         tasks = sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name())
         if spinning:
             tasks = [task for task in tasks if _ready(task)]
@@ -126,13 +126,13 @@ class _VirtualSelector:
 
 
 def _ready(task: asyncio.Task[Any]) -> bool:
-    """Whether a task goes on in the next turn: what it waited for, if anything, is there."""
+    """Return True if a task goes on in the next turn: what it waited for, if anything, is there."""
     awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
     return awaited is None or awaited.done()
 
 
 def _place(waiting: object) -> str:
-    """Where a task waits: the innermost line that is neither asyncio's nor ours, and in which function of ours."""
+    """Return the place where a task waits: the innermost line that is neither asyncio's nor ours, and our function."""
     place, ours = "", ""
     while isinstance(waiting, CoroutineType):
         frame, waiting = waiting.cr_frame, waiting.cr_await

@@ -21,7 +21,7 @@ from carrypost.model.ids import MessageId
 
 
 class MemoryStore:
-    """What one node has on its emulated disk, and what is on the way there."""
+    """The contents of one node's emulated disk, and what is on the way there."""
 
     __slots__ = ("_disk", "_taken")
 

@@ -48,7 +48,7 @@ Watcher = Callable[[float, str, Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOptions:
-    """What holds for the whole network."""
+    """The options of the whole network."""
 
     seed: int | str
     confirm: bool
@@ -60,10 +60,10 @@ class NetworkOptions:
     contacts: tuple[Contact, ...] = ()
     """Played from the opening on."""
     file: RecordFile | None = None
-    """Where the record goes when the network is closed."""
+    """File to which the record is written when the network is closed."""
 
     def changed(self) -> dict[str, str]:
-        """Those that differ from the defaults and by which a run differs, as text."""
+        """Return the options that differ from the defaults and by which a run differs, as text."""
         model, usual = self.model, LinkModel()
         found: dict[str, object] = {
             name: getattr(model, name)
@@ -185,7 +185,7 @@ class Network:
         self._radio.unlink(a, b, one_way=one_way)
 
     def linked(self, a: str, b: str) -> bool:
-        """Whether `b` hears `a`."""
+        """Return True if `b` hears `a`."""
         self._find(a, b)
         return self._radio.linked(a, b)
 
@@ -303,7 +303,7 @@ class Network:
         inbox.unsubscribe(driver, subscription)
 
     def deliveries(self, node: str) -> list[DeliveredMessage]:
-        """What the application of `node` was given so far, oldest first; crashes do not shorten it."""
+        """Return the deliveries to the application of `node` so far, oldest first; crashes do not shorten it."""
         self._find(node)
         return list(self._nodes[node][1].deliveries)
 
@@ -365,12 +365,12 @@ class Network:
         self._watchers.append(watcher)
 
     def traffic(self, a: str, b: str) -> Traffic:
-        """What `a` sent that `b` could hear: datagrams, bytes, frames by kind, and what became of them."""
+        """Return the traffic from `a` that `b` could hear: datagrams, bytes, frames by kind, and their fates."""
         self._find(a, b)
         return self._radio.traffic(a, b)
 
     def sent(self, node: str) -> Traffic:
-        """What `node` sent in all; a broadcast counts once."""
+        """Return the traffic from `node` in all; a broadcast counts once."""
         self._find(node)
         return self._radio.sent(node)
 

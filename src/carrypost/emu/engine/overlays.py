@@ -36,7 +36,7 @@ class OverlayOf:
         self.brokers = sorted(map(name, view.brokers))
         """Other brokers that it knows."""
         self.neighbours = {name(node): hops for node, hops in view.neighbours.items()}
-        """Its neighbours in the overlay, and over how many hops they are reached."""
+        """Neighbours in the overlay, and their distances in hops."""
         self.topology_bytes = view.topology_bytes
         """Bytes of the messages by which it told other brokers of the overlay."""
         self.legs, self.repaired = view.legs, view.repaired

@@ -43,11 +43,11 @@ class _Station:
         self.receive = receive
         self.sent = Traffic()
         self.met: dict[str, None] = {}
-        """Everybody it was ever linked to."""
+        """Stations to which it was ever linked."""
         self.up: dict[str, Way] = {}
-        """Who hears it."""
+        """Stations that hear it."""
         self.free_us = 0
-        """When the air around it is free, where airtime is shared."""
+        """Time at which the air around it is free, where airtime is shared."""
 
 
 class Radio:
@@ -67,19 +67,17 @@ class Radio:
     ) -> None:
         self.model = model or LinkModel()
         self.refused: Counter[str] = Counter()
-        """What could not be read of what arrived, by reason; only where there are bytes."""
+        """Number of arrivals that could not be read, by reason; only where there are bytes."""
         self._scheduler = scheduler
         self._seed = seed
         self._encoded = encoded
         self._shared = airtime == "shared"
         self._limits = limits or Limits()
         self._by_link = by_link
-        """Whether the frames on each link are counted by kind, and not only those of each node."""
+        """True if the frames on each link are counted by kind, and not only those of each node."""
         self._checked = checked
-        """Whether datagrams have a checksum, as those of UDP: a frame that is not as it was sent goes no further.
-
-        Without it only signatures tell what was damaged.
-        """
+        """True if datagrams have a checksum, as those of UDP: a frame that is not as it was sent goes no further.
+        Without it only signatures tell what was damaged."""
         self._stations: dict[str, _Station] = {}
         self._ways: dict[tuple[str, str], Way] = {}
 
@@ -120,7 +118,7 @@ class Radio:
             del self._stations[way.sender].up[way.receiver]
 
     def linked(self, a: str, b: str) -> bool:
-        """Whether `b` hears `a`."""
+        """Return True if `b` hears `a`."""
         return b in self._stations[a].up
 
     def neighbours_of(self, node: str) -> list[str]:
@@ -128,11 +126,11 @@ class Radio:
         return [other for other in self._stations[node].up if node in self._stations[other].up]
 
     def traffic(self, a: str, b: str) -> Traffic:
-        """What `a` sent to `b`, broadcasts that `b` could hear included."""
+        """Return the traffic from `a` to `b`, broadcasts that `b` could hear included."""
         return self._way(a, b).traffic
 
     def sent(self, node: str) -> Traffic:
-        """What `node` sent; a broadcast counts once, however many hear it."""
+        """Return the traffic from `node`; a broadcast counts once, however many hear it."""
         return self._stations[node].sent
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
@@ -169,7 +167,7 @@ class Radio:
                     self._carry(way, datagrams, aired)
 
     def _aired(self, station: _Station, datagrams: Burst, ways: list[Way]) -> list[int] | None:
-        """When each datagram has left, if the air is shared: sender and hearers keep silent until the last one has.
+        """Return the times at which datagrams have left, if the air is shared: all are silent until the last one has.
 
         What goes to several goes at the rate of the slowest of them.
         """
@@ -212,7 +210,7 @@ class Radio:
         self._stations[way.receiver].receive(burst, way.sender)
 
     def _worn(self, way: Way, sent: Datagram) -> Datagram:
-        """What a link that damages its datagrams makes of one."""
+        """Return a datagram as a link that damages its datagrams delivers it."""
         if not (sent.frames and (way.model.corrupt or way.model.truncate)):
             return sent  # Without frames: all of it was refused when it was read, with `encoded`.
         (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
@@ -227,7 +225,7 @@ class Radio:
         return Datagram(kept, sent.size, read.refused or {"checksum": 1})
 
     def _through_bytes(self, sent: Datagram) -> Datagram:
-        """What a receiver makes of its bytes."""
+        """Return a datagram as a receiver decodes its bytes."""
         (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
         assert len(encoded) == sent.size, f"{sent.size} bytes were counted, {len(encoded)} would be sent"
         return self._read(encoded, sent.size)

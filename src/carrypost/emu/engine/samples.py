@@ -14,7 +14,7 @@ from carrypost.emu.engine.radio import Radio
 from carrypost.record import Kind, Record
 
 DATAGRAM = "datagram"
-"""What stands around the frames of a datagram."""
+"""Kind of the bytes around the frames of a datagram."""
 CACHE = "cache"
 REGISTRIES = ("c_barrier", "co_delivered", "pending")
 """Of each order group."""

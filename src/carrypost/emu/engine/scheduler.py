@@ -21,7 +21,7 @@ INSTANT_STEPS_MAX = 1_000_000
 
 
 class Phase(enum.IntEnum):
-    """What comes first when several things happen at one instant."""
+    """The order of things that happen at one instant."""
 
     DOWN = 0
     LEAVE = 1
@@ -64,7 +64,7 @@ class Scheduler:
         heappush(self._queue, (t_us, phase, node, self._serial, action, arguments))
 
     def next_time(self) -> int | None:
-        """When the next action is due; None if there is none."""
+        """Return the time of the next action; None if there is none."""
         return self._queue[0][0] if self._queue else None
 
     def run_until(self, t_us: int) -> None:

@@ -50,7 +50,7 @@ class Publication(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadApplication:
-    """What runs on every node: subscribes to all topics, confirms at once, has everything recorded."""
+    """The application on every node: subscribes to all topics, confirms at once, has everything recorded."""
 
     topics: Sequence[str]
     observe: Callable[[EmulatedDriver, Event], None]

@@ -46,7 +46,7 @@ MakeApplication = Callable[[Sequence[str], Callable[[EmulatedDriver, Event], Non
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     t_us: int
     end_us: int
@@ -85,7 +85,7 @@ class Emulation:
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         self._topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
         self._place = {stay.node: stay.place for stay in self._plan.stays}
-        """What the scenario calls each node."""
+        """Name of each node in the scenario."""
         observe, topics = self._recorder.observe, self._subscribed()
         self._application = (
             WorkloadApplication(topics, observe, not crashing, self._consumed())
@@ -95,7 +95,7 @@ class Emulation:
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}
         self._places: dict[str, str] = {}
-        """What the node of each place is called now."""
+        """Present name of the node of each place."""
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
         self._told = Told() if scenario.radio.routes == "told" else None
@@ -109,12 +109,12 @@ class Emulation:
 
     @property
     def nodes(self) -> int:
-        """How many take part; one that comes back without its store counts again."""
+        """The number of nodes; one that comes back without its store counts again."""
         return len({stay.node for stay in self._plan.stays})
 
     @property
     def crowded(self) -> int:
-        """How many nodes had more others around than places for neighbours, so far."""
+        """The number of nodes that had more others around than places for neighbours, so far."""
         return len(self._recorder.crowded)
 
     @property
@@ -293,7 +293,7 @@ class Emulation:
         return (a, b), (b, a)
 
     def _pair(self, contact: Contact) -> tuple[str, str]:
-        """What the scenario calls the two: one that lost its store has another name, and the same links."""
+        """Return the names of the two in the scenario. One that lost its store has another name, and the same links."""
         a, b = sorted((self._place[contact.a], self._place[contact.b]))
         return a, b
 
@@ -369,7 +369,7 @@ class Emulation:
 
 
 def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[str, str]:
-    """What the first row of a record tells."""
+    """Return the attributes of a record's first row."""
     return {
         "scenario": scenario.text,
         "seed": str(seed),
@@ -381,7 +381,7 @@ def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[
 
 
 def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkModel]]:
-    """How links treat datagrams: usually, and by pair."""
+    """Return the link models: the usual one, and those by pair."""
     radio = scenario.radio
     usual = LinkModel(
         delay_us=round(scenario.delay_s * MICROSECONDS),

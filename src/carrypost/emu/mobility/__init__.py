@@ -1,1 +1,1 @@
-"""How nodes move: models that draw tracks from a seed, and readers of recorded movement."""
+"""Movement of nodes: models that draw tracks from a seed, and readers of recorded movement."""

@@ -46,15 +46,15 @@ class BusLine:
     """One bus line."""
 
     name: str = text("", "a name")
-    """Its buses are called NAME-1, NAME-2 and so on; has to be given."""
+    """Prefix of its buses, which are called NAME-1, NAME-2 and so on; has to be given."""
     buses: int = whole(4, 1, 10_000)
-    """How many run on it."""
+    """Number of buses on it."""
     service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
     """First and last departure; several: buses are away in between. Empty: as in `[mobility]`."""
     via: tuple[int, ...] = wholes("a list of hubs, the one in the middle being 0")
     """Hubs that it passes; empty: one or two, drawn from the town."""
     across: bool = flag(True)
-    """Whether it goes on to a second terminus; otherwise it ends at its last hub."""
+    """True if it goes on to a second terminus; otherwise it ends at its last hub."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -67,13 +67,13 @@ class Buses:
     """Bus lines through one town."""
 
     town: int = whole(1, 0, UNBOUNDED)
-    """Which town: its routes are drawn from this number, and never from the seed."""
+    """Number of the town: its routes are drawn from this number, and never from the seed."""
     start: str = text("06:00", "a time such as 05:30")
-    """What the clock shows when the run starts."""
+    """Time of day at the start of the run."""
     lines: int = whole(8, 1, 1_000)
-    """How many lines there are, L01 and so on, where none are given as [[mobility.line]]."""
+    """Number of lines, L01 and so on, where none are given as [[mobility.line]]."""
     buses: int = whole(4, 1, 1_000)
-    """How many buses run on each of those."""
+    """Number of buses on each of those."""
     service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
     """First and last departure of lines that do not have their own; empty: all day."""
     block_m: float = number(200.0, 1.0, 10_000.0)
@@ -81,9 +81,9 @@ class Buses:
     hubs: int = whole(3, 1, _HUBS_MAX)
     """Interchanges where lines meet."""
     hub_m: float = number(1_500.0, 0.0, 1e6)
-    """How far from the middle the others are."""
+    """Distance of the other hubs from the middle."""
     reach_m_min: float = number(3_000.0, 1.0, 1e6)
-    """How far from the middle a terminus is at least."""
+    """Least distance of a terminus from the middle."""
     reach_m_max: float = number(5_000.0, 1.0, 1e6)
     """And at most."""
     turn: float = number(0.3, 0.0, 1.0)
@@ -93,7 +93,7 @@ class Buses:
     speed_m_per_s: float = number(6.0, 0.1, 100.0)
     """Between stops."""
     dwell_s: float = number(20.0, 0.0, HOUR_S)
-    """How long a bus stands at a stop."""
+    """Time that a bus stands at a stop."""
     hub_dwell_s: float = number(120.0, 0.0, HOUR_S)
     """And at a hub."""
     layover_s: float = number(180.0, 0.0, DAY_S)
@@ -103,7 +103,7 @@ class Buses:
     dwell_spread: float = number(0.3, 0.0, 1.0)
     """By what share stops are shorter or longer, at most."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
-    """How late a bus departs, at most, although it was there in time."""
+    """Delay of a departure, at most, although the bus was there in time."""
     line: tuple[BusLine, ...] = rows(BusLine)
     """The lines, where they are not all alike."""
 
@@ -124,7 +124,7 @@ class Buses:
                 raise ConfigError(f"mobility.line: via of {line.name!r} must name {allowed}, not {max(line.via)}")
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Where every bus is, and when."""
+        """Return the movement of every bus."""
         samples: dict[str, list[Sample]] = {}
         there: list[Presence] = []
         for line in self.line or self._alike():
@@ -166,7 +166,7 @@ class _Departure(NamedTuple):
     t_s: float
     back: bool
     begins: bool
-    """Whether a service begins with it."""
+    """True if a service begins with it."""
 
 
 class _Bus:
@@ -288,7 +288,7 @@ def _walk(chance: random.Random, start: Crossing, goal: Crossing, turn: float) -
 
 
 def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_RoutePoint]:
-    """Where something happens on a way from terminus to terminus."""
+    """Return the points on a way from terminus to terminus."""
     every = max(1, round(town.stop_m / town.block_m))
     last = len(path) - 1
     points = [_RoutePoint(path[0][0] * town.block_m, path[0][1] * town.block_m, 0.0, 0.0)]

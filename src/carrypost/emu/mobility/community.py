@@ -32,11 +32,11 @@ class Community:
     """Hosts that move in groups, on a square."""
 
     count: int = whole(32, 1, 100_000)
-    """How many hosts."""
+    """Number of hosts."""
     side_m: float = number(1_000.0, 2.0, 1e7)
     """Side of the square."""
     clouds: int = whole(4, 1, 10_000)
-    """How many groups; hosts are dealt out to them in turn."""
+    """Number of groups; hosts are dealt out to them in turn."""
     cloud_radius_m: float = number(100.0, 1.0, 1e6)
     """Members of a cloud stay this near to its centre."""
     cloud_speed_min_m_per_s: float = number(0.3, 0.0, 1_000.0)
@@ -62,7 +62,7 @@ class Community:
             raise ConfigError(f"mobility.cloud_radius_m must be less than half of side_m, {self.side_m:g}, not {found}")
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Everybody's path from 0 to the end of the run."""
+        """Return the movement of all hosts from 0 to the end of the run."""
         clouds = [_Cloud(self, seed, index) for index in range(self.clouds)]
         paths = (cut(self._path(seed, index, clouds, duration_us), 0, duration_us) for index in range(self.count))
         return throughout(dict(zip(names(self.count), paths, strict=True)))
@@ -92,7 +92,7 @@ class Community:
 
 
 class _Cloud:
-    """Where the centre of a cloud is; its way is drawn as far as it is asked for."""
+    """The centre of a cloud; its way is drawn as far as it is asked for."""
 
     def __init__(self, model: Community, seed: int | str, index: int) -> None:
         self._model = model
@@ -101,7 +101,7 @@ class _Cloud:
         self._places = [self._draw()]
 
     def at(self, t_s: float, place: tuple[float, float]) -> tuple[float, float]:
-        """Where a place, given from the cloud's centre, is at a time."""
+        """Return the position of a place, given from the cloud's centre, at a time."""
         while self._t_s[-1] <= t_s:
             self._go_on()
         after = bisect_right(self._t_s, t_s)
@@ -123,7 +123,7 @@ class _Cloud:
 
 
 def _meeting(cloud: _Cloud, place: tuple[float, float], since: tuple[float, float, float], speed: float) -> float:
-    """When a host that leaves now, at this speed, meets a place of a cloud that moves on."""
+    """Return the time at which a host that leaves now, at this speed, meets a place of a cloud that moves on."""
     t0_s, *here = since
     t_s = t0_s
     for _ in range(_TRIES):

@@ -28,12 +28,12 @@ _TABLES = frozenset(
     ("stops", "routes", "trips", "stop_times", "calendar", "calendar_dates", "frequencies", "shapes", "agency")
 )
 _TABLE_BYTES_MAX = 1 << 31
-"""What a zip file holds is a lie, or no timetable, if it is larger."""
+"""Size beyond which a file in a zip file is refused as not being a timetable."""
 _ADDED, _REMOVED = "1", "2"
 _DEPARTURES_MAX = 100_000
 """Of a trip that is repeated: more than one a second is a mistake in the feed."""
 _ODD = re.compile(r"[^\w.+-]+")
-"""What has no place in the name of a node."""
+"""Characters that are not allowed in the name of a node."""
 _NAME_MAX = 12
 """Nor has a long name: in any script this leaves room for a number within what a node may be called."""
 
@@ -47,7 +47,7 @@ class StopTime(NamedTuple):
     """None: the feed does not say; likewise the departure."""
     departure_s: float | None
     along: float | None
-    """How far along its shape it is, in the shape's own measure; None: the feed does not say."""
+    """Distance along its shape, in the shape's own measure; None: the feed does not say."""
 
 
 class Trip(NamedTuple):
@@ -59,13 +59,13 @@ class Trip(NamedTuple):
     """Trips of one block are driven by one vehicle; empty: the feed does not say."""
     calls: list[StopTime]
     shape: str
-    """Which way it goes; empty: the feed does not say."""
+    """Shape that it follows; empty: the feed does not say."""
     line: Line
-    """Where it is in trips.txt."""
+    """Line in trips.txt."""
 
 
 class Service(NamedTuple):
-    """What runs on a day."""
+    """The trips of a day."""
 
     trips: list[Trip]
     """In the order of the feed; those with frequencies as often as they run."""
@@ -79,11 +79,11 @@ class Shape(NamedTuple):
     places: list[tuple[float, float]]
     """Degrees north and east."""
     along: list[float]
-    """How far each point is along it, in a measure that stops share; empty: the feed does not say."""
+    """Distance of each point along it, in a measure that stops share; empty: the feed does not say."""
 
 
 _ShapePoint = tuple[float, tuple[float, float], float | None]
-"""Its number in the shape, where it is, and how far along."""
+"""The number of a point in the shape, its position, and its distance along it."""
 
 
 class _Stop(NamedTuple):
@@ -195,7 +195,7 @@ class Feed:
         return names
 
     def _of_types(self, trips: dict[str, CsvRow], types: RouteTypes, day: dt.date) -> dict[str, CsvRow]:
-        """Those of the trips whose routes are of these types."""
+        """Return the trips whose routes are of these types."""
         numbers: dict[str, int] = {}
         for row in trips.values():
             route = row.text("route_id")
@@ -260,7 +260,7 @@ class Feed:
 
 
 def _is_table(name: str) -> bool:
-    """Whether this file of a zip file is one that is read here."""
+    """Return True if this file of a zip file is one that is read here."""
     return "__MACOSX" not in name and PurePosixPath(name).name.removesuffix(".txt") in _TABLES
 
 
@@ -323,7 +323,7 @@ def _degrees(row: CsvRow, lat_column: str, lon_column: str) -> tuple[float, floa
 
 
 def _along(row: CsvRow) -> float | None:
-    """How far along its shape a stop or a point is, if the feed says so."""
+    """Return the distance of a stop or a point along its shape, if the feed says so."""
     return row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
 
 

@@ -44,15 +44,15 @@ class Gtfs:
     file: str = text("", "a GTFS zip file or folder")
     """The feed; has to be given."""
     day: str = text("", "a day such as 2014-06-03")
-    """Which day of its calendar; has to be given."""
+    """Day of its calendar; has to be given."""
     start: str = text("00:00", "a time such as 05:30")
-    """What the clock shows when the run starts."""
+    """Time of day at the start of the run."""
     chain_m: float = number(500.0, 0.0, 1e6)
     """A vehicle takes over a trip that starts at most so far away."""
     chain_wait_s: float = number(2_700.0, 0.0, DAY_S)
     """And at most so long after it arrived. One that waits longer for its next trip is away in between."""
     shapes: bool = flag(default=True)
-    """Whether trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
+    """True if trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
     route_types: tuple[str, ...] = texts('a list of types of routes, as ["bus", "ferry"]')
     """Only routes of these types, by word or by number of GTFS; none: all."""
 
@@ -64,7 +64,7 @@ class Gtfs:
         RouteTypes(self.route_types, "mobility.route_types")
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - the same day for every seed
-        """Where every vehicle is, and when."""
+        """Return the movement of every vehicle."""
         start_us = round(clock_s(self.start) * MICROSECONDS)
         samples: dict[str, list[Sample]] = {}
         there: list[Presence] = []
@@ -133,7 +133,7 @@ class _PlacedTrip(NamedTuple):
     route: str
     block: str
     first: Place
-    """Its first stop."""
+    """First stop."""
     last: Place
     samples: list[Sample]
 
@@ -144,9 +144,9 @@ class Vehicle:
 
     name: str
     blocked: bool = False
-    """Whether the feed says which trips it drives."""
+    """True if the feed says which trips it drives."""
     samples: list[Sample] = field(default_factory=list)
-    """Where it is, and when, in microseconds since midnight."""
+    """Positions, with times in microseconds since midnight."""
     presences: list[tuple[int, int]] = field(default_factory=list)
     """From when to when it is there; in between it is away, whatever its samples say."""
     at: Place = (math.inf, math.inf)
@@ -179,7 +179,7 @@ def _joined(at: Sample, samples: list[Sample]) -> list[Sample]:
 
 
 class Day(NamedTuple):
-    """Who drives on a day."""
+    """The vehicles of a day."""
 
     vehicles: list[Vehicle]
     middle: Place
@@ -231,7 +231,7 @@ class _Planner:
         return _PlacedTrip(trip.id, trip.route, trip.block, places[0], places[-1], samples)
 
     def _on_shape(self, trip: Trip, stops: Polyline, anchors: list[int]) -> Floats:
-        """How far along its shape the stops are; nothing if the shape does not fit."""
+        """Return the distances of the stops along the shape; empty if the shape does not fit."""
         if trip.shape not in self._ways:
             return np.empty(0)
         times_s = np.full(len(trip.calls), math.nan)
@@ -245,7 +245,7 @@ class _Planner:
 
 
 def _at_once(trips: list[_PlacedTrip]) -> int:
-    """How many trips are under way at the same time, at most."""
+    """Return the number of trips that are under way at the same time, at most."""
     changes = [(trip.samples[at][0], change) for trip in trips for at, change in ((0, 1), (-1, -1))]
     return max(itertools.accumulate((change for _, change in sorted(changes)), initial=0))
 

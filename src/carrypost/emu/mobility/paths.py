@@ -1,4 +1,4 @@
-"""What the models of movement share: names of nodes, paths cut to the time of a run, presences.
+"""Parts that models of movement share: names of nodes, paths cut to the time of a run, presences.
 
 A path is a list of samples (microseconds, x, y), as `Tracks.of` takes them.
 """
@@ -12,7 +12,7 @@ from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 Sample = tuple[int, float, float]
-"""When, in whole microseconds, and where, in metres."""
+"""A time, in whole microseconds, and a position, in metres."""
 
 _DIGITS = 4
 
@@ -35,12 +35,12 @@ def throughout(paths: Mapping[str, Sequence[Sample]]) -> Movement:
 
 
 def presences(name: str, spans: Iterable[tuple[int, int]], duration_us: int) -> list[Presence]:
-    """When a node is there; whoever is there at the end of the run does not leave."""
+    """Return the presences of a node; one that is there at the end of the run does not leave."""
     return [Presence(name, join_us, leave_us if leave_us < duration_us else None) for join_us, leave_us in spans]
 
 
 def since(path: Sequence[Sample], start_us: int) -> list[Sample]:
-    """What happens on a path from the start on, with times counted from there."""
+    """Return the part of a path from the start on, with times counted from there."""
     found = [(t_us - start_us, x, y) for t_us, x, y in path if t_us >= start_us]
     if found and path[0][0] < start_us < start_us + found[0][0]:
         found.insert(0, (0, *_at(path, start_us)))
@@ -48,7 +48,7 @@ def since(path: Sequence[Sample], start_us: int) -> list[Sample]:
 
 
 def cut(path: Sequence[Sample], start_us: int, end_us: int) -> list[Sample]:
-    """What happens on a path from start to end, with times counted from the start; it must be under way at both."""
+    """Return the part of a path from start to end, with times counted from the start; it must be under way at both."""
     assert path[0][0] <= start_us < end_us <= path[-1][0], "a path that covers the time asked for"
     inside = [(t_us - start_us, x, y) for t_us, x, y in path if start_us < t_us < end_us]
     return [(0, *_at(path, start_us)), *inside, (end_us - start_us, *_at(path, end_us))]

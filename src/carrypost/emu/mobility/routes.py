@@ -28,7 +28,7 @@ _TYPE_MAX = 1_702
 
 
 class RouteTypes:
-    """Which types of routes are meant; without any all are."""
+    """The types of routes that are meant; without any all are."""
 
     def __init__(self, words: Sequence[str], what: str) -> None:
         self.words = tuple(words)

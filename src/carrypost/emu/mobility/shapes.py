@@ -26,8 +26,8 @@ STOP_FROM_SHAPE_M_MAX = 150.0
 """A stop that is further from a shape is not on it; planners of journeys look as far."""
 _DEGREE_M = math.radians(1.0) * EARTH_M
 _TIME_M = 10.0
-"""What it costs to be at the other end of the shape than the time says; less than the width of a road where it counts,
-so that it only decides between places that are as near."""
+"""Cost of being at the other end of the shape than the time says: less than the width of a road where it counts, so
+that it only decides between places that are as near."""
 
 
 class Plane:
@@ -58,7 +58,7 @@ class Polyline:
     x: Floats
     y: Floats
     along_m: Floats
-    """How far along each point is; never goes back."""
+    """Distance of each point along it; never goes back."""
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Self:
@@ -74,7 +74,7 @@ class Polyline:
 def placed(
     way: Polyline, measure: Sequence[float], stops: Polyline, along: Sequence[float | None], shares: Floats
 ) -> Floats:
-    """How far along a way the stops of a trip are, never going back; nothing if it does not fit them.
+    """Return the distances of a trip's stops along a way, never going back; empty if it does not fit them.
 
     `measure` and `along` are the feed's own distances of the points and of the stops, if it has them; `shares` tells
     which part of its time a trip has taken at each stop, nan where that is not known.

@@ -42,21 +42,21 @@ class Streets:
     height_m: float = number(400.0, 1.0, _SIDE_M_MAX)
     """From the bottom to the top."""
     columns_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)
-    """Where the streets are that run from bottom to top: distances from the left border, rising."""
+    """Positions of the streets that run from bottom to top: distances from the left border, rising."""
     rows_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)
-    """Where the streets are that run from left to right: distances from the bottom, rising."""
+    """Positions of the streets that run from left to right: distances from the bottom, rising."""
     street_m: float = number(8.0, 0.0, 1_000.0)
-    """How wide streets are; a walker keeps to its own line."""
+    """Width of streets; a walker keeps to its own line."""
     arrivals_per_s: float = number(0.01, 1e-9, 1_000.0)
-    """How many walkers arrive at each entry point, on average."""
+    """Mean number of walkers that arrive at each entry point."""
     speed_mean_m_per_s: float = number(1.3, 0.001, 100.0)
     """Mean of the normal distribution of speeds."""
     speed_sd_m_per_s: float = number(0.25, 0.001, 100.0)
-    """Its standard deviation, before it is truncated."""
+    """Standard deviation of the speed, before it is truncated."""
     speed_min_m_per_s: float = number(0.6, 0.001, 100.0)
-    """Nobody is slower."""
+    """Least speed."""
     speed_max_m_per_s: float = number(2.0, 0.001, 100.0)
-    """Nobody is faster."""
+    """Greatest speed."""
     straight: float = number(0.5, 0.0, 1.0)
     """Probability that a walker goes straight on at a crossing."""
     back: float = number(0.0, 0.0, 1.0)
@@ -76,7 +76,7 @@ class Streets:
             raise ConfigError(f"mobility.straight and mobility.back must be at most 1 together, not {together:g}")
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Everybody's path, from entry to exit or to the end of the run."""
+        """Return the path of every walker, from entry to exit or to the end of the run."""
         entries = self._entries()
         arrivals = sorted(
             (t_us, index, before)

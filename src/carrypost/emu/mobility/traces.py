@@ -46,7 +46,7 @@ class Trace:
     file: str = text("", "a file")
     """The file; it may be packed with gzip."""
     format: Literal["auto", "one", "ns-2", "walkers", "csv"] = choice("auto", ("auto", "one", "ns-2", "walkers", "csv"))
-    """What kind of file it is; auto: what it looks like."""
+    """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number_or_none(0.0, 100 * DAY_S)
     """Between places further apart in time a node is out of everybody's range; none: it moves in a straight line."""
     start_s: float | None = number_or_none(-TIME_S_MAX, TIME_S_MAX)
@@ -62,7 +62,7 @@ class Trace:
         return None if self.max_gap_s is None else round(self.max_gap_s * MICROSECONDS)
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - nothing is drawn
-        """What the file says about the time of the run."""
+        """Return the movement in the file within the time of the run."""
         return self.parse(read_text(self.file), duration_us)
 
     def parse(self, content: str, duration_us: int) -> Movement:

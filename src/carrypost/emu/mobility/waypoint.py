@@ -28,7 +28,7 @@ class RandomWaypoint:
     """Nodes in a square, each on its way from one random place to the next."""
 
     count: int = whole(100, 1, 1_000_000)
-    """How many nodes."""
+    """Number of nodes."""
     side_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
     """Side of the square; without this and `nodes_per_km2`: 1,000."""
     nodes_per_km2: float | None = number_or_none(0.001, 1e6)
@@ -58,7 +58,7 @@ class RandomWaypoint:
         return _SIDE_M if self.side_m is None else self.side_m
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Everybody's path from 0 to the end of the run."""
+        """Return the movement of all nodes from 0 to the end of the run."""
         start_us = round(self.warm_up_s * MICROSECONDS)
         end_us = start_us + duration_us
         paths = (cut(self._path(seed, index, end_us), start_us, end_us) for index in range(self.count))

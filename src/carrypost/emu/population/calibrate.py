@@ -91,7 +91,7 @@ class _Contact(NamedTuple):
     start_us: int
     end_us: int
     up_us: int
-    """When both had found each other; `NEVER_US`: they did not."""
+    """Time at which both had found each other; `NEVER_US`: they did not."""
 
 
 class _Delays(NamedTuple):

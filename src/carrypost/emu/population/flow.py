@@ -26,9 +26,9 @@ from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.population.delays import SHIFT, SPREAD, WORD, Hops
 
 Gain = tuple[int, int, int, int]
-"""When, which node gave, which took, and what: a set of messages."""
+"""A time, the node that gave, the node that took, and the set of messages."""
 _Hop = tuple[int, int, int, int, int]
-"""When, in which order, from which node, to which, and what."""
+"""A time, a place in the order, the node that gives, the node that takes, and the set of messages."""
 _NOBODY = -1
 """The giver of what a node publishes: the last of a list."""
 _END = -1

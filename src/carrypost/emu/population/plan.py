@@ -27,7 +27,7 @@ from carrypost.model.times import MICROSECONDS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stays:
-    """When nodes are there, by columns, sorted by start and node."""
+    """The stays of nodes, by columns, sorted by start and node."""
 
     node: Codes
     start_us: Ints

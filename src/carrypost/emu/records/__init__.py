@@ -1,1 +1,1 @@
-"""What happened in a run: written, read, and summed up."""
+"""Records of runs: written, read, and summed up."""

@@ -51,7 +51,7 @@ class Records:
     def __init__(self, batches: list[pa.RecordBatch] | None = None, path: Path | None = None, rows: int = 0) -> None:
         self._batches = batches
         self.path = path
-        """Where it was written as it came; None: it is in memory."""
+        """File to which it was written as it came; None: it is in memory."""
         self._rows = rows
 
     def __len__(self) -> int:
@@ -231,7 +231,7 @@ class Sink:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What the system refuses is told as a sentence, and nothing half-written stays."""
+        """Raise a sentence for what the system refuses, and leave nothing half-written."""
         try:
             yield
         except OSError as error:
@@ -261,7 +261,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _even(record: Record) -> int:
-    """How many rows there are. Whoever was interrupted may have left columns of different lengths: they are cut."""
+    """Return the number of rows. An interruption may leave columns of different lengths: they are cut."""
     columns = [record.t_us, *(getattr(record, each.name) for each in SCHEMA if each.name not in {"run", "t"})]
     count = min(map(len, columns))
     for column in columns:

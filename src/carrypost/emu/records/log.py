@@ -50,7 +50,7 @@ class Log:
         return np.flatnonzero(np.isin(self.kind, [KIND[kind] for kind in kinds]))
 
     def is_detail(self, text: str) -> Flags:
-        """Which rows have this detail."""
+        """Return flags of rows with this detail."""
         code = self.details.index(text) if text in self.details else -2
         return np.equal(self.detail, code)
 
@@ -70,13 +70,13 @@ class Log:
         return found
 
     def run_attrs(self) -> dict[str, str]:
-        """What the first row tells of the run; nothing where it is of another kind."""
+        """Return the attributes of the first row; empty where it is of another kind."""
         first = self.rows(Kind.RUN)
         return dict(self.attrs[int(first[0])].as_py() or ()) if len(first) else {}
 
 
 KINDS = tuple(Kind)
-"""What the numbers in `Log.kind` stand for."""
+"""Kinds that the numbers in `Log.kind` stand for."""
 KIND = {kind: number for number, kind in enumerate(KINDS)}
 
 

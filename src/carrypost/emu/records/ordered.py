@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """How many entries something has: the mean, and the most."""
+    """The number of entries: the mean, and the most."""
 
     mean: float
     max: int
@@ -49,7 +49,7 @@ class EntryCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """What came of messages that have an order, all groups of a run together."""
+    """The figures of messages that have an order, all groups of a run together."""
 
     groups: dict[str, str]
     """Destinations, and how they are ordered."""

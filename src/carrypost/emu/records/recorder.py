@@ -1,4 +1,4 @@
-"""What the hosts of an emulation tell, as rows of its record.
+"""Recorder: the events of an emulation's hosts, as rows of its record.
 
 Times are those of the emulation; where a node's clock is wrong, deliveries and expiries say what it showed. Signed
 nodes are called by their names. A message that comes again to a node that had it and did not drop it was lost in a
@@ -32,11 +32,11 @@ class Recorder:
         self._record = record
         self._name = name
         self._held: dict[str, set[MessageId]] = defaultdict(set)
-        """What each node that may crash received and did not drop."""
+        """Messages that each node that may crash received and did not drop."""
         self._crashing = None if crashing is None else frozenset(crashing)
         """None: anybody may."""
         self.crowded: Counter[str] = Counter()
-        """How often a node had no place for somebody who announced itself."""
+        """Number of times that a node had no place for another that announced itself."""
 
     def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
         """Write the first row, which tells how the run was made."""
@@ -74,7 +74,7 @@ class Recorder:
 
 
 def _shown(driver: EmulatedDriver) -> dict[str, str]:
-    """What the node's clock shows."""
+    """Return the time that the node's clock shows."""
     return {"clock": repr(driver.now / MICROSECONDS)}
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run, in some twenty figures: for `carrypost emu show` and for whoever compares runs.
+"""Summary of a run in some twenty figures, for `carrypost emu show` and for comparisons of runs.
 
 Where messages have an order, the metrics of CAUSAL §VI come on top (`carrypost.emu.records.ordered`).
 
@@ -51,7 +51,7 @@ class Summary:
     duration_s: float | None
     """As the scenario has it; None: unknown."""
     until_s: float
-    """When the last row was written."""
+    """Time of the last row."""
     partial: bool
     """The run did not come to its end."""
     rows: int
@@ -249,7 +249,7 @@ def _delays(facts: Facts, delivered: Ints) -> Delays | None:
 
 
 def _counts(facts: Facts) -> Ints:
-    """How many refusals a row stands for."""
+    """Return the number of refusals that each row stands for."""
     found = np.ones(len(facts.log), np.int64)
     for row, count in facts.log.attr("count").items():
         found[row] = int(count)

@@ -1,1 +1,1 @@
-"""What is to be emulated: scenario files, their keys, and the files that they name."""
+"""Scenarios: files, their keys, and the files that they name."""

@@ -1,4 +1,4 @@
-"""What callers of the emulator may say: checks that name what is allowed and what was found.
+"""Checks of arguments to the emulator, with errors that name what is allowed and what was found.
 
 Types are checked where a wrong one would otherwise surface later, far from the mistake, or not at all.
 """
@@ -19,7 +19,7 @@ _EMULATOR_ONLY = ("duration_s", "scenario")
 
 
 def is_number(value: object) -> bool:
-    """Whether it can be reckoned with; True is an int to Python, but nobody means 1 by it."""
+    """Return True if it is a number; True is an int to Python, but is not meant as 1."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

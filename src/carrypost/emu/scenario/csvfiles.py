@@ -32,7 +32,7 @@ class Line(NamedTuple):
     number: int
 
     def error(self, message: str) -> LocalError:
-        """What to raise: file, line and what is wrong there."""
+        """Return the error to raise: file, line and what is wrong there."""
         return LocalError(f"{self.name}, line {self.number}: {message}")
 
     def number_of(self, text: str, what: str) -> float:
@@ -72,7 +72,7 @@ class CsvRow:
         self._positions = positions
 
     def __contains__(self, column: str) -> bool:
-        """Whether this cell is there and not empty."""
+        """Return True if this cell is there and not empty."""
         return column in self._positions and bool(self._cells[self._positions[column]].strip())
 
     def text(self, column: str) -> str:
@@ -99,7 +99,7 @@ def brief(t_us: int) -> str:
 
 
 def says(line: str) -> bool:
-    """Whether a line is neither blank nor a comment."""
+    """Return True if a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 

@@ -36,7 +36,7 @@ TEXT_BYTES_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is known before the run begins."""
+    """The data that are known before the run begins."""
 
     presences: list[Presence]
     contacts: list[Contact]

@@ -57,14 +57,14 @@ _IDEAL = {
     "window_bytes_max": UNBOUNDED,
     "limits": dict.fromkeys(_UNBOUNDED, UNBOUNDED) | {"neighbours_max": 65_536, "heard_max": 16_384},
 }
-"""What ideal mode takes away, unless the scenario sets it: waiting, shares, budgets, bounds."""
+"""Settings that ideal mode removes, unless the scenario sets them: waiting, shares, budgets, bounds."""
 
 
 class Mobility(Protocol):
     """A model of movement."""
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Where every node is, and when."""
+        """Return the movement of every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Scenario:
     faults: tables.FaultsTable
     events: tuple[tables.EventTable, ...]
     folder: Path
-    """What the files that it names are relative to."""
+    """Folder that the files that it names are relative to."""
     text: str
     """TOML, with what was overridden."""
 
@@ -107,13 +107,13 @@ class Scenario:
 
     @property
     def delay_s(self) -> float:
-        """How long a datagram is under way, unless its link says otherwise."""
+        """The time that a datagram is under way, unless its link says otherwise."""
         usual_s = 0.0 if self.ideal else _DELAY_S
         return usual_s if self.radio.delay_s is None else self.radio.delay_s
 
     @property
     def ideal(self) -> bool:
-        """Whether contacts are told and links cost nothing."""
+        """True if contacts are told and links cost nothing."""
         return self.run.mode == tables.IDEAL
 
     @property
@@ -162,7 +162,7 @@ class Scenario:
         return {key: str(named[key]) for key in ("model", "file", "folder") if key in named}
 
     def path(self, file: str) -> Path:
-        """Where a file is that the scenario names."""
+        """Return the path of a file that the scenario names."""
         return self.folder / file
 
     def files(self) -> Iterator[tuple[str, str, Path]]:

@@ -37,24 +37,27 @@ _RATE_PER_H_MAX = 3_600.0
 
 @table()
 class RunTable:
-    """What holds for the whole run."""
+    """The options of the whole run."""
 
     name: str = text("", "a name")
-    """What the run is called in its record; empty: as the file is called."""
+    """Name of the run in its record; empty: as the file is called."""
     duration_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
     """The run is from 0 to this, without the end; has to be given."""
     mode: Literal["faithful", "ideal", "population"] = choice(FAITHFUL, (FAITHFUL, IDEAL, POPULATION))
     """Beacons find contacts and links cost time; contacts are told and links cost nothing; or there are no hosts, and
     sets of messages pass over contacts after two calibrated delays."""
     sample_s: float = number(60.0, 0.001, YEAR_S)
-    """How often traffic and sizes are recorded."""
+    """Interval at which traffic and sizes are recorded."""
     disk_delay_s: float = number(0.0, 0.0, HOUR_S)
-    """How long a batch takes to become durable."""
+    """Time that a batch takes to become durable."""
 
 
 @table("nodes")
 class NodesTable:
-    """Who takes part, and when; without this table: whom contacts or scripts name, as `contacts.presence` says."""
+    """The nodes and their presence.
+
+    Without this table: those that contacts or scripts name, as `contacts.presence` says.
+    """
 
     file: str = text("", "a CSV file")
     """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
@@ -78,7 +81,7 @@ class GroupTable:
 
 @table("contacts")
 class ContactsTable:
-    """Who meets whom, where there is no mobility."""
+    """The contacts, where there is no mobility."""
 
     file: str = text("", "a file")
     """CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the laboratory."""
@@ -103,7 +106,7 @@ class RadioTable:
     airtime: Literal["private", "shared"] = choice("private", ("private", "shared"))
     """Each direction of a link has the rate to itself, or all that hear each other share it."""
     delay_s: float | None = number_or_none(0.0, HOUR_S)
-    """How long a datagram is under way; "none": 0.001 in faithful mode, 0 in ideal mode."""
+    """Time that a datagram is under way; "none": 0.001 in faithful mode, 0 in ideal mode."""
     gather_s: float = number(0.0, 0.0, 1.0)
     """Datagrams of one transmission that arrive within so much are handed over with the last of them: runs faster."""
     loss: float = number(0.0, 0.0, 1.0)
@@ -129,7 +132,7 @@ class LinkTable:
     b: str = text("", "the name of a node")
     """The other. Has to be given."""
     one_way: bool = flag(False)
-    """Whether only `b` hears `a`."""
+    """True if only `b` hears `a`."""
     rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
     """As in `[radio]`."""
     delay_s: float | None = number_or_none(0.0, HOUR_S)
@@ -157,7 +160,7 @@ class PopulationTable:
 
 @table("workload")
 class WorkloadTable:
-    """What applications publish: one topic, which every node subscribes to from its first join; or one channel."""
+    """The publications: one topic, which every node subscribes to from its first join; or one channel."""
 
     kind: Literal["broadcast", "script", "addressed", "channel"] = choice("broadcast", WORKLOADS)
     """Every node publishes periodically; a file says who publishes what when; hosts publish at random times, each
@@ -201,24 +204,24 @@ class WorkloadTable:
 
 @table("faults")
 class FaultsTable:
-    """What goes wrong, drawn from the seed for each node on its own. Rates are per hour of a node's presence."""
+    """The faults, drawn from the seed for each node on its own. Rates are per hour of a node's presence."""
 
     away_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
     """Churn: how often a node goes away; its cache is kept."""
     away_s: float = number(600.0, 1e-6, YEAR_S)
     """Churn: mean of how long it stays away."""
     suspend_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """How often a device falls asleep."""
+    """Rate at which a device falls asleep."""
     suspend_s: float = number(60.0, 1e-6, YEAR_S)
     """Mean of how long it sleeps."""
     crash_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """How often a node crashes: what is not on its disk is lost."""
+    """Rate at which a node crashes: what is not on its disk is lost."""
     restart_s: float = number(10.0, 1e-6, YEAR_S)
     """Mean of how long it takes to restart."""
     store_lost: float = number(0.0, 0.0, 1.0)
     """Probability that a crash takes the store too; the node comes back as NAME.2."""
     disk_full_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """How often a disk is full, and takes nothing."""
+    """Rate at which a disk is full, and takes nothing."""
     disk_full_s: float = number(60.0, 1e-6, YEAR_S)
     """Mean of how long."""
     clock_skew_s: float = number(0.0, 0.0, YEAR_S)
@@ -226,7 +229,7 @@ class FaultsTable:
     clock_drift_ppm: float = number(0.0, 0.0, 10_000.0)
     """And run too fast or too slow by up to this many millionths."""
     clock_step_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """How often a clock is set anew."""
+    """Rate at which a clock is set anew."""
     clock_step_s: float = number(1.0, 0.0, DAY_S)
     """By up to this, either way."""
     corrupt: float = number(0.0, 0.0, 1.0)
@@ -240,12 +243,12 @@ class EventTable:
     """One fault at one moment, besides those that chance brings."""
 
     t: float | None = number_or_none(0.0, 100 * YEAR_S)
-    """When, in seconds; has to be given."""
+    """Time in seconds; has to be given."""
     node: str = text("", "the name of a node")
-    """Whom it strikes; has to be given."""
+    """Node that it strikes; has to be given."""
     kind: Literal["away", "suspend", "crash", "crash-lost", "disk-full", "clock-step"] = choice("crash", FAULTS)
-    """What happens; after `crash-lost` the store is gone. Has to be given."""
+    """Kind of the fault; after `crash-lost` the store is gone. Has to be given."""
     duration_s: float = number(60.0, 1e-6, 100 * YEAR_S)
-    """How long it lasts; a clock stays as it was set."""
+    """Time that it lasts; a clock stays as it was set."""
     step_s: float = number(1.0, -YEAR_S, YEAR_S)
     """By how much a clock is set forward or, below 0, back."""

@@ -164,7 +164,7 @@ def write_one(contacts: Iterable[Contact]) -> Iterator[str]:
 
 
 def _told_apart(names: Iterable[str]) -> bool:
-    """Whether The ONE understands these names: each ends in its only number, and no two in the same one."""
+    """Return True if The ONE understands these names: each ends in its only number, and no two in the same one."""
     numbers: set[int] = set()
     for name in names:
         found = _ONE_HOST.fullmatch(name)
@@ -175,7 +175,7 @@ def _told_apart(names: Iterable[str]) -> bool:
 
 
 def clipped(contacts: Iterable[Contact], presences: Iterable[Presence] | None, end_us: int) -> list[Contact]:
-    """What is left of contacts while both nodes are there, within [0, end); sorted by start, a, b.
+    """Return the parts of contacts while both nodes are there, within [0, end); sorted by start, a, b.
 
     One during which a node was away, if only for an instant, is two. Without presences (None) all nodes are there
     throughout; with them, a node without any is never there.
@@ -232,7 +232,7 @@ def _parse_csv(text: str, name: str) -> Iterator[Found]:
 
 
 def _is_one(text: str) -> bool:
-    """Whether the first line that says something is an event of The ONE."""
+    """Return True if the first line that says something is an event of The ONE."""
     words = next((line.split() for line in text.splitlines() if says(line)), [])
     return len(words) > 1 and (words[1] == "CONN" or words[1] in ONE_OTHERS)
 

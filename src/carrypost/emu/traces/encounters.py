@@ -1,4 +1,4 @@
-"""Who is in range of whom, and when: exact on piecewise-linear motion, without a time step.
+"""Encounters: contacts of nodes in range of each other, exact on piecewise-linear motion, without a time step.
 
 The intervals that pairs of segments give are joined where they touch, then over gaps that do not count. The invariant:
 what comes out does not depend on slabs, cells or on the order of work; and what is found window by window, with all
@@ -70,7 +70,7 @@ class Encounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What counts as a contact."""
+    """The rules of what counts as a contact."""
 
     range_m: float
     max_gap_us: int | None = None
@@ -78,7 +78,7 @@ class Rules:
     merge_gap_us: int = 0
     """Contacts of one pair that are at most so far apart are one."""
     min_duration_us: int = 0
-    """Those that are shorter, once they are merged, are left out."""
+    """Duration below which merged contacts are left out."""
 
     def __post_init__(self) -> None:
         if not 0 < self.range_m < np.inf:

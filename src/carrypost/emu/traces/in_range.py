@@ -21,10 +21,10 @@ from carrypost.emu.traces.tracks import Tracks
 
 _CUTS_PER_BATCH = 1 << 15
 _PAIRS_PER_CHUNK = 1 << 18
-"""What is worked on at one time: both bound memory, and keep to what a processor's cache holds."""
+"""Number of pairs that are worked on at one time: bounds memory, and keeps to what a processor's cache holds."""
 _SLABS_MAX = 10_000_000
 _STANDS_M = 1e-12
-"""Who moves less against another stands: dividing by less overflows."""
+"""Distance below which a relative motion counts as none: dividing by less overflows."""
 
 
 class TimeWindow(NamedTuple):
@@ -46,7 +46,7 @@ class Intervals(NamedTuple):
 def intervals(
     segments: Segments, range_m: float, window: TimeWindow | None, slab_us: int | None
 ) -> Iterator[Intervals]:
-    """Who is in range of whom and when, within the window; one interval at most for each slab and pair of segments."""
+    """Yield the intervals in which pairs are in range within the window; at most one per slab and pair of segments."""
     if window is not None:
         segments = segments.chosen((segments.t1 > window.start_us) & (segments.t0 < window.end_us))
     if len(segments.node) == 0:
@@ -78,7 +78,7 @@ class Segments(NamedTuple):
         return Segments(node, t0, t1, self.x0[which], self.y0[which], self.x1[which], self.y1[which])
 
     def at(self, index: Ints, t_us: Ints) -> tuple[Floats, Floats]:
-        """Where the nodes of these segments are at these times; at a segment's ends exactly its samples."""
+        """Return the positions of these segments' nodes at these times; at a segment's ends exactly its samples."""
         t0 = self.t0[index]
         share = (t_us - t0) / (self.t1[index] - t0)
         last = share == 1.0
@@ -106,7 +106,7 @@ class _Grid(NamedTuple):
     """Half the range, and what rounding may hide."""
     x: float
     y: float
-    """Where cell (0, 0) is."""
+    """Origin of cell (0, 0)."""
     rows: int
     columns: int
     window: TimeWindow
@@ -125,7 +125,7 @@ class _Batch(NamedTuple):
 
 
 class _Boxes(NamedTuple):
-    """Where and when a node is within (a part of) a slab; columns. Times are microseconds of the run."""
+    """The boxes of nodes within (a part of) a slab; columns. Times are microseconds of the run."""
 
     segment: Ints
     node: Codes
@@ -301,7 +301,7 @@ def _solved(segments: Segments, grid: _Grid, pairs: _Pairs) -> Intervals:
 def _in_range(
     segments: Segments, one: Ints, two: Ints, since: Ints, until: Ints, *, range_m: float
 ) -> tuple[Ints, Ints]:
-    """When these pairs are in range; where never, the end is not after the start."""
+    """Return the times at which these pairs are in range; where never, the end is not after the start."""
     (ax0, ay0), (ax1, ay1) = segments.at(one, since), segments.at(one, until)
     (bx0, by0), (bx1, by1) = segments.at(two, since), segments.at(two, until)
     dx0, dy0, dx1, dy1 = bx0 - ax0, by0 - ay0, bx1 - ax1, by1 - ay1

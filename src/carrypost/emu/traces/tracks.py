@@ -35,13 +35,13 @@ class Tracks:
     nodes: tuple[str, ...]
     """Names; one without samples is nowhere."""
     node: Codes
-    """Whose sample, as an index into `nodes`."""
+    """Node of the sample, as an index into `nodes`."""
     t_us: Ints
-    """When, in microseconds of the run."""
+    """Time in microseconds of the run."""
     x: Floats
-    """Where, in metres."""
+    """Position in metres, to the right."""
     y: Floats
-    """Where, in metres."""
+    """Position in metres, upwards."""
 
     def __post_init__(self) -> None:
         for name, kind in (("node", np.int32), ("t_us", np.int64), ("x", np.float64), ("y", np.float64)):
@@ -109,19 +109,19 @@ class Tracks:
 
 
 class Movement(NamedTuple):
-    """What a mobility model gives: where nodes are, and when they are there at all."""
+    """The result of a mobility model: the tracks of nodes, and their presence."""
 
     tracks: Tracks
     presences: list[Presence]
 
 
 def _repeated(node: Codes, t_us: Ints) -> Flags:
-    """Which samples, but for the first, are of the node and the time of the one before."""
+    """Return flags of samples that have the node and the time of the one before."""
     return np.asarray((node[1:] == node[:-1]) & (t_us[1:] == t_us[:-1]))
 
 
 def _by_time(node: Codes, t_us: Ints) -> Ints | None:
-    """What sorts samples by node, then by time; None: they are sorted."""
+    """Return the order of samples by node, then by time; None: they are sorted."""
     if len(node) == 0 or not ((node[1:] < node[:-1]) | ((node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))).any():
         return None
     first_us, last_us = int(t_us.min()), int(t_us.max())

@@ -1,1 +1,1 @@
-"""Whether a run was right: invariants, the flood bound, and the search for rare faults."""
+"""Verification of runs: invariants, the flood bound, and the search for rare faults."""

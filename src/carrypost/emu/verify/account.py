@@ -1,4 +1,4 @@
-"""What a subscription may be handed, and what it must be: an account that is kept beside the hosts, from their events.
+"""Accounts of subscriptions: what each may and must be handed, kept beside the hosts, from their events.
 
 It knows the promises of messaging and nothing of how they are kept: what was acknowledged, and is durable, never comes
 again, neither to that subscription nor to a later one; what comes again has a higher count; nobody is handed more than
@@ -17,19 +17,19 @@ from carrypost.model.ids import MessageId, shown
 
 @dataclass(slots=True)
 class Account:
-    """What is known of one subscription; of a durable one, through all lives of its node."""
+    """The account of one subscription; of a durable one, through all lives of its node."""
 
     topic: str
     strange: frozenset[MessageId] = frozenset()
     """Acknowledged on this node before it was made: it has no claim to these."""
     counts: dict[MessageId, int] = field(default_factory=dict)
-    """How often it was handed what it was handed."""
+    """Number of times that it was handed each message."""
     acknowledged: set[MessageId] = field(default_factory=set)
     """For good."""
     owed: dict[MessageId, Descriptor] = field(default_factory=dict)
     """Delivered to the node while it stood, and not handed over yet."""
     doubtful: bool = False
-    """Whether there is such a subscription only the host knows."""
+    """True if only the host knows whether there is such a subscription."""
 
     def delivered(self, descriptor: Descriptor) -> None:
         """A message is delivered to the node, which may have handed it over already.
@@ -40,7 +40,7 @@ class Account:
             self.owed[descriptor.id] = descriptor
 
     def handed(self, event: Handed) -> list[str]:
-        """It is handed a message; what is wrong with that."""
+        """Check a message that is handed over; returns what is wrong with it."""
         message, name = event.message, shown(event.message)
         self.owed.pop(message, None)
         found = []
@@ -63,7 +63,7 @@ class Account:
         self.owed.clear()
 
     def unread(self, message: MessageId) -> None:
-        """It was given back, and no program saw it."""
+        """Note that it was given back, and no program saw it."""
         if message in self.counts:
             self.counts[message] -= 1
 
@@ -76,7 +76,7 @@ class Account:
                 self.acknowledged.discard(message)
 
     def overdue(self, now: int) -> list[str]:
-        """What a consumer with credit should have had by now."""
+        """Return the messages that a consumer with credit should have had by now."""
         return [
             f"{each.shown} was delivered, is alive, and was not handed over"
             for each in self.owed.values()

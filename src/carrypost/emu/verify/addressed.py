@@ -68,7 +68,7 @@ def purged_once_all_could_say_so(facts: Facts) -> Found:
 
 
 def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str], int]:
-    """When a flood brings the acknowledgement of a message, called RECIPIENT MESSAGE, to each node."""
+    """Return the times at which a flood brings the acknowledgement of a message, RECIPIENT MESSAGE, to each node."""
     log = facts.log
     rows = log.rows(Kind.DELIVER)
     rows = rows[np.isin(log.message[rows], list(messages)) & facts.there(rows)]

@@ -45,7 +45,7 @@ _FOREVER_US = 2**62
 
 
 class _SweepStep(enum.IntEnum):
-    """What comes first at one instant. Joining and leaving are in the contacts, which are clipped to presences."""
+    """The order of steps at one instant. Joining and leaving are in the contacts, which are clipped to presences."""
 
     DOWN = 0
     EXPIRY = 1
@@ -55,7 +55,7 @@ class _SweepStep(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What a flood reaches. Bit i of a number stands for message i."""
+    """The reach of a flood. Bit i of a number stands for message i."""
 
     messages: tuple[str, ...]
     """In order of publication."""
@@ -142,7 +142,7 @@ def flood_ages_us(
 def arrivals_us(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
 ) -> dict[tuple[str, str], int]:
-    """When a flood first brings each message to each node that it reaches, the source included."""
+    """Return the times at which a flood first brings each message to each node that it reaches, the source included."""
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
     names = list(numbers)
     found = {(message[0], message[1]): message[2] for message in ordered}
@@ -176,7 +176,7 @@ class _Sweep:
     def __init__(self, nodes: int) -> None:
         self.held = [0] * nodes
         self._near: list[Counter[int]] = [Counter() for _ in range(nodes)]
-        """How many contacts of each pair are open: more than one where they overlap."""
+        """Number of open contacts of each pair: more than one where they overlap."""
         self._alive = 0
 
     def take(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, Sequence[int]]]:
@@ -279,7 +279,7 @@ def _together(a: str, b: str, contact: Span, known: dict[str, list[Span]]) -> li
 
 
 def _clipped(spans: Sequence[Span], presences: Sequence[Span]) -> list[Span]:
-    """What spans and presences have in common."""
+    """Return the intersection of spans and presences."""
     found: list[Span] = []
     for start_us, end_us in spans:
         first = max(0, bisect.bisect_right(presences, (start_us, _FOREVER_US)) - 1)

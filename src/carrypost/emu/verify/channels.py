@@ -49,7 +49,7 @@ class Emitted(NamedTuple):
 
 @dataclass
 class _Account:
-    """What one subscription got, and was told."""
+    """The results of one subscription, and its reported losses."""
 
     number: int = 0
     """Of the last result that was delivered."""

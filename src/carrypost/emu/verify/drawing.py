@@ -1,4 +1,4 @@
-"""What draws of random scenarios are made of: times that meet, spans that touch, keys that are set now and then.
+"""Parts of random scenarios: times that meet, spans that touch, keys that are set now and then.
 
 Every key of a table has a stream of chance of its own: one more kind of hazard leaves the others as they were.
 """
@@ -23,7 +23,7 @@ Span = tuple[float, float]
 Meeting = tuple[str, str, float, float]
 """Two nodes, and from when to when they are in contact."""
 Scripted = tuple[float, str, str, int, object]
-"""When who publishes which message, its size, and how long it lives; empty text: without end."""
+"""A time, the node that publishes, the message, its size and its lifetime; empty text: without end."""
 Table = dict[str, Any]
 Draw = Callable[[random.Random], object]
 
@@ -38,7 +38,7 @@ class Drawn:
     exact: bool
     """Nothing goes wrong and links are ideal: the flood bound must be reached. Of channels: all events must arrive."""
     family: str = PLAIN
-    """Which kind of search it belongs to."""
+    """Kind of search that it belongs to."""
 
     def write(self, folder: Path) -> Path:
         """Write the files; returns the path of the scenario."""
@@ -119,7 +119,7 @@ RADIO: dict[str, Draw] = {
     "asymmetric": of(0.1, 0.5),
     "gather_s": of(0.005, 0.3),
 }
-"""What both families of scenarios draw from; each leaves out, adds and changes a few."""
+"""Keys that both families of scenarios draw; each leaves out, adds and changes a few."""
 SETTINGS: dict[str, Draw] = {
     "paper_mode": of(True),
     "cache_messages_max": of(2, 5, 20),

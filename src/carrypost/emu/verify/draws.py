@@ -91,7 +91,7 @@ def _workloads(chance: random.Random, *, with_script: bool) -> list[Table]:
 
 
 def _hazards(seed: int, names: list[str], end_s: float) -> Table:
-    """What goes wrong, and what is scarce."""
+    """Draw faults and scarce resources."""
     limits = some(seed, "limits", drawing.LIMITS, drawing.RARE / 2)
     settings = some(seed, "settings", _SETTINGS) | ({"limits": limits} if limits else {})
     radio, faults = some(seed, "radio", _RADIO), some(seed, "faults", _FAULTS)

@@ -88,7 +88,7 @@ def _contacts(chance: random.Random, names: list[str], grid_s: float, end_s: flo
 def _script(
     chance: random.Random, presences: dict[str, list[Span]], contacts: list[Meeting], end_s: float
 ) -> list[Scripted]:
-    """Who says what when: all over the day, or in conversations that begin when nodes meet or just met."""
+    """Draw publications: all over the day, or in conversations that begin when nodes meet or just met."""
     edges = [edge for *_, start, end in contacts for edge in (start, end)] or [0.0]
     lifetime = chance.choice((_endless, _alike(chance, end_s), _minutes, _mixed, _mixed_or_endless))
     size = chance.choice((of(100), of(*_SIZES)))
@@ -139,7 +139,7 @@ def _workloads(chance: random.Random, end_s: float) -> list[Table]:
 
 
 def _hazards(seed: int) -> Table:
-    """What is lost or late on the way, and what is scarce: that is what makes messages wait."""
+    """Draw losses, delays and scarce resources, which make messages wait."""
     limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, drawing.ORDER)
     settings = some(seed, "settings", drawing.SETTINGS, _RARE, drawing.ORDER) | ({"limits": limits} if limits else {})
     radio = some(seed, "radio", _RADIO, drawing.LIKELY, drawing.ORDER)
@@ -147,7 +147,7 @@ def _hazards(seed: int) -> Table:
 
 
 def _faults(seed: int, names: list[str], end_s: float) -> Table:
-    """What goes wrong with nodes."""
+    """Draw faults of nodes."""
     once_per_h = _HOUR_S / end_s
     faults = some(seed, "faults", _FAULTS, _RARE, drawing.ORDER)
     for key in faults:

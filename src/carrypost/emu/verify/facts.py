@@ -1,4 +1,4 @@
-"""What a record says when its rows are taken together: who was there, what was held, when it had to end.
+"""Facts of a record, from its rows taken together: presence of nodes, copies, deadlines.
 
 `Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Everything is reckoned when it is first asked for.
 Copies are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are
@@ -27,7 +27,7 @@ _CLOCK_FAULTS = ("clock_skew_s", "clock_drift_ppm", "clock_step_per_h")
 NEVER_US = int(np.iinfo(np.int64).max)
 """A deadline that never comes."""
 Found = Iterator[tuple[int, str]]
-"""What a rule finds: rows, and what is wrong with them."""
+"""The findings of a rule: rows, and what is wrong with them."""
 
 
 class Before:
@@ -66,15 +66,15 @@ class Facts:
         return Before(self.copy(rows), rows, len(self.log))
 
     def are(self, rows: Ints, kind: Kind) -> Flags:
-        """Which of these rows, as `Before` finds them, are there and of this kind."""
+        """Return flags of those of these rows, as `Before` finds them, that are there and of this kind."""
         return np.asarray((rows >= 0) & (self.log.kind[np.maximum(rows, 0)] == KIND[kind]), np.bool_)
 
     def there(self, rows: Ints) -> Flags:
-        """Whether the node of each row was there just before it."""
+        """Return whether the node of each row was there just before it."""
         return self.are(self.comings.find(self.log.node[rows], rows), Kind.JOIN)
 
     def there_at_end(self, rows: Ints) -> Flags:
-        """Whether the node of each row is there when the record ends."""
+        """Return whether the node of each row is there when the record ends."""
         return self.are(self.comings.last(self.log.node[rows]), Kind.JOIN)
 
     def once(self, rows: Ints) -> Ints:
@@ -170,7 +170,7 @@ class Facts:
         return found
 
     def shown_us(self, rows: Ints) -> Ints:
-        """What the clock of each row's node showed."""
+        """Return the times that the clock of each row's node showed."""
         return np.where(self.clock_us[rows] >= 0, self.clock_us[rows], self.log.t_us[rows])
 
     @cached_property
@@ -198,12 +198,12 @@ class Facts:
 
     @property
     def crashed(self) -> bool:
-        """Whether any node crashed."""
+        """True if any node crashed."""
         return len(self._crashes) > 0
 
     @cached_property
     def _crashes(self) -> Ints:
-        """Where a record is not the emulator's, any node that leaves may have crashed."""
+        """Indices of crashes. In a record that is not the emulator's, any node that leaves may have crashed."""
         log = self.log
         rows = log.rows(Kind.LEAVE)
         if not self.emulated:
@@ -213,7 +213,7 @@ class Facts:
 
     @cached_property
     def emulated(self) -> bool:
-        """Whether the record tells the truth about contacts."""
+        """True if the record tells the truth about contacts."""
         return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
 
     def limit(self, name: str) -> int | None:
@@ -231,11 +231,11 @@ class Facts:
 
     @property
     def full_disks(self) -> bool:
-        """Whether disks may be full at times."""
+        """True if disks may be full at times."""
         return self._faulty("disk-full", "disk_full_per_h")
 
     def _faulty(self, event: str, *keys: str) -> bool:
-        """Whether the scenario has such an event, or any of these faults at all."""
+        """Return True if the scenario has such an event, or any of these faults at all."""
         faults = self.in_force.get("faults", {})
         return any(each.get("kind") == event for each in faults.get("event", ())) or any(map(faults.get, keys))
 
@@ -245,14 +245,14 @@ class Facts:
             yield row, f"{self.shown(row)}: {text}"
 
     def shown(self, row: int) -> str:
-        """Who and what a row is about."""
+        """Return the node and the message of a row, as text."""
         log = self.log
         message = log.messages[log.message[row]] if log.message[row] >= 0 else "?"
         return f"{log.nodes[log.node[row]]}: {message} at {log.t_us[row] / MICROSECONDS:.6f} s"
 
     @cached_property
     def presences(self) -> list[tuple[str, int, int | None]]:
-        """Who was there from when to when, in microseconds; None: to the end."""
+        """The stays of nodes in microseconds; None: to the end."""
         log, since = self.log, dict[int, int]()
         found: list[tuple[str, int, int | None]] = []
         for row in log.rows(Kind.JOIN, Kind.LEAVE).tolist():
@@ -265,7 +265,7 @@ class Facts:
 
     @cached_property
     def contacts(self) -> list[tuple[str, str, int, int]]:
-        """Who could hear whom, in microseconds."""
+        """The contacts, in microseconds."""
         log, end_us = self.log, self.log.attr_us("end")
         return [
             (log.nodes[log.node[row]], log.nodes[log.peer[row]], int(log.t_us[row]), int(end_us[row]))
@@ -280,7 +280,7 @@ class Facts:
 
     @cached_property
     def bound(self) -> Flood:
-        """What a flood over these contacts reaches. Where clocks are wrong, as if messages lived without end."""
+        """The reach of a flood over these contacts. Where clocks are wrong, messages count as living without end."""
         log, endless = self.log, bool(self.wrong_clocks.any())
         rows = log.rows(Kind.PUBLISH)
         rows = rows[self.there(rows)]

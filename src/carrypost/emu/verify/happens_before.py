@@ -1,4 +1,4 @@
-"""Whether deliveries keep the order of happening, judged by publications and deliveries and by nothing else.
+"""Check that deliveries keep the order of happening, judged by publications and deliveries and by nothing else.
 
 One message is before another of its group if its author had published it, or had been given it, when it published the
 other, or by way of further messages (CAUSAL §III). What a node was given shows in the rows; the barriers that hosts
@@ -22,7 +22,7 @@ _SWEEP_MIN = 1_024
 
 
 class Pasts:
-    """What is before each message, as far as the rows have been told; `place` is one node in one group."""
+    """The messages before each message, as far as the rows have been told; `place` is one node in one group."""
 
     def __init__(self, ends: Mapping[int, int] | None = None) -> None:
         """With `ends`: which message is not asked for after which row. One that is not in it has no bit."""
@@ -55,7 +55,10 @@ class Pasts:
         self._known[place] = known | 1 << number
 
     def deliver(self, place: int, message: int, row: int) -> bool:
-        """It is delivered. False: too late, something that it is before of was delivered there already."""
+        """Note a delivery.
+
+        Returns False if it is too late: a message that comes after it was delivered there already.
+        """
         past, bit = self.past[message], self.bit[message]
         passed = self._passed.get(place, 0)
         self._known[place] = self._known.get(place, 0) | past | bit

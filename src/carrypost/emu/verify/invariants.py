@@ -1,4 +1,4 @@
-"""What must hold in every run, checked by code that reads its record and nothing else.
+"""Invariants of every run, checked by code that reads its record and nothing else.
 
 Each rule is a function that yields violations; `check` runs them all. They know the meaning of the rows (DESIGN §8),
 not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
@@ -124,7 +124,7 @@ def received_once(facts: Facts) -> Found:
 
 
 def delivered_once(facts: Facts) -> Found:
-    """What is delivered is here; a second delivery is marked and follows a crash.
+    """Check that delivered messages are here, and that a second delivery is marked and follows a crash.
 
     Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`), and the message has neither
     order nor deadline.
@@ -234,7 +234,7 @@ def hop_by_hop(facts: Facts) -> Found:
 
 
 def within_the_bound(facts: Facts) -> Found:
-    """Nobody receives what a flood over the record's own contacts could not have brought."""
+    """Check that no node receives what a flood over the record's own contacts could not have brought."""
     if not facts.emulated:
         return
     log = facts.log

@@ -63,7 +63,7 @@ class Seat:
     session: int
     credit: int
     inbox: dict[int, MessageId] = field(default_factory=dict)
-    """What it has and did not acknowledge."""
+    """Messages that it has and did not acknowledge."""
     alone: int = 0
     """The number of what came alone: it is owed nothing else until it acknowledged that."""
 
@@ -83,7 +83,7 @@ class OpenWork:
 
 @dataclass(slots=True)
 class Place:
-    """What is known of one node's programs."""
+    """The state of one node's programs."""
 
     driver: EmulatedDriver
     wishes: list[Wish]
@@ -100,7 +100,7 @@ class Place:
     number: int = 0
     sends: int = 0
     failed_us: int = -_RETRY_US
-    """When something could not be written, the last time."""
+    """Time of the last write that failed."""
 
 
 class Programs:
@@ -112,7 +112,7 @@ class Programs:
     ) -> None:  # fmt: skip
         self.problems: list[str] = []
         self.handed = 0
-        """How often anything was."""
+        """Number of messages that were handed over."""
         self._topics, self._observe, self._orderings = topics, observe, orderings
         self._seed, self._calm = seed, calm
         self._forgetful = forgetful
@@ -306,13 +306,13 @@ class Programs:
         self._credit(place, consumer, len(done))
 
     def acknowledge_all(self, place: Place) -> None:
-        """Somebody is done with all that it was handed so far."""
+        """Let a session acknowledge all that it was handed so far."""
         consumer = self._somebody(place)
         if consumer is not None and place.seats[consumer].inbox:
             self._acknowledge(place, consumer, [max(place.seats[consumer].inbox)], through=True)
 
     def commit(self, place: Place) -> None:
-        """Somebody sends, and acknowledges with it; some of what it sends was drafted before."""
+        """Let a session send, and acknowledge with it; some of what it sends was drafted before."""
         consumer, chance = self._somebody(place), place.chance
         if consumer is None or place.sends >= _SENDS_MAX:
             return
@@ -355,7 +355,7 @@ class Programs:
         )  # fmt: skip
 
     def recover(self, place: Place) -> None:
-        """Somebody wants all again that it did not acknowledge."""
+        """Let a session recover all that it did not acknowledge."""
         consumer = self._somebody(place)
         if consumer is not None:
             place.driver.host.messaging.recover(place.seats[consumer].session, place.driver.now)

@@ -51,7 +51,7 @@ _SEEN_MIN = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SeedOutcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     rows: int
@@ -100,7 +100,7 @@ DRAWS: Mapping[str, Callable[[int], Drawn]] = {
 
 
 class Watched:
-    """What programs found in the runs of one scenario."""
+    """The findings of programs in the runs of one scenario."""
 
     def __init__(self, drawn: Drawn, scenario: Path) -> None:
         read = Scenario.load(scenario)
@@ -119,7 +119,7 @@ class Watched:
         return self._made[-1]
 
     def problems(self) -> list[str]:
-        """What the programs of the run that is over complain of."""
+        """Return the complaints of the programs of the run that is over."""
         programs = self._made.pop()
         programs.finish()
         return programs.problems
@@ -200,7 +200,7 @@ def main(
 
 
 def _tell(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
-    """What is wrong, and how to see it again; the scenario is kept."""
+    """Print what is wrong, and how to see it again; the scenario is kept."""
     scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
     ways = {"replay": replay(drawn.seed, drawn.family)}
     if drawn.family != MESSAGING:  # The emulator's nodes have no programs but in a search.

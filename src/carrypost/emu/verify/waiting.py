@@ -1,4 +1,4 @@
-"""What waits for its order: it expires only while it waits, and waits as long as it must and no longer.
+"""Check of messages that wait for their order: they expire only while they wait, and wait no longer than they must.
 
 That a message waits is right as long as something before it (`happens_before`) is alive and was not delivered here.
 Once all of that is delivered or dead it has to be delivered, at that very instant; this is checked for every instant of
@@ -61,7 +61,7 @@ def _expired_early(facts: Facts, rows: Ints) -> Found:
 
 
 def _dropped_instead(facts: Facts) -> Found:
-    """What still waits at its deadline expires; to say that it was dropped is too little."""
+    """Check that a message that still waits at its deadline expires; to say that it was dropped is too little."""
     if not _steady(facts):
         return
     log = facts.log
@@ -97,7 +97,7 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
 
 
 def nothing_is_hurried(facts: Facts) -> Found:
-    """What is delivered has waited for all that it has to wait for, whether that ever comes or not.
+    """Check that a delivered message has waited for all that it has to wait for, whether that ever comes or not.
 
     With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
     given up early only where something of that died undelivered.
@@ -133,7 +133,7 @@ def nothing_is_hurried(facts: Facts) -> Found:
 
 
 def _ahead_us(facts: Facts) -> int:
-    """How far a group's clock may be ahead: each message may be dated a microsecond later than the one before it."""
+    """Return the time by which a group's clock may be ahead: each message may be dated a microsecond after the last."""
     return len(facts.log.rows(Kind.PUBLISH))
 
 
@@ -143,14 +143,14 @@ def _in_vain(facts: Facts, row: int, since_us: int) -> str:
 
 
 def _steady(facts: Facts) -> bool:
-    """Whether the rows tell all that matters: every node is subscribed, and nothing is lost or late at any of them."""
+    """Return True if the rows tell all that matters: every node is subscribed, and nothing is lost or late at any."""
     scenario = facts.in_force
     late = facts.full_disks or scenario.get("disk_delay_s")
     return bool(scenario.get("workload")) and not (late or facts.crashed or facts.wrong_clocks.any())
 
 
 class _WaitingRoom:
-    """Who waits where, and for what. A place is one node in one group; a message is known by its publication."""
+    """The waiting messages and what they wait for. A place is one node in one group; a message is its publication."""
 
     def __init__(self, nodes: int, groups: int) -> None:
         self._nodes, self._groups = nodes, groups
@@ -167,7 +167,7 @@ class _WaitingRoom:
         self._files: dict[int, dict[int, list[int]]] = defaultdict(dict)
         """By bit and place, messages that wait for that one among others."""
         self._open: set[tuple[int, int]] = set()
-        """Who is to be looked at when the instant is over: place and message."""
+        """Places and messages to be examined when the instant is over."""
 
     def advance(self, t_us: int) -> list[tuple[int, int]]:
         """All rows before `t_us` were told: the rows of those that wait in vain, and since when."""

@@ -73,7 +73,7 @@ _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper
 
 
 class Approach(NamedTuple):
-    """What a series was run with."""
+    """The settings of a series."""
 
     name: str
     discovery_s: float

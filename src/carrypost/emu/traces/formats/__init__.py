@@ -30,7 +30,7 @@ class Format:
     name: str
     gives: Literal["positions", "contacts"]
     line: str
-    """How a line reads, for people."""
+    """Form of a line, for people."""
     begin: Callable[[bytes, str, Options], LineRule]
     """The rule of a file: from its first bytes, how it is called, and what the user says."""
     assemble: Callable[[pa.Table, Options], Assembled]
@@ -39,11 +39,11 @@ class Format:
     takes: frozenset[str] = frozenset()
     """Options that mean something with it."""
     log: bool = False
-    """Whether its lines are in order of time, all together."""
+    """True if its lines are in order of time, all together."""
     symmetric: bool = False
-    """Whether a line stands for both directions in plans in which no pair has lines of both."""
+    """True if a line stands for both directions in plans in which no pair has lines of both."""
     stays: bool = False
-    """Whether its nodes are there until the end of all."""
+    """True if its nodes are there until the end of all."""
 
 
 _MOVED = ("a", "at", "t_us", "x", "y")

@@ -92,7 +92,7 @@ _WORDS = np.array([len(form.split()) for form in _FORMS.values()], dtype=np.int6
 
 
 def is_walkers(line: str) -> bool:
-    """Whether this is how a line of KTH's walkers looks."""
+    """Return True if this is a line of KTH's walkers."""
     words = line.split()
     return len(words) > 1 and words[1] in _FORMS
 

@@ -1,4 +1,4 @@
-"""Which column is which: by a header, by what the user says, or by the usual order.
+"""Columns of a file: named by a header, by the user, or by the usual order.
 
 Names of columns are looked up without regard to case, spaces, hyphens and units in brackets, and under the names that
 other programs give them. A column that is needed and named twice is an error, and so is a header that does not name one
@@ -57,19 +57,19 @@ _HINT = "; if columns have other names, tell all of them in the order of the fil
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where the columns of a file are."""
+    """The places of a file's columns."""
 
     separator: str | None
     positions: Mapping[str, int]
     width: int
     """Cells that a line has."""
     told: str
-    """Who says so."""
+    """Source of the names."""
     line: int
-    """Where it stands; 0: there is none."""
+    """Line of the header; 0: there is none."""
     said: str = ""
     open_ended: bool = False
-    """Whether the last of these cells is empty in the header, so that lines need not have it."""
+    """True if the last of these cells is empty in the header, so that lines need not have it."""
 
 
 def first_line(head: bytes, name: str) -> tuple[int, str]:
@@ -121,7 +121,7 @@ def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, lin
 def _missing(
     options: Options, wanted: Sequence[Sequence[str]], first: Line, cells: Sequence[str], hint: str
 ) -> LocalError:
-    """What a header lacks, of the set of which most is there: who has a latitude does not want to hear of x."""
+    """Return the error for what a header lacks, of the set of which most is there: with a latitude, x is not missed."""
     nearest = max(wanted, key=lambda names: sum(bool(_at(cells, column, options.time_unit)) for column in names))
     missing = [column for column in nearest if not _at(cells, column, options.time_unit)]
     lacks = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
@@ -155,7 +155,7 @@ def _in_unit(cell: str, unit: str) -> str:
 
 
 def _at(cells: Sequence[str], column: str, unit: str) -> list[int]:
-    """Where a column is; one of times that names the unit of times comes before others."""
+    """Return the places of a column; one of times that names the unit of times comes before others."""
     if column in _TIMES and unit != "s":
         found = [index for index, cell in enumerate(cells) if _in_unit(cell, unit) in _BARE[column]]
         if found:
@@ -183,7 +183,7 @@ _TEXTS = {"node", "i", "j", "a", "b"}
 
 
 def _is_data(cells: Sequence[str], positions: Mapping[str, int]) -> bool:
-    """Whether what must be numbers are; dates and times of day count."""
+    """Return True if all cells are numbers that must be; dates and times of day count."""
     return all(
         index < len(cells) and (is_time(cells[index]) if column in _TIMES else is_number(cells[index]))
         for column, index in positions.items()

@@ -17,12 +17,12 @@ from carrypost.emu.traces.formats.rules import FileFault
 
 
 class Assembled(NamedTuple):
-    """What all rows of some nodes or pairs come to."""
+    """The result of all rows of some nodes or pairs."""
 
     rows: pa.Table
     faults: list[FileFault]
     counts: dict[str, int]
-    """What can be added up over parts."""
+    """Counts that can be added up over parts."""
     warnings: list[str]
     """In the order of names."""
 
@@ -68,12 +68,12 @@ class Pairs(NamedTuple):
 
 
 def begins(key: Ints) -> Flags:
-    """Where another key begins, in sorted keys."""
+    """Return flags of places where another key begins, in sorted keys."""
     return np.append(True, key[1:] != key[:-1])[: len(key)]
 
 
 def rank_within(key: Ints) -> Ints:
-    """How many rows of the same key come before, in sorted keys."""
+    """Return the number of earlier rows of the same key, in sorted keys."""
     start = np.flatnonzero(begins(key))
     lengths = np.diff(np.append(start, len(key)))
     return np.arange(len(key)) - np.repeat(start, lengths)

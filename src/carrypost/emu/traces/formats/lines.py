@@ -77,12 +77,12 @@ def words_of(line: str, separator: str | None) -> list[str]:
 
 
 def separator_of(line: str) -> str | None:
-    """What stands between the cells of this line; None: white space."""
+    """Return the separator of the cells of this line; None: white space."""
     return next((each for each in ("\t", ";", ",") if each in line.strip()), None)
 
 
 class Checks:
-    """Which lines are wrong, and why: of several reasons the first that was found."""
+    """The wrong lines, and the reasons: of several the first that was found."""
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
@@ -93,7 +93,7 @@ class Checks:
         self._reasons: list[tuple[Flags, Callable[[int], str]]] = []
 
     def mark(self, wrong: Flags, why: Callable[[int], str]) -> None:
-        """These lines are wrong; `why` tells of one of them, by its position, what is wrong with it."""
+        """Mark lines as wrong; `why` returns the reason for one of them, by its position."""
         if wrong.any():
             self.wrong |= wrong
             self._reasons.append((wrong, why))
@@ -111,7 +111,7 @@ class Checks:
         return str(self.lines.text[row].as_py()).strip()
 
     def why(self, row: int) -> str:
-        """What is wrong with a line."""
+        """Return the reason why a line is wrong."""
         return next(why(row) for wrong, why in self._reasons if wrong[row])
 
 

@@ -28,7 +28,7 @@ _LASTS_S_MAX = 1e12
 
 
 Arrivals = Callable[[Ints, Floats], Ints]
-"""When nodes arrive that carry out these orders, given how long their ways are."""
+"""The times at which nodes that carry out these orders arrive, given the lengths of their ways."""
 
 
 def _obeyed(starts: Samples, until_us: Ints, orders: Samples, arrivals: Arrivals) -> Samples:
@@ -69,7 +69,7 @@ def _obeyed(starts: Samples, until_us: Ints, orders: Samples, arrivals: Arrivals
 
 
 def _at_speed(since_us: Ints, speed: Floats, way_m: Floats) -> Ints:
-    """When whoever leaves at these times, at these speeds, arrives."""
+    """Return the arrival times of nodes that leave at these times, at these speeds."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         lasts_s = np.where((way_m > 0) & (speed > 0), way_m / speed, np.inf)
     lasts_us = np.rint(np.minimum(lasts_s, _LASTS_S_MAX) * MICROSECONDS).astype(np.int64)
@@ -78,7 +78,7 @@ def _at_speed(since_us: Ints, speed: Floats, way_m: Floats) -> Ints:
 
 # --------------------------------------------------------------------------------------------------------- ns-2
 def ns2(rows: pa.Table, options: Options) -> Assembled:
-    """Where nodes of ns-2 go."""
+    """Return the movement of nodes of ns-2."""
     names, node = ranked(rows["a"])
     kind, at, t_us = column(rows, "kind"), column(rows, "at"), column(rows, "t_us")
     x, y, speed = column(rows, "x"), column(rows, "y"), column(rows, "v")
@@ -115,7 +115,7 @@ def standing(rows: pa.Table, end_us: int) -> pa.Table:
 
 # ------------------------------------------------------------------------------------------------------ walkers
 def walkers(rows: pa.Table, options: Options) -> Assembled:
-    """Where walkers go."""
+    """Return the movement of walkers."""
     names, node = ranked(rows["a"])
     order = np.lexsort((column(rows, "at"), node))
     if options.unsorted:
@@ -144,7 +144,7 @@ def walkers(rows: pa.Table, options: Options) -> Assembled:
 
 
 def _called(names: pa.Array, node: Ints) -> pa.Array:
-    """What walkers are called in each of their presences."""
+    """Return the names of walkers in each of their presences."""
     number = rank_within(node)
     found = names.take(pa.array(node)).to_pylist()
     for index in np.flatnonzero(number):
@@ -160,7 +160,7 @@ def _taken(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[File
 
 
 def _there(node: Ints, kind: Ints) -> Flags:
-    """Whether the node is there before each of its events."""
+    """Return whether the node is there before each of its events."""
     changes = np.where(kind != SETDEST, np.arange(len(kind)), -1)
     before = np.append(-1, np.maximum.accumulate(changes)[:-1])[: len(kind)]
     known = (before >= 0) & (node[before] == node)

@@ -1,4 +1,4 @@
-"""What the rule of a format takes and gives: the rows of lines, and what is wrong with some of them.
+"""Rules of formats: input and output are the rows of lines, and the faults of some of them.
 
 A rule knows how the lines of one file read, its header included, and nothing of other lines: blocks of a file can be
 read in any order and anywhere. What concerns several lines is found when all rows of a node or a pair are together; see
@@ -66,7 +66,7 @@ class Bad(NamedTuple):
 
 
 class FileFault(NamedTuple):
-    """What makes a file as a whole useless; {other} in the message stands for another line."""
+    """A fault that makes a file as a whole useless; {other} in the message stands for another line."""
 
     at: int
     message: str
@@ -85,10 +85,10 @@ class FileFault(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What users may say about a format, and what is known once all lines are read."""
+    """The options of users for a format, and the facts that are known once all lines are read."""
 
     interval_s: float | None = None
-    """How long a row holds."""
+    """Time for which a row holds."""
     distance_m: float | None = None
     """Rows of nodes further apart are left out."""
     overlaps: bool = False
@@ -98,7 +98,7 @@ class Options:
     node_from_name: bool = False
     """Each file is of one node, which is called what the file is called."""
     time_unit: str = "s"
-    """What numbers that are times count."""
+    """Unit of numbers that are times."""
     date: str = ""
     """The day that times of day are of; where it is given, all times are times of day."""
     metres: bool = False
@@ -108,11 +108,11 @@ class Options:
     both_ways: bool = False
     """A line of a contact plan stands for both directions."""
     same_time: Literal["error", "first", "last"] = "error"
-    """Which place of a node counts where there are several for one time."""
+    """Choice among several places of a node for one time."""
     returns: bool = True
     """A node that is destroyed may be created again, and is another one then."""
     end_us: int = 0
-    """When contacts end of which no line tells the end."""
+    """End of contacts of which no line tells the end."""
     origin: tuple[float, float] | None = None
     """Degrees north and east of where most places are, where these are degrees."""
     middle: float = 0.0
@@ -120,7 +120,7 @@ class Options:
 
     @property
     def clock(self) -> Clock:
-        """How tables write times."""
+        """The format of times in tables."""
         return Clock(self.time_unit, self.date, dates=True, optional=not self.metres)
 
 
@@ -170,14 +170,14 @@ class Parsed(Sum, kw_only=True):
 
 
 class LineRule(Protocol):
-    """How the lines of one file read."""
+    """The reading of the lines of one file."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """The rows of these lines, without the header."""
 
     @property
     def said(self) -> str:
-        """What was assumed about this file and had better be known; may be empty."""
+        """The assumptions about this file that users should know; may be empty."""
 
 
 class Headless:
@@ -273,7 +273,7 @@ def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
 
 
 def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
-    """What is wrong with that of the wrong rows whose line comes first; `other`: which row, from there, {other} is."""
+    """Return the fault of the first wrong row, in order of lines; `other`: the row, from there, that {other} is."""
     found = np.flatnonzero(wrong)
     if not len(found):
         return []

@@ -53,7 +53,7 @@ class _TableRule:
 
     @property
     def said(self) -> str:
-        """What was assumed."""
+        """The assumptions."""
         return self.header.said
 
     def _cells(self, lines: Lines) -> Cells:
@@ -73,12 +73,12 @@ class _TableRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions(_TableRule):
-    """Where nodes are, row by row."""
+    """The positions of nodes, row by row."""
 
     east_of: float = 0.0
     """Longitudes are counted from here, so that the date line cuts nothing."""
     node: str = ""
-    """Whose places they are; empty: each row says it."""
+    """Node of these positions; empty: each row names it."""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Positions:
@@ -99,7 +99,7 @@ class Positions(_TableRule):
 
     @property
     def geographic(self) -> bool:
-        """Whether places are degrees."""
+        """True if places are degrees."""
         return "lat" in self.header.positions
 
     def parse(self, lines: Lines, file: int) -> Parsed:
@@ -123,7 +123,7 @@ class Positions(_TableRule):
 
 
 def _spread(degrees_: Floats) -> dict[int, int]:
-    """How many are around each hundredth of a degree: whole numbers, whose sums are the same in any order."""
+    """Return the numbers around each hundredth of a degree: whole numbers, whose sums are the same in any order."""
     cells, counts = np.unique(np.rint(degrees_ * CELLS_A_DEGREE).astype(np.int64), return_counts=True)
     return dict(zip(cells.tolist(), counts.tolist(), strict=True))
 
@@ -190,7 +190,7 @@ class Sightings(_TableRule):
 
     @classmethod
     def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
-        """When one node saw another first and last; it is taken to be there for an interval more."""
+        """Return the first and last sightings of a node by another; it is taken to be there for an interval more."""
         header = headers.find(head, called, (("i", "j", "first", "last"),), options, hint="")
         interval_us = round((options.interval_s or 0.0) * MICROSECONDS)
         return cls(header=header, clock=options.clock, kind="imote", interval_us=interval_us)

@@ -55,16 +55,16 @@ _FINER = {"ms": 1e11, "us": 1e14, "ns": 1e17}
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a file writes times."""
+    """The format of times in a file."""
 
     unit: str = "s"
     """Of numbers, by its name in `UNITS`."""
     date: str = ""
     """The day that times of day are of, as 2014-06-03; empty: there are none."""
     dates: bool = False
-    """Whether dates are times, too."""
+    """True if dates are times, too."""
     optional: bool = False
-    """Whether users may say otherwise; then they are told how."""
+    """True if users may say otherwise; then they are told how."""
 
     def microseconds(self, text: pa.Array) -> Floats:
         """Times as microseconds that may have a fraction; nan where they are none."""
@@ -160,17 +160,17 @@ def whole(t_us: Floats) -> Ints:
 
 # ------------------------------------------------------------------------------------- what is wrong with a word
 def is_number(word: str) -> bool:
-    """Whether this is how a number is written."""
+    """Return True if a word is written as a number."""
     return re.fullmatch(NUMBER, word) is not None
 
 
 def is_time(word: str) -> bool:
-    """Whether this looks like a number, a date or a time of day: a header has none of them."""
+    """Return True if a word looks like a number, a date or a time of day: a header has none of them."""
     return is_number(word) or word[:4].isdecimal() or is_time_of_day(word)
 
 
 def is_time_of_day(word: str) -> bool:
-    """Whether this is how a time of day is written."""
+    """Return True if a word is written as a time of day."""
     return re.match(_TIME_OF_DAY, word, re.ASCII) is not None
 
 
