@@ -45,7 +45,7 @@ class _Eligible:
 
 
 class Inbox:
-    """What one node is told by other overlays."""
+    """The items that one node receives from other overlays."""
 
     def __init__(
         self, ground: Ground, topology: Topology, legs: Legs, takes: Mapping[type, Take], hears: Mapping[type, Hear]

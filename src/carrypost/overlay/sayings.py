@@ -26,7 +26,7 @@ _PRIORITY = 9
 
 
 class Sayings:
-    """What one node says, and has not been published."""
+    """The drafts of one node that have not been published yet."""
 
     def __init__(self, ground: Ground) -> None:
         self._node, self._now_us = ground.node, round(ground.settings.overlay.handoff_s * 1e6)
