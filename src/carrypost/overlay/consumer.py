@@ -245,10 +245,10 @@ class Consumers:
             self._hold(found, epoch, broker)
         return True
 
-    def has_closed(self, number: int, epoch: int) -> bool:
-        """Return True if seats of an epoch do not count any more."""
+    def disowns(self, number: int, epoch: int) -> bool:
+        """Return True if a seat of this epoch does not count, and cannot: only the next one may begin unannounced."""
         found = self._open.get(address.results(self._node, str(number)))
-        return found is not None and epoch < found.row.epoch and epoch not in found.row.holders
+        return found is not None and epoch not in found.row.holders and epoch != found.row.epoch + 1
 
     def _hold(self, found: Subscription, epoch: int, broker: NodeId) -> None:
         holders = found.row.holders | {epoch: broker}

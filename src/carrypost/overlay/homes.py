@@ -200,7 +200,7 @@ class Homes:
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
         """Take the broker that a seat moved to as its home, and tell it so. A seat that does not count may end."""
         if not self._consumers.moved(item.subscription, author, item.epoch):
-            if self._consumers.has_closed(item.subscription, item.epoch):
+            if self._consumers.disowns(item.subscription, item.epoch):
                 self._leave(client, author, now)
             return False
         if client.broker != author:
