@@ -18,7 +18,7 @@ from carrypost.overlay import items
 from carrypost.overlay.tables import TopologyTable
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
 
     from carrypost.gossip.outputs import Outputs
     from carrypost.model.ids import NodeId
@@ -163,9 +163,9 @@ class Rosters:
 
     # --- telling -------------------------------------------------------------------------------------------
 
-    def changed_for(self, node: NodeId) -> list[Roster]:
-        """Return the rosters that changed since they were told, and that a neighbour did not tell itself."""
-        found = [self.table.get(prefix) for prefix, told_by in self._changed.items() if node not in told_by]
+    def changed_for(self, knowing: Collection[NodeId]) -> list[Roster]:
+        """Return the rosters that changed since they were told, and that none of these brokers told."""
+        found = [self.table.get(prefix) for prefix, told_by in self._changed.items() if told_by.isdisjoint(knowing)]
         return [each for each in found if each is not None]
 
     def told(self) -> None:

@@ -328,11 +328,18 @@ class Topology:
             self._announce_us = max(again_us, now)
 
     def _propagate_rosters(self) -> None:
+        """Tell neighbours which rosters changed, but those that heard of it from whoever told this broker."""
         self._rosters_us = NEVER
         for node in self.hearers:
-            if changed := self.rosters.changed_for(node):
+            if changed := self.rosters.changed_for({node, *self._tellers(node)}):
                 self._tell(node, None, changed)
         self.rosters.told()
+
+    def _tellers(self, node: NodeId) -> list[NodeId]:
+        """Return the brokers that list one as their neighbour, and so tell it what they tell this one."""
+        prefix = node_prefix(node)
+        listing = [self.brokers.at(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
+        return [info.node for info in listing if info is not None]
 
     def _tell(
         self, node: NodeId, entries: Iterable[Entry] | None, told: Iterable[Roster] = (), *, asking: bool = False
