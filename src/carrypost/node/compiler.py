@@ -82,7 +82,7 @@ class Compiler:
 
 
 def _main() -> None:
-    os.nice(10)
+    os.nice(5)
     memory_bytes_max, cpu_s = map(int, sys.argv[1:])
     limits = Limits(modulator_memory_bytes_max=memory_bytes_max)
     module = sys.stdin.buffer.read()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STEP_US = 20_000
 """Time after which a step begins no other event of a module."""
+_SLACK_US = 5_000
+"""Time that a step may have worked for and still begin any event, however long that takes."""
 _BURST_US = 100_000
 """Debt that a client may have and still work, in time that it takes to pay it off."""
 
@@ -50,7 +52,7 @@ class Pace:
 
     def has_time(self, client: NodeId) -> bool:
         """Return True if this step has time for an event of a client, as far as its last one tells."""
-        return not self.spent_us or self.spent_us + self.last_us(client) <= STEP_US
+        return self.spent_us <= _SLACK_US or self.spent_us + self.last_us(client) <= STEP_US
 
     @contextmanager
     def charged(self, client: NodeId, instance: Instance | None, now: int) -> Iterator[None]:

@@ -93,15 +93,17 @@ class Processing:
         if self.instance is not None:
             self.instance.rebuild(state)
 
-    def repair(self) -> bool:
-        """Make a program anew that failed; returns False if none did.
+    @property
+    def is_broken(self) -> bool:
+        """True if a program failed, and has to be made anew.
 
-        It is a turn of its own: as little as an event, starting a program may take longer than its fuel lets expect.
+        That is a turn of its own, like an event: starting a program, too, may take longer than its fuel lets expect.
         """
-        if self._broken is None:
-            return False
-        self.restore(self._broken)
-        return True
+        return self._broken is not None
+
+    def repair(self) -> None:
+        """Make a program anew that failed."""
+        self.restore(self._broken or b"")
 
     @property
     def is_program(self) -> bool:

@@ -357,10 +357,13 @@ class Seats:
             client = seat.client.node
             if self._pace.due_us(client) > now:
                 seat.after_us = self._pace.due_us(client)
-            elif self._pace.has_time(client):
+            elif not self._pace.has_time(client):
+                continue
+            elif seat.processing.is_broken:
                 with self._pace.charged(client, seat.processing.instance, now):
-                    repaired = seat.processing.repair()
-                made += [] if repaired else self._process(seat, copy, now)
+                    seat.processing.repair()
+            else:
+                made += self._process(seat, copy, now)
         return made
 
     def _process(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:

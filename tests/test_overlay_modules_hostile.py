@@ -1,0 +1,202 @@
+"""Hostile clients of a broker that runs modules of any node: what they can take from it, and from others."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import time
+from collections.abc import Sequence
+
+import pytest
+from tests.test_overlay_modules import Modular
+from tests.wasm_modules import ENDLESS, LOAD, SAVE, example, module, process
+
+from carrypost.config import Limits
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.node.compiler import Compiler
+from carrypost.overlay import modules, seat
+from carrypost.overlay.items import ModuleWanted
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.pace import Pace
+
+pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+
+# --- clients -----------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    process(ENDLESS + "(unreachable)"),
+    process("(loop $l (drop (ref.func $process)) (br $l)) (unreachable)", "(elem declare func $process)"),
+    process("(loop $l (drop (memory.grow (i32.const 0))) (br $l)) (unreachable)"),
+    process("(loop $l (br_if $l (i32.ge_s (memory.grow (i32.const 1)) (i32.const 0)))) (memory.fill (i32.const 0)"
+            "(i32.const 1) (i32.const 900000)) (i64.const 0)"),
+    process("(call $process (local.get 0) (local.get 1))"),
+    module(f'(func (export "save") (result i64) {ENDLESS} (unreachable))', LOAD),
+    module(SAVE.replace("0x40000000001", "0x40000"), LOAD),  # A state of 256 KiB after every event.
+    process("(i64.const 0x80)", '(data (i32.const 0) "\\10\\00\\00\\00")'),  # Sixteen results of every event.
+    module(f"(func $start {ENDLESS}) (start $start)"),
+    process("(unreachable)"),
+]  # fmt: skip
+EVENTS, PAUSE_S = 40, 0.05
+
+
+def honest_results(hostile: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, float, float]:
+    """Return the results that an honest client gets in time, and CPU seconds of modules, in all and in one step."""
+    with monkeypatch.context() as patched:
+        steps_s: list[float] = []
+        work = seat.Seats.work
+
+        def measured(self: seat.Seats, now: int) -> list[Draft]:
+            before_s = time.thread_time()
+            made = work(self, now)
+            steps_s.append(time.thread_time() - before_s)
+            return made
+
+        def charged(self: Pace, *_: object) -> int:
+            assert self is not None
+            return time.thread_time_ns() // 1_000
+
+        patched.setattr(seat.Seats, "work", measured)
+        patched.setattr(Pace, "_busy_us", charged)  # As on a node, which measures.
+        clients = "abcdefghij"[: len(hostile)]
+        world = Modular("Apy" + clients, security="off")
+        with world.net as net:
+            world.begin("Ap Ay " + " ".join(f"A{each}" for each in clients))
+            every = net.consume("y", "flood", example("every_nth", b"\1"))
+            for each, text in zip(clients, hostile, strict=True):
+                net.consume(each, "flood", Modulator.wat(text))
+            net.advance(10)
+            before = len(steps_s)
+            for _ in range(EVENTS):
+                world.emit("p")
+                net.advance(PAUSE_S)
+            found = len(world.results("y", every)) // 2
+        return found, sum(steps_s[before:]), max(steps_s[before:])
+
+
+def test_hostile_clients_do_not_keep_an_honest_one_from_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    alone, _, _ = honest_results([], monkeypatch)
+    beside, busy_s, longest_s = honest_results(HOSTILE, monkeypatch)
+    assert alone >= EVENTS - 2
+    assert beside >= 0.8 * alone
+    assert longest_s < 0.05
+    assert busy_s < 0.7 * EVENTS * PAUSE_S + 0.3  # `overlay.capacity` is half a processor; the rest is not modules.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 256 * 1024
+
+
+# --- modules on their way ----------------------------------------------------------------------------------
+
+
+def test_a_module_whose_digest_is_another_is_refused_and_the_right_one_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    published: list[bytes] = []
+    drafts = modules.OwnModules.drafts
+
+    def lying(self: modules.OwnModules) -> list[Draft]:
+        made = drafts(self)
+        if made and not published:
+            published.append(b"other")
+            return [Draft(each.destination, b"\0asm\1\0\0\0", lifetime_us=each.lifetime_us) for each in made]
+        return made
+
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        monkeypatch.setattr(modules.OwnModules, "drafts", lying)
+        net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(3)
+        assert "module" in world.refused
+        assert world.compiled == 0
+        net.advance(60)
+        assert world.compiled <= 1
+
+
+def test_modules_that_nobody_wants_are_refused() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        host = net.host("y")
+        good = example("hoard")
+        net.consume("y", "flood", good)
+        net.advance(5)
+        assert world.compiled == 1
+        now = round(net.now * 1e6)
+        made = {bytes(32): b"unasked", good.digest: good.module}
+        messages = [host.publish(address.module(digest), each, now=now) for digest, each in made.items()]
+        net.advance(1)
+        for each in messages:
+            host.overlay.send(each, [net.host("A").node], round(net.now * 1e6))
+        net.advance(5)
+        assert world.refused.count("module") == 2
+        assert world.compiled == 1
+
+
+def test_a_client_is_not_asked_for_modules_that_it_does_not_use() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        overlay = net.host("y").overlay._overlay  # noqa: SLF001 - what a broker would ask it
+        assert not overlay.own_modules.wanted(ModuleWanted(bytes(32)), net.host("A").node, 1)
+
+
+# --- compiling ---------------------------------------------------------------------------------------------
+
+
+def leb(number: int) -> bytes:
+    more, rest = divmod(number, 128)
+    return bytes([rest | 0x80]) + leb(more) if more else bytes([rest])
+
+
+def section(number: int, *items: bytes) -> bytes:
+    content = leb(len(items)) + b"".join(items)
+    return bytes([number]) + leb(len(content)) + content
+
+
+def functions(*bodies: bytes) -> bytes:
+    """Return a module of functions without parameters and results."""
+    parts = section(1, b"\x60\0\0"), section(3, *[b"\0"] * len(bodies)), section(
+        10, *[leb(len(each) + 1) + each + b"\x0b" for each in bodies]
+    )  # fmt: skip
+    return b"\0asm\1\0\0\0" + b"".join(parts)
+
+
+BOMBS = {
+    "local variables": functions(*[b"\1" + leb(50_000) + b"\x7f"] * 3_000),
+    "nested loops": functions(b"\0" + b"\3\x40" * 10_000 + b"\x0b" * 10_000),
+    "many functions": functions(*[b"\0"] * 7_500),
+    "branches": functions(b"\0" + b"\x41\0\4\x40\5\x0b" * 5_400),
+    "calls": functions(b"\0" + b"\x10\0" * 15_000),
+}
+
+
+def test_a_bomb_ends_the_compiler_and_nothing_else() -> None:
+    """At most a second of processor time each, and its process is gone."""
+
+    async def compile_all() -> dict[str, str]:
+        compiler = Compiler(Limits(), 1.0, cpu_s=1)
+        found = {}
+        for name, bomb in BOMBS.items():
+            assert len(bomb) < Limits().module_bytes_max
+            outcome = await compiler.compile(bomb)
+            assert outcome.alone_us <= 1_100_000
+            found[name] = outcome.refusal
+        good = await compiler.compile(example("hoard").module)
+        assert not good.refusal
+        return found
+
+    refused = asyncio.run(compile_all())
+    assert {name for name, refusal in refused.items() if "takes more than 1 s" in refusal} >= {"local variables"}
+
+
+def test_compiling_takes_its_share_of_a_processor_and_no_more() -> None:
+    async def compile_twice() -> float:
+        compiler = Compiler(Limits(), 0.5)
+        first = await compiler.compile(example("hoard").module)
+        began = asyncio.get_running_loop().time()
+        await compiler.compile(example("hoard").module)
+        waited_s = asyncio.get_running_loop().time() - began
+        return waited_s - first.took_us / 1e6
+
+    assert asyncio.run(compile_twice()) >= 0
