@@ -16,7 +16,7 @@ from carrypost.emu.verify.soak import attempt, soak
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-SEEDS = (2, 5, 9)
+SEEDS = (5, 9)
 """Tried in every run of the tests; `carrypost emu soak --channels --seeds 500` tries more."""
 TO = "results/c/1"
 

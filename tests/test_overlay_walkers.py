@@ -1,4 +1,4 @@
-"""Brokers among walking nodes: lengths of paths and what keeping them costs, beside the paper's text (OVERLAY §4.1)."""
+"""Brokers and clients among walking nodes: lengths of paths and costs, beside the paper's text (OVERLAY §4.1)."""
 
 from __future__ import annotations
 
@@ -74,3 +74,70 @@ def test_paths_and_costs_are_those_of_the_paper() -> None:
     assert by_s[100].overlay < 0.75 * static.overlay, shown
     assert by_s[50].kbit <= 2.4, shown
     assert by_s[100].kbit <= 2.0, shown
+
+
+CLIENTS = OVERLAY.with_name("overlay_clients.toml")
+FEW: dict[str, object] = {
+    "mobility.count": 24, "mobility.side_m": 490, "nodes.group.0.count": 8, "nodes.group.1.count": 3,
+    "nodes.group.2.count": 8, "duration_s": 45,
+}  # fmt: skip
+"""A quarter of the nodes of the experiment with clients, at the same density."""
+STATIC_HOMES = STATIC | {"settings.overlay.homing": "static"}
+Lengths = dict[str, list[float]]
+"""Mean hops from producers to consumers, by kind of path, at each moment."""
+
+
+def delivered(seed: int, changes: Mapping[str, object]) -> Lengths:
+    records = run(Scenario.load(CLIENTS, changes), seed).table
+    found: Lengths = {"delivery": [], "best": []}
+    for row in tables("walk", records, [families.PATH_LENGTHS])["path_lengths"].to_pylist():
+        if row["path"] in found:
+            found[row["path"]].append(row["hops"])
+    return found
+
+
+def means(seeds: Sequence[int], changes: Mapping[str, object]) -> Lengths:
+    """Return the means over seeds at each moment after the first minute."""
+    runs = [delivered(seed, changes) for seed in seeds]
+    return {
+        path: [fmean(column) for column in zip(*[each[path] for each in runs], strict=True)][6:] for path in runs[0]
+    }
+
+
+def test_paths_to_consumers_are_shorter_if_homes_and_brokers_follow_them() -> None:
+    ours, static = delivered(1, FEW), delivered(1, FEW | STATIC_HOMES)
+    later = slice(2, None)
+    hops, best = fmean(ours["delivery"][later]), fmean(ours["best"][later])
+    assert hops < 0.9 * fmean(static["delivery"][later])
+    assert hops <= 1.25 * best  # Not as few: among so few nodes brokers that are equally near make a difference.
+
+
+@pytest.mark.soak
+def test_paths_to_consumers_are_ordered_as_in_the_paper() -> None:
+    static = means(SEEDS, STATIC_HOMES)["delivery"]
+    homes = means(SEEDS, STATIC)["delivery"]
+    found = means(SEEDS, {})
+    ours, best = found["delivery"], found["best"]
+    shown = f"static {static}, static-opportunistic {homes}, ours {ours}, best {best}"
+    for longer, shorter in ((static, homes), (homes, ours)):
+        assert fmean(longer) > fmean(shorter), shown
+        assert sum(map(float.__gt__, longer, shorter)) >= 0.9 * len(longer), shown
+    assert fmean(ours) >= fmean(best), shown
+    assert sum(map(float.__ge__, ours, best)) >= 0.9 * len(ours), shown
+    assert fmean(ours) <= 1.10 * fmean(best), shown
+    assert max(longer - shorter for longer, shorter in zip(static, ours, strict=True)) >= 4, shown
+
+
+@pytest.mark.soak
+def test_paths_to_consumers_rise_with_the_discovery_period_and_with_speed() -> None:
+    def hops(discovery_s: float, speed: float | None = None) -> float:
+        speeds = (
+            {} if speed is None else dict.fromkeys(("mobility.speed_min_m_per_s", "mobility.speed_max_m_per_s"), speed)
+        )
+        return fmean(means(SEEDS, {"settings.overlay.discovery_s": discovery_s, **speeds})["delivery"])
+
+    by_period = [hops(each) for each in (1, 10, 50)]
+    assert by_period == sorted(by_period), by_period
+    slow, fast = ([hops(each, speed) for each in (10, 50)] for speed in (2, 20))
+    assert fast[0] > slow[0], (slow, fast)
+    assert fast[1] - fast[0] > slow[1] - slow[0], (slow, fast)

@@ -2,16 +2,14 @@
 
 `delivery` is the path that an event takes now: from the producer to its home, along the paths of that broker to the
 consumer's home, and to the consumer. `best` is the one in an overlay that knows the network as it is at this instant:
-every client at home at the nearest broker, of equally near ones at that with the shortest mean path from the homes of
-producers; brokers with their nearest ones as neighbours; and paths by the rule of the BRT. A pair counts in both or, if
-it is not connected, or its path is cut, in neither.
+every client at home at the nearest broker, brokers with their nearest ones as neighbours, and paths by the rule of the
+BRT; ties go to the lower id. A pair counts in both or, if it is not connected, or its path is cut, in neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
@@ -50,12 +48,12 @@ class DeliveryPaths:
         ideal = _ideal_ways(brokers, hops)
         for channel in self._channels:
             producers, consumers = (self._running(each) for each in (channel.producers, channel.consumers))
-            homes = _nearest_homes(producers, consumers, ideal, hops)
+            homes = {each.name: _nearest(each, hops) for each in (*producers, *consumers)}
             for producer in producers:
                 of = found.setdefault(producer.name, {DELIVERY: [], BEST: []})
                 for consumer in consumers:
                     now = self._delivery(channel.name, producer, consumer, brokers, hops)
-                    best = _best(producer, consumer, homes, ideal, hops)
+                    best = _best((producer, consumer), homes, ideal, hops)
                     if producer is not consumer and now is not None and best is not None:
                         of[DELIVERY].append(now)
                         of[BEST].append(best)
@@ -117,42 +115,19 @@ def _ways(start: NodeId, links: Hops) -> dict[NodeId, int]:
     return found
 
 
-def _nearest_homes(
-    producers: Sequence[EmulatedDriver], consumers: Sequence[EmulatedDriver], ideal: Hops, hops: Hops
-) -> dict[tuple[Role, str], NodeId]:
-    """Return the nearest brokers of clients, by role and name."""
-    found: dict[tuple[Role, str], NodeId] = {}
-    for each in producers:
-        if nearest := _nearest(each, hops):
-            found[Role.PRODUCER, each.name] = nearest[0]
-    sources = list(found.values())
-    for each in consumers:
-        if nearest := _nearest(each, hops):
-            found[Role.CONSUMER, each.name] = min(nearest, key=lambda home: (_mean_way(home, sources, ideal), home))
-    return found
-
-
-def _nearest(client: EmulatedDriver, hops: Hops) -> list[NodeId]:
-    """Return the brokers that are nearest to a client."""
-    distances = {broker: there[client.identity.node] for broker, there in hops.items() if client.identity.node in there}
-    least = min(distances.values(), default=0)
-    return sorted(broker for broker, distance in distances.items() if distance == least)
-
-
-def _mean_way(home: NodeId, sources: Sequence[NodeId], ideal: Hops) -> float:
-    lengths = [ideal[source][home] for source in sources if home in ideal[source]]
-    return fmean(lengths) if lengths else 0.0
+def _nearest(client: EmulatedDriver, hops: Hops) -> NodeId | None:
+    """Return the broker that is nearest to a client; None if none is connected with it."""
+    node = client.identity.node
+    found = min(((there[node], broker) for broker, there in hops.items() if node in there), default=None)
+    return None if found is None else found[1]
 
 
 def _best(
-    producer: EmulatedDriver,
-    consumer: EmulatedDriver,
-    homes: Mapping[tuple[Role, str], NodeId],
-    ideal: Hops,
-    hops: Hops,
+    ends: tuple[EmulatedDriver, EmulatedDriver], homes: Mapping[str, NodeId | None], ideal: Hops, hops: Hops
 ) -> int | None:
-    """Return the length of the best path; None if the two are not connected."""
-    first, last = homes.get((Role.PRODUCER, producer.name)), homes.get((Role.CONSUMER, consumer.name))
+    """Return the length of the best path from a producer to a consumer; None if the two are not connected."""
+    producer, consumer = ends
+    first, last = homes[producer.name], homes[consumer.name]
     if first is None or last is None or last not in ideal[first]:
         return None
     return hops[first][producer.identity.node] + ideal[first][last] + hops[last][consumer.identity.node]

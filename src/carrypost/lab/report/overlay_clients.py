@@ -36,9 +36,8 @@ _LEAD = (
 )
 _BEST = (
     "The best paths are those of an overlay that knows the network as it is at each moment: every client is at home "
-    "at the nearest broker, of equally near ones at that with the shortest mean path from the homes of producers, "
-    "and brokers have their six nearest ones as neighbours. Pairs that are not connected, or whose path is cut, "
-    "count nowhere."
+    "at the nearest broker, and brokers have their six nearest ones as neighbours. Pairs that are not connected, or "
+    "whose path is cut, count nowhere."
 )
 _FIGURE_10 = (
     "Lengths of paths from producers to consumers by time. In the paper the static approach is the longest at "
