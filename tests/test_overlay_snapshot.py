@@ -12,7 +12,7 @@ from carrypost.config import Limits
 from carrypost.errors import RemoteError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.snapshot import REASON, Snapshot, bytes_max, digest, packed, unpacked
+from carrypost.overlay.snapshot import Snapshot, bytes_max, digest, packed, unpacked
 
 LIMITS = Limits(clients_max=4, runs_max=6, modulator_state_bytes_max=100)
 FULL = Snapshot(
@@ -73,7 +73,7 @@ def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
 def test_bad_payloads_are_refused(name: str) -> None:
     with pytest.raises(RemoteError) as refused:
         unpacked(BAD[name], LIMITS)
-    assert refused.value.reason == REASON
+    assert refused.value.reason == "snapshot"
 
 
 def test_damaged_payloads_are_refused_or_read_within_the_bounds() -> None:

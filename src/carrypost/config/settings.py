@@ -263,7 +263,10 @@ class Overlay:
     gap_s: float = number(60.0, 0.1, DAY_S)
     """A seat skips events that are missing for so long, and tells the consumer how many."""
     checkpoint_s: float = number(5.0, 0.1, DAY_S)
-    """A seat whose modulator makes nothing of events for so long tells the consumer how far it is."""
+    """Time between two checkpoints, by which a consumer has the state of its modulator. A seat whose modulator makes
+    nothing of events for so long tells the consumer how far it is."""
+    checkpoint_share: float = number(0.05, 0.0, 1.0)
+    """Largest part of the bytes of results that checkpoints may have; up to 1 KiB are always allowed."""
     event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
     """Lifetime of an event that does not say otherwise. Its producer keeps it so long, for brokers that lack it."""
     modulators: Literal["named", "trusted", "any"] = choice("named", ("named", "trusted", "any"))

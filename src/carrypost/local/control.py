@@ -61,15 +61,18 @@ class ItemKinds(Generic[T]):
         *,
         withheld: bool = False,
         connected: bool = False,
+        payload: bytes = b"",
     ) -> Draft:
         """Return a control message to one node; one that is `withheld` leaves when it is durable.
 
         `connected`: it reaches the node if that is connected with this one, and is never carried.
+        `payload`: what items say more than fits into headers.
         """
         headers = Headers(control=self.encode(items), connected=connected)
         priority = _PRIORITY_WORD if all(isinstance(each, self._lesser) for each in items) else _PRIORITY
         return Draft(
-            self._destination(to), b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
+            self._destination(to), payload, lifetime_us=lifetime_us, priority=priority, headers=headers,
+            withheld=withheld,
         )  # fmt: skip
 
     def items_of(self, descriptor: Descriptor) -> tuple[list[T], int]:

@@ -34,6 +34,8 @@ FAMILY = b"A"
 """First byte of the names of rows."""
 _AGAIN_US = 5_000_000
 """Time after which clients that wait for their modules are looked at again, if nothing happens."""
+STATE = "state"
+"""Refusal of a consumer whose seat and state are not here any more: it has to bring them (`Adopt`)."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Client).decode
 
@@ -91,7 +93,8 @@ class ClientManager:
             return None
 
     def start(self, now: int) -> None:
-        """Tell other brokers of the clients of an earlier life."""
+        """Tell other brokers of the clients of an earlier life, and work for them."""
+        self._seats.start()
         self.tell(now)
 
     def is_news(self, client: Client) -> bool:
@@ -113,6 +116,8 @@ class ClientManager:
             return None
         if not client.active and self.table.get(client) is None:
             return ACCEPTED
+        if client.seated and self._seats.lacks_state(client):
+            return Refusal(STATE)
         refusal, processing = self._enter(client, now)
         if refusal is _WAITS:
             self._waiting[client.key] = client

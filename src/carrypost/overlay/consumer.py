@@ -9,6 +9,9 @@ Epochs rise by one when the seat moves: the home names the broker that will hold
 of both count. They rise by two, and all earlier ones are closed, when a consumer takes another home by itself, and when
 a result is missing for `orphan_s` although later ones came. Then the seat begins anew after the last result that was
 accepted. So a relocation that goes on without the consumer never has the same epoch.
+
+A consumer keeps the last checkpoint of its seat, and the events whose results it accepted since, in their order. It
+brings both to a new home (`adoption`), which repeats those events, and goes on.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, LocalError, RemoteError
-from carrypost.events import LayerEvent, Reason
+from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, RemoteError
+from carrypost.events import LayerEvent, PayloadWanted, Reason
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes
@@ -26,6 +29,8 @@ from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.relocation import VARIANTS
+from carrypost.overlay.snapshot import Snapshot, digest, extended, unpacked
+from carrypost.overlay.subscription import FAMILY, NUMBER_BYTES, Subscription, SubscriptionRow, decode, encode
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
@@ -33,14 +38,12 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.headers import Covers
     from carrypost.overlay.rows import RevertingRows
 
-FAMILY = b"C"
-"""First byte of the names of rows."""
 _COUNTER = FAMILY
 """Name of the row that has the number of the last subscription."""
-_NUMBER_BYTES = 8
 _STEP = 2
 """Number of epochs that are skipped when earlier ones are closed: one may have begun without the consumer."""
 _HOLDERS_MAX = 8
@@ -60,75 +63,12 @@ class EventsLost(LayerEvent, frozen=True):
     events: int
 
 
-class _Row(msgspec.Struct, array_like=True):
-    """A subscription as it is stored."""
-
-    channel: str
-    since_us: int
-    """Time of the subscription."""
-    epoch: int
-    number: int = 0
-    """Number of the last result that was accepted."""
-    cursors: dict[str, int] = {}
-    """Number of the last event of each producer that was."""
-    home: NodeId | None = None
-    """Broker whose results are accepted."""
-    modulator: Modulator | None = None
-    """Modulator that makes results of events at the home."""
-    owner: str = ""
-    """Kind of the layer that subscribed for its programs; empty: nobody but the program knows of it."""
-    relocation: Relocation = "strict"
-    """Protocol by which its seat moves to another broker."""
-    lost: int = 0
-    """Events that are missing, and that no result for the program was marked with yet."""
-    events: int = 0
-    """Events that results covered."""
-    faults: int = 0
-    """Number of these that the modulator failed with."""
-    busy_us: int = 0
-    """Execution time of the modulator for these."""
-    holders: dict[int, NodeId] = {}
-    """Open epochs, and the broker that holds each: the present one, earlier ones, and perhaps the next."""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Row).decode
-
-
-class Subscription:
-    """One subscription to a channel."""
-
-    def __init__(self, number: int, node: NodeId, row: _Row) -> None:
-        self.number, self.row = number, row
-        self.destination = address.results(node, str(number))
-        self.held: dict[int, Copy] = {}
-        """Results that wait for their turn, by number; bounded by the cache, which has their copies."""
-        self.early: dict[MessageId, Copy] = {}
-        """Results of the next epoch, whose author was not named yet."""
-        self.missing_us = NEVER
-        """Time since which the next one is missing, although others came."""
-        self.after_us = 0
-        """Time before which nothing is accepted."""
-        self.unwritten = False
-        """True if its row was in no batch that could be written."""
-
-    @property
-    def key(self) -> tuple[Role, str, int]:
-        """Return the client that it is for `overlay.homes`."""
-        return Role.CONSUMER, self.row.channel, self.number
-
-    @property
-    def name(self) -> bytes:
-        """Return the name of its row."""
-        return FAMILY + self.number.to_bytes(_NUMBER_BYTES, "big")
-
-
 class Consumers:
     """The subscriptions of one node to channels."""
 
     def __init__(self, ground: Ground, rows: RevertingRows, brokers: Container[NodeId]) -> None:
         """`brokers`: nodes that are known as brokers."""
-        self._node, self._rows, self._most = ground.node, rows, ground.limits.clients_max
+        self._node, self._rows, self._limits = ground.node, rows, ground.limits
         self._brokers = brokers
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
@@ -139,6 +79,8 @@ class Consumers:
         """Events that are missing before results which passed last."""
         self.missed = 0
         """Events that were missing, in this life."""
+        self._payloads: dict[MessageId, bytes | Blank] = {}
+        """The checkpoint that was read last."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._open.values())
@@ -151,8 +93,8 @@ class Consumers:
         number = int.from_bytes(name[len(FAMILY) :], "big")
         if name == _COUNTER:
             self._last = int.from_bytes(value, "big")
-        else:
-            found = Subscription(number, self._node, _decode(value))
+        elif len(name) == len(FAMILY) + NUMBER_BYTES:
+            found = Subscription(number, self._node, decode(value))
             self._open[found.destination] = found
 
     def open(
@@ -161,15 +103,17 @@ class Consumers:
         """Subscribe to a channel, from now on; raises `LocalError` if that cannot be."""
         if relocation not in VARIANTS:
             raise IllegalArgumentException(f"relocation is {', '.join(map(repr, VARIANTS))}, not {relocation!r}"[:200])
-        if len(self._open) >= self._most:
-            raise LocalError(f"this node has {self._most:,} subscriptions to channels (limits.clients_max): close some")
+        if len(self._open) >= (most := self._limits.clients_max):
+            raise LocalError(f"this node has {most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1
-        self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
+        self._rows.put(_COUNTER, self._last.to_bytes(NUMBER_BYTES, "big"))
         reference = None if modulator is None else modulator.reference
-        row = _Row(channel, max(now, 1), 1, modulator=reference, owner=owner, relocation=cast("Relocation", relocation))
+        row = SubscriptionRow(
+            channel, max(now, 1), 1, modulator=reference, owner=owner, relocation=cast("Relocation", relocation)
+        )
         found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found
-        self._rows.put(found.name, _encode(found.row))
+        self._rows.put(found.name, encode(found.row))
         return found
 
     def close(self, destination: str) -> Subscription:
@@ -179,13 +123,15 @@ class Consumers:
         for copy in [each for each in self._holdings.known_copies() if each.descriptor.destination == destination]:
             self._finish(copy)
         self._rows.delete(found.name)
+        if self._rows.latest(found.checkpoint_name) is not None:
+            self._rows.delete(found.checkpoint_name)
         return found
 
     def change(self, destination: str, modulator: Modulator | None) -> Subscription:
         """Give a subscription another modulator; raises `LocalError` if there is none."""
         found = self.find(destination)
         found.row.modulator = None if modulator is None else modulator.reference
-        self._rows.put(found.name, _encode(found.row))
+        self._rows.put(found.name, encode(found.row))
         return found
 
     def find(self, destination: str) -> Subscription:
@@ -202,8 +148,37 @@ class Consumers:
         cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
         return Attach(
             Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
-            modulator=row.modulator, relocation=row.relocation,
+            modulator=row.modulator, relocation=row.relocation, adopts=row.adopting,
         )  # fmt: skip
+
+    def adoption(self, number: int) -> Snapshot | None:
+        """Return the state that a new home of a subscription begins with; None if it has all that it needs."""
+        found = self._open[address.results(self._node, str(number))]
+        row, stored = found.row, self._rows.latest(found.checkpoint_name)
+        if not row.adopting:
+            return None
+        fresh = Snapshot(row.epoch, row.number, row.cursors)
+        if not row.keeps or stored is None:
+            return fresh
+        try:
+            kept = unpacked(stored, self._limits)
+        except RemoteError:  # The limits were other ones when it was stored.
+            return fresh
+        if kept.modulator != digest(row.modulator):  # No result of the present modulator was accepted yet.
+            return fresh
+        return Snapshot(row.epoch, row.number, kept.cursors, kept.state, kept.modulator, repeats=row.repeats)
+
+    def adopted(self, number: int, epoch: int) -> None:
+        """Note that the home has the state."""
+        found = self._open.get(address.results(self._node, str(number)))
+        if found is not None and found.row.adopting and found.row.epoch == epoch:
+            found.row.adopting = False
+            self._rows.put(found.name, encode(found.row))
+
+    def is_adopting(self, number: int) -> bool:
+        """Return True until the home has the state."""
+        found = self._open.get(address.results(self._node, str(number)))
+        return found is not None and found.row.adopting
 
     def asks(self, number: int, broker: NodeId) -> None:
         """Accept results of this broker only, from now on; of a new epoch, if it was another one."""
@@ -212,13 +187,25 @@ class Consumers:
             before, found.row.home = found.row.home, broker
             self._begin_epoch(found, change=before is not None)
 
+    def begin_epoch(self, number: int) -> None:
+        """Bring the home of a subscription a seat that it does not have any more."""
+        found = self._open.get(address.results(self._node, str(number)))
+        if found is not None and not found.row.adopting:
+            self._begin_epoch(found)
+
+    def heard_us(self, number: int) -> int:
+        """Return the time of the last result of the home of a subscription."""
+        found = self._open.get(address.results(self._node, str(number)))
+        return 0 if found is None else found.heard_us
+
     def _begin_epoch(self, found: Subscription, *, change: bool = True) -> None:
         """Close all epochs, and begin one that no seat has yet."""
         row = found.row
         row.epoch += _STEP * change
         row.holders = {} if row.home is None else {row.epoch: row.home}
+        row.adopting = change and (row.modulator is not None or len(row.cursors) > CURSORS_MAX)
         found.missing_us = NEVER
-        self._rows.put(found.name, _encode(row))
+        self._rows.put(found.name, encode(row))
         closed = *found.held.values(), *found.early.values()
         found.held, found.early = {}, {}
         for copy in closed:
@@ -253,7 +240,7 @@ class Consumers:
     def _hold(self, found: Subscription, epoch: int, broker: NodeId) -> None:
         holders = found.row.holders | {epoch: broker}
         found.row.holders = dict(sorted(holders.items())[-_HOLDERS_MAX:])
-        self._rows.put(found.name, _encode(found.row))
+        self._rows.put(found.name, encode(found.row))
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -286,7 +273,10 @@ class Consumers:
             found.early[copy.id] = copy
             return
         known = covers.number <= row.number or covers.number in found.held
-        if self._is_valid(found, copy, covers) and not known:
+        valid = self._is_valid(found, copy, covers)
+        if valid and author == row.home:
+            found.heard_us = self._holdings.now_us
+        if valid and not known:
             found.held[covers.number] = copy
         else:
             self._finish(copy)
@@ -315,27 +305,67 @@ class Consumers:
 
     def _release(self, found: Subscription) -> list[Copy]:
         """Accept the results whose turn it is."""
-        now = self._holdings.now_us
+        now, before = self._holdings.now_us, found.row.number
         passed = []
         while found.after_us <= now and (event := self._next(found)):
-            new = self._count(found, event[-1][1])
-            for copy, covers in event:
-                del found.held[covers.number]
-                found.row.number += 1
-                passes = new and not covers.mute
-                if passes and found.row.lost:
-                    self._lost[copy.id], found.row.lost = found.row.lost, 0
-                self._rows.put(found.name, _encode(found.row), copy.descriptor if passes else None)
-                if passes:
+            last, covers = event[-1]
+            if covers.mute and last.descriptor.size and not self._has_read(found, last, now):
+                break
+            new = self._count(found, covers)
+            found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
+            if last.id in self._payloads:
+                self._keep(found, last, covers)
+            for copy, of in event:
+                if self._accept(found, copy, passes=new and not of.mute):
                     passed.append(copy)
-                    self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-                else:
-                    self._finish(copy)
-        if passed or not found.held:
+        if found.row.number > before or not found.held:
             found.missing_us = now if found.held else NEVER
         elif found.missing_us == NEVER:
             found.missing_us = now
         return passed
+
+    def _accept(self, found: Subscription, copy: Copy, *, passes: bool) -> bool:
+        """Accept one result; returns `passes`: there is something for the program in it."""
+        found.row.number += 1
+        del found.held[found.row.number]
+        if passes and found.row.lost:
+            self._lost[copy.id], found.row.lost = found.row.lost, 0
+        self._rows.put(found.name, encode(found.row), copy.descriptor if passes else None)
+        if passes:
+            self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+        else:
+            self._finish(copy)
+        return passes
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+
+    def _has_read(self, found: Subscription, copy: Copy, now: int) -> bool:
+        """Return True if the payload of a checkpoint was read; else have it read."""
+        if copy.id in self._payloads:
+            return True
+        found.after_us = now + _AGAIN_US
+        self._outputs.tell(PayloadWanted(copy.descriptor))
+        return False
+
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take the payload of a checkpoint whose turn it is."""
+        found, covers = self._open.get(copy.descriptor.destination), _covers(copy)
+        if found is not None and covers is not None and found.held.get(covers.number) is copy:
+            self._payloads = {copy.id: payload}
+            found.after_us = 0
+
+    def _keep(self, found: Subscription, copy: Copy, covers: Covers) -> None:
+        """Keep a checkpoint instead of the one before, and of the events since."""
+        payload, row = self._payloads.pop(copy.id), found.row
+        try:
+            snapshot = unpacked(payload, self._limits)
+            if (snapshot.epoch, snapshot.number) != (covers.epoch, covers.number) or snapshot.repeats or snapshot.runs:
+                raise DecodeError("snapshot", "the snapshot is of another seat, or of another time")
+        except RemoteError as error:
+            self._outputs.refuse(error.reason, copy.descriptor.node, copy.descriptor.shown)
+            return
+        row.keeps, row.repeats = bool(snapshot.modulator), []
+        self._rows.put(found.checkpoint_name, payload if isinstance(payload, bytes) else b"")
 
     def _next(self, found: Subscription) -> list[tuple[Copy, Covers]]:
         """Return the results of the next event, if all of them are here: the last one covers it.
@@ -348,7 +378,7 @@ class Consumers:
             assert headers is not None
             assert headers.covers is not None
             event.append((copy, headers.covers))
-            if headers.covers.runs:
+            if headers.covers.runs or headers.covers.mute:
                 return event
         return []
 
@@ -360,7 +390,10 @@ class Consumers:
             cursor = row.cursors.get(named[at], after)
             if upto > cursor:
                 new = True
+                row.cursors.pop(named[at], None)  # The last one that was heard of is the last to be forgotten.
                 row.cursors[named[at]] = upto
+                if row.keeps:
+                    row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
                 row.events += upto - max(after, cursor)
                 if after > cursor:
                     row.lost += after - cursor
@@ -369,7 +402,18 @@ class Consumers:
         if new:
             row.faults += covers.faults
             row.busy_us += covers.busy_us
+        self._shorten(found)
         return new
+
+    def _shorten(self, found: Subscription) -> None:
+        """Keep within the bounds what a home could make grow by results that name ever more producers, or events."""
+        row = found.row
+        while len(row.cursors) > self._limits.clients_max:
+            del row.cursors[next(iter(row.cursors))]
+            self._outputs.refuse("lanes", row.home or "")
+        if len(row.repeats) > self._limits.runs_max:
+            row.keeps, row.repeats = False, []
+            self._outputs.refuse("repeats", row.home or "")
 
     def lost_before(self, message: MessageId) -> int:
         """Return how many events are missing before a result that passed with the last `take`."""
@@ -408,8 +452,8 @@ class Consumers:
         for each in self._open.values():
             if each.unwritten and each.after_us <= now:
                 each.unwritten = False
-                self._rows.put(_COUNTER, self._last.to_bytes(_NUMBER_BYTES, "big"))
-                self._rows.put(each.name, _encode(each.row))
+                self._rows.put(_COUNTER, self._last.to_bytes(NUMBER_BYTES, "big"))
+                self._rows.put(each.name, encode(each.row))
         late = [each for each in self._open.values() if each.missing_us + self._orphan_us <= now]
         for each in late:
             self._begin_epoch(each)
@@ -425,11 +469,14 @@ class Consumers:
             if stored is None:
                 before = msgspec.structs.replace(row, number=0, cursors={}, lost=0, events=0, faults=0, busy_us=0)
             else:
-                before = _decode(stored)
+                before = decode(stored)
             # The seat that counts does not depend on the results that were lost.
             seat = row.epoch, row.home, row.holders
             found.unwritten = stored is None or (before.epoch, before.home, before.holders) != seat
-            found.row = msgspec.structs.replace(before, epoch=row.epoch, home=row.home, holders=row.holders)
+            adopting = row.adopting or before.adopting
+            found.row = msgspec.structs.replace(
+                before, epoch=row.epoch, home=row.home, holders=row.holders, adopting=adopting
+            )
             found.after_us = self._holdings.now_us + _AGAIN_US
         for copy in lost:
             found_of = self._open.get(copy.descriptor.destination)

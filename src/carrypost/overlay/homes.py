@@ -19,9 +19,10 @@ from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
-from carrypost.overlay.clients import LEASE_US
+from carrypost.overlay.clients import LEASE_US, STATE
 from carrypost.overlay.homing import Distance, Monitor, nearest
-from carrypost.overlay.items import HOPS_MAX, ITEMS, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.items import HOPS_MAX, ITEMS, Adopt, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _FIRST_US, _LAST_US = 1_000_000, 60_000_000
 """Shortest and longest time after which a broker that did not answer is asked again."""
+_BROUGHT_US = 10_000_000
+"""Lifetime of the state of a seat on its way, beside the time until it is sent again."""
 _REFUSED_US = 60_000_000
 """A broker that had no room is not asked again for so long."""
 
@@ -179,10 +182,14 @@ class Homes:
             return self._relocated(found, item, author, now)
         if found is None or found.broker != author:
             return False
+        if item.refusal == STATE:
+            self._consumers.begin_epoch(item.subscription)
+            self.attach_again(found.key, now)
+            return True
         found.refusal, found.detail = item.refusal, item.detail
         if not item.refusal:
-            found.homed, found.delay_us, found.due_us = True, _FIRST_US, now + LEASE_US // 2
-            self._tell(found, author)
+            if not self._consumers.is_adopting(item.subscription):
+                self._settle(found, author, now)
         else:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
@@ -197,6 +204,10 @@ class Homes:
         found.due_us = min(found.due_us, now + self._orphan_us)
         return True
 
+    def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
+        client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + LEASE_US // 2
+        self._tell(client, broker)
+
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
         """Take the broker that a seat moved to as its home, and tell it so. A seat that does not count may end."""
         if not self._consumers.moved(item.subscription, author, item.epoch):
@@ -207,6 +218,9 @@ class Homes:
             self._move(client, author, now, events.NEARER)
             client.homed = True
             self._tell(client, author)
+        elif self._consumers.is_adopting(item.subscription):
+            self._consumers.adopted(item.subscription, item.epoch)
+            self._settle(client, author, now)
         return True
 
     def _tell(self, client: _Client, broker: NodeId) -> None:
@@ -252,14 +266,17 @@ class Homes:
             self._report(client, home, open_to, now)
         client.monitor.due_us = now + self._discovery_us
         best = nearest(open_to)
-        if home is None or home not in distances:
+        if home is None or (home not in distances and not (self._static and client.homed)):
             self._move(client, best, now, events.ORPHAN)
+        elif home not in distances:
+            return  # It is kept until it is known again.
         elif not distances[home].unreachable:
             client.lost_us = NEVER
             if nearer is not None and client.homed:
                 self._move(client, nearer, now, events.NEARER)
         else:
-            client.lost_us = min(client.lost_us, now)
+            heard_us = self._consumers.heard_us(client.key[2]) if role is Role.CONSUMER else 0
+            client.lost_us = max(min(client.lost_us, now), heard_us)
             orphaned = now - client.lost_us >= self._orphan_us or not client.homed
             if orphaned and best is not None and not distances[best].unreachable and not self._static:
                 self._move(client, best, now, events.ORPHAN)
@@ -297,6 +314,20 @@ class Homes:
         else:
             item = Attach(role, channel, subscription, number=self._numbers.written(channel))
         self._say(item, client.broker, now)
+        if item.adopts:
+            self._bring(client.key, client.broker, now, client.delay_us)
+
+    def _bring(self, key: Key, broker: NodeId, now: int, delay_us: int) -> None:
+        """Send a new home the state of the seat that it adopts; it is sent again after about half of that delay."""
+        _, channel, subscription = key
+        snapshot = self._consumers.adoption(subscription)
+        assert snapshot is not None  # It would not adopt.
+        item = Adopt(channel, subscription, snapshot.epoch)
+        if broker != self._node:
+            lifetime_us = delay_us + _BROUGHT_US
+            self._said.append(ITEMS.draft(broker, [item], lifetime_us, withheld=True, payload=packed(snapshot)))
+        elif self._moves.adoptions.adopt(item, self._node, snapshot):
+            self.homed(Homed(*key, epoch=snapshot.epoch), self._node, now)
 
     def _leave(self, client: _Client, broker: NodeId, now: int) -> None:
         self._say(Attach(*client.key, active=False), broker, now)

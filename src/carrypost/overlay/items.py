@@ -134,6 +134,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """The modulator of the consumer; none: events go to it as they are."""
     relocation: Relocation = "strict"
     """Variant by which the seat of the consumer moves."""
+    adopts: bool = False
+    """True: the seat must not work before it has the state that `Adopt` of the same epoch brings."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
@@ -145,9 +147,17 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
     """Not empty: why it is not, and the client should ask another broker (`overlay.clients`)."""
     epoch: _Count = 0
-    """Not 0: the seat of a consumer moved to the author, which has this epoch now."""
+    """Not 0: the seat of a consumer moved to the author, or was adopted by it, and has this epoch now."""
     detail: Annotated[str, msgspec.Meta(max_length=DETAIL_MAX)] = ""
     """More of the refusal, for people."""
+
+
+class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="A", gc=False):
+    """The payload is the state of a seat of the author, for the addressee, its new home; it closes earlier epochs."""
+
+    channel: _Channel
+    subscription: _Count
+    epoch: _Count
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
@@ -263,7 +273,7 @@ class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=Fal
 
 OfRelocation = Handoff | Ready | Detour | Detoured | State | Seated | Abort
 """Items of a relocation, by which brokers move a seat."""
-OfClients = Attach | Homed | Report | Moving | ModuleWanted
+OfClients = Attach | Adopt | Homed | Report | Moving | ModuleWanted
 """Items of clients and their homes."""
 Item = Broker | Topology | Pass | Replay | Start | Gone | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
@@ -292,6 +302,7 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Topology: (Who.BROKER, False),
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
+    Adopt: (Who.CLIENT, False),
     Homed: (Who.HOME, False),
     Replay: (Who.BROKER, False),
     Start: (Who.ANYBODY, False),

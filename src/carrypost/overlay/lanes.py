@@ -15,6 +15,7 @@ import msgspec
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.processing import advanced
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import MessageId
+    from carrypost.overlay.checkpoints import Checkpoints
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.processing import Processing, SeatRow
     from carrypost.overlay.tables import Client
@@ -117,8 +119,8 @@ class Leaving(NamedTuple):
 class Seat:
     """The seat of one subscription."""
 
-    def __init__(self, client: Client, row: SeatRow, processing: Processing) -> None:
-        self.client, self.row, self.processing = client, row, processing
+    def __init__(self, client: Client, row: SeatRow, processing: Processing, checkpoints: Checkpoints) -> None:
+        self.client, self.row, self.processing, self.checkpoints = client, row, processing, checkpoints
         self.lanes: dict[NodeId, Lane] = {}
         self.leaving: Leaving | None = None
         """Results that were given to the host to publish."""
@@ -141,13 +143,14 @@ class Seat:
 
     @property
     def awaits_state(self) -> bool:
-        """True if it must not work before its state comes."""
-        return not self.row.epoch
+        """True if it must not work before its state comes, from another broker or (`Adopt`) from the consumer."""
+        item = self.client.item
+        return not self.row.epoch or (item.adopts and item.epoch > self.row.epoch)
 
     @property
     def is_settled(self) -> bool:
         """True if it works, and nothing is under way that another broker would have to know of."""
-        return not self.suspended and not self.awaits_state and self.stops is None
+        return not (self.suspended or self.awaits_state or self.row.repeats) and self.stops is None
 
     def snapshot(self, *, state: bool) -> Snapshot:
         """Return it as it travels; `state`: with that of the modulator."""
@@ -160,12 +163,35 @@ class Seat:
         """Return the destination of its results."""
         return address.results(self.client.node, str(self.client.item.subscription))
 
-    def head(self, producer: NodeId) -> Copy | None:
+    @property
+    def checkpoint_us(self) -> int:
+        """Return the time of the next checkpoint."""
+        if self.processing.instance is None or self.row.repeats:
+            return NEVER
+        if not self.row.begun:
+            return 0
+        return self.checkpoints.due_us(self.row) if self.processing.has_state else NEVER
+
+    def heads(self) -> list[Copy]:
+        """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
+        producers = [self.row.repeats[0][0]] if self.row.repeats else self.row.cursors
+        found = [self._head(NodeId(each)) for each in producers if each in self.lanes]
+        return [copy for copy in found if copy is not None]
+
+    def _head(self, producer: NodeId) -> Copy | None:
         """Return the next event of a producer, if it is here."""
-        cursor = self.row.cursors.get(producer)
-        if cursor is None or (self.stops is not None and cursor >= self.stops.get(producer, 0)):
+        cursor = self.row.cursors[producer]
+        if self.stops is not None and cursor >= self.stops.get(producer, 0):
             return None
         return self.lanes[producer].events.get(cursor + 1)
+
+    def pass_over(self, producer: NodeId, upto: int) -> int:
+        """Let a cursor skip events. Returns how many of them were to be repeated."""
+        before = self.row.cursors[producer]
+        runs = [(max(after, before), min(last, upto)) for each, after, last in self.row.repeats if each == producer]
+        self.row.cursors[producer] = upto
+        self.row = advanced(self.row)
+        return sum(max(last - after, 0) for after, last in runs)
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:
         """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""
@@ -183,9 +209,11 @@ class Seat:
         return (cursor, upto) if upto > cursor else None
 
     def waits(self, producer: NodeId) -> bool:
-        """Return True if later events of a producer wait for those that are missing.
+        """Return True if later events of a producer, or those to repeat, wait for those that are missing.
 
         They do not as long as it is not known where the events of the producer begin: nobody could count what is lost.
         """
         cursor = self.row.cursors.get(producer)
+        if any(each == producer for each, _, _ in self.row.repeats):
+            return True
         return cursor is not None and any(number > cursor for number in self.lanes[producer].events)

@@ -141,6 +141,11 @@ class Instance:
         parameters = msgspec.msgpack.decode(self._modulator.parameters, type=dict[str, Any])
         return self.registered.kind(**parameters)
 
+    @property
+    def has_state(self) -> bool:
+        """True if it has a state that is saved."""
+        return hasattr(self._function, "save")
+
     def process(self, event: Event) -> Results | None:
         """Run it on one event. Returns None after a fault: the caller drops the event, and calls `rebuild`."""
         before_us = self._meter() if self._meter is not None else 0

@@ -2,7 +2,7 @@
 
 A seat that moves away processes the last events that its producers' homes sent to it alone, and then works no more. A
 copy of it stays until the new one works. A seat that is expected keeps the events that come, and processes none before
-it has its state.
+it has its state. That comes from the broker which had the seat, or, if this one is lost, from the consumer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
-from carrypost.overlay.processing import SeatRow
+from carrypost.overlay.processing import SeatRow, adopted
 from carrypost.overlay.seat import Seats, encode, name_of
 from carrypost.overlay.snapshot import Snapshot, digest
 
@@ -35,7 +35,7 @@ class MovableSeats(Seats):
         """Let a seat go on that was expected, from the state that came."""
         seat, known = self._seats[name_of(client)], snapshot.modulator == digest(client.item.modulator)
         state = snapshot.state if known and variant.state else b""
-        row = SeatRow(epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs))
+        row = SeatRow(epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state))
         seat.row = seat.begin = row
         seat.processing.restore(state)
         seat.mute_us = self._holdings.now_us + self._mute_us if row.runs else NEVER
@@ -50,6 +50,21 @@ class MovableSeats(Seats):
             lane.since_us = NEVER
             self._look_for_gap(seat, producer)
         self.write(client)
+
+    def adopt(self, client: Client, snapshot: Snapshot) -> None:
+        """Give a consumer the seat that a snapshot is of, unless it has it: after the number in the snapshot."""
+        seat = self._seats[name_of(client)]
+        if not seat.awaits_state:
+            return
+        self._begin(seat, adopted(client.item, snapshot), seat.processing)
+        self._expect(seat)
+
+    def lacks_state(self, client: Client) -> bool:
+        """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over."""
+        item, seat = client.item, self._seats.get(name_of(client))
+        if item.adopts or item.modulator is None:
+            return False
+        return item.number > (0 if seat is None else seat.row.number)
 
     def write(self, client: Client) -> None:
         """Keep a seat in the store."""

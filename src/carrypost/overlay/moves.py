@@ -1,4 +1,4 @@
-"""Moves: relocations of seats from this broker and to it, and the clients whose seats these are.
+"""Moves: relocations and adoptions of seats from this broker and to it, and the clients whose seats these are.
 
 `Attach` of a consumer is more than a request: an active one confirms the seat that it names by its epoch, and one by
 which it leaves ends a seat that does not count any more. So what clients say passes here on its way to their table.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.overlay import destinations, sources
+from carrypost.overlay.adoption import Adoptions
 from carrypost.overlay.destinations import Destinations
 from carrypost.overlay.items import Abort, Detour, Detoured, Ready, Role, Seated
 from carrypost.overlay.sayings import Sayings
@@ -49,6 +50,7 @@ class Moves:
         self.sayings = Sayings(ground)
         self.sources = Sources(ground, topology, clients, seats, self.sayings, rows=rows, ledger=ledger)
         self.destinations = Destinations(ground, clients, seats, self.sayings, rows=rows)
+        self.adoptions = Adoptions(ground, clients, seats, self.sayings)
 
     @property
     def due_us(self) -> int:

@@ -17,7 +17,7 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, consumer, logged, modules, moves, seat
+from carrypost.overlay import arrivals, clients, logged, modules, moves, seat, subscription
 from carrypost.overlay.adaptor import (
     BrokerLost,
     HomeBrokerAdaptor,
@@ -37,6 +37,7 @@ from carrypost.overlay.items import (
     DIGEST_BYTES,
     ITEMS,
     Abort,
+    Adopt,
     Attach,
     Broker,
     Detour,
@@ -136,6 +137,7 @@ class Overlay(Layer):
             ground, self.topology, self.legs,
             takes={
                 Broker: self._announced, TopologyItem: self._told, Attach: self._attach,
+                Adopt: self.moves.adoptions.take,
                 Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
             },
             hears={
@@ -208,7 +210,10 @@ class Overlay(Layer):
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
         for family in moves.FAMILIES:
             self.moves.restore(found.pop(family, ()))
-        for family, restore in ((consumer.FAMILY, self.consumers.restore), (modules.FAMILY, self.own_modules.restore)):
+        for family, restore in (
+            (subscription.FAMILY, self.consumers.restore),
+            (modules.FAMILY, self.own_modules.restore),
+        ):
             for name, row in found.pop(family, ()):
                 restore(name, row)
         for name, row in itertools.chain(*found.values()):
@@ -322,12 +327,12 @@ class Overlay(Layer):
             self._answer(item, descriptor.node, refusal, now)
 
     def _answer(self, item: Attach, client: NodeId, refusal: Refusal, now: int) -> None:
-        """Tell a client that it is one of this broker, or why not."""
+        """Tell a client that it is one of this broker, or why not; one whose state has to come is told when it has."""
         if client == self._node:
             self.homes.answered(item, refusal, now)
-            return
-        answer = Homed(item.role, item.channel, item.subscription, refusal.word, detail=refusal.detail)
-        self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
+        elif refusal.word or not item.adopts:
+            answer = Homed(item.role, item.channel, item.subscription, refusal.word, detail=refusal.detail)
+            self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Take a module that the driver compiled, or the reason why it could not."""
@@ -371,8 +376,9 @@ class Overlay(Layer):
                 self.topology_bytes += copy.descriptor.wire_bytes
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of an event that a seat asked for."""
+        """Take the payload of an event or a checkpoint, or of a message with the state of a seat."""
         self.seats.payload_read(copy, payload)
+        self.consumers.payload_read(copy, payload)
         self._inbox.payload_read(copy, payload)
 
     def last_event(self, destination: str) -> int | None:

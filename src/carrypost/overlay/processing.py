@@ -3,7 +3,11 @@
 A seat without a modulator passes on every event. One with a modulator passes on what that makes of it: the event
 itself, results instead of it, or nothing. A result covers all events since the result before it, as runs; of several
 results of one event the last one has the runs. Events that gave no result are covered by a result without content
-(`Covers.mute`), before there are too many runs, and if no other result comes for a while.
+(`Covers.mute`), before there are too many runs, and if no other result comes for a while. A checkpoint is such a result
+whose payload is a snapshot of the seat.
+
+A seat that was adopted first repeats the events which the consumer has results of, since the checkpoint that it began
+with. It gives no results of these.
 
 Everything is a function of the row of the seat and the event. `step` returns the row that follows, with cursors, runs
 and the modulator's state, beside the results. The seat takes it over when all of these are published. If they cannot
@@ -24,6 +28,7 @@ from carrypost.model.visible import Selectable
 from carrypost.overlay.modulator import Instance, Meter, Modulator
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.registry import Event, Result
+from carrypost.overlay.snapshot import Run, Snapshot, digest, extended, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +37,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue
+    from carrypost.overlay.items import Attach
     from carrypost.overlay.programs import Program
 
 
@@ -47,12 +52,16 @@ class SeatRow(msgspec.Struct, array_like=True):
     """Number of the last event that it processed, by producer."""
     state: bytes = b""
     """State of the modulator after these."""
-    runs: list[tuple[str, int, int]] = []
+    runs: list[Run] = []
     """Events since the last result, in the order of processing: producer, number before the first, and of the last."""
     faults: int = 0
     """Number of these that the modulator failed with."""
     busy_us: int = 0
     """Execution time of the modulator for these."""
+    begun: bool = False
+    """True if the consumer was told how the state of the modulator began, by a checkpoint."""
+    repeats: list[Run] = []
+    """Events that the consumer has results of, and that are processed without results first, in this order."""
 
 
 class Step(NamedTuple):
@@ -115,6 +124,11 @@ class Processing:
         return 0 if self.instance is None else self.instance.busy_us
 
     @property
+    def has_state(self) -> bool:
+        """True if the modulator has a state that checkpoints have to bring."""
+        return self.instance is not None and self.instance.has_state
+
+    @property
     def reads_payload(self) -> bool:
         """True if the modulator needs the payloads of events."""
         return self.instance is not None and self.instance.registered.payload
@@ -125,14 +139,16 @@ class Processing:
 
     def step(self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int) -> Step:
         """Process an event; `to`: the destination of results."""
+        if row.repeats:
+            return Step(self._repeat(row, copy, payload), [])
         event = copy.descriptor.original
         number = event_of(event)
         busy_us = self._busy_us
         results, state, fault = self._run(event, payload, row.state)
-        runs = _extended(row.runs, event.node, number)
+        runs = extended(row.runs, (event.node, number - 1, number))
         after = SeatRow(
             row.epoch, row.number, {**row.cursors, event.node: number}, state, runs,
-            row.faults + bool(fault), row.busy_us + self._busy_us - busy_us,
+            row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
         )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
         drafts = []
@@ -145,6 +161,13 @@ class Processing:
         elif len(runs) >= RUNS_MAX:
             after, drafts, _ = self.mute(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
+
+    def _repeat(self, row: SeatRow, copy: Copy, payload: bytes | Blank) -> SeatRow:
+        """Process an event of which the consumer has the results. Returns the seat after it."""
+        event = copy.descriptor.original
+        _, state, _ = self._run(event, payload, row.state)
+        cursors = {**row.cursors, event.node: event_of(event)}
+        return advanced(msgspec.structs.replace(row, cursors=cursors, state=state))
 
     def _run(
         self, event: Descriptor, payload: bytes | Blank, state: bytes
@@ -170,11 +193,36 @@ class Processing:
         _told(after)
         return Step(after, [Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True)])
 
+    def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
+        """Return a result without content whose payload is a snapshot of the seat."""
+        after, (draft,), _ = self.mute(row, to, lifetime_us, signed=signed)
+        after.begun = True
+        of = digest(self.modulator) if self.has_state else b""
+        snapshot = Snapshot(after.epoch, after.number, after.cursors, after.state, of)
+        return Step(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
 
-def _extended(runs: list[tuple[str, int, int]], producer: NodeId, number: int) -> list[tuple[str, int, int]]:
-    if runs and runs[-1][0] == producer and runs[-1][2] == number - 1:
-        return [*runs[:-1], (producer, runs[-1][1], number)]
-    return [*runs, (producer, number - 1, number)]
+
+def fresh(item: Attach) -> SeatRow:
+    """Return a seat that begins after what the consumer has; one that has to be adopted is of no epoch until then."""
+    return SeatRow(0 if item.adopts else item.epoch, item.number, dict(item.cursors))
+
+
+def adopted(item: Attach, snapshot: Snapshot) -> SeatRow:
+    """Return a seat that begins with a snapshot, without its state if that is of another modulator."""
+    row = SeatRow(item.epoch, snapshot.number, dict(snapshot.cursors))
+    if snapshot.modulator and snapshot.modulator == digest(item.modulator):
+        row.state, row.begun, row.repeats = snapshot.state, True, list(snapshot.repeats)
+    return advanced(row)
+
+
+def advanced(row: SeatRow) -> SeatRow:
+    """Return a seat without those repetitions that its cursors are past, or which the next one begins after."""
+    cursors, repeats = row.cursors, row.repeats
+    while repeats and repeats[0][2] <= cursors.get(repeats[0][0], 0):
+        repeats = repeats[1:]
+    if repeats and cursors.get(repeats[0][0], -1) < repeats[0][1]:
+        cursors = {**cursors, repeats[0][0]: repeats[0][1]}
+    return msgspec.structs.replace(row, cursors=cursors, repeats=repeats)
 
 
 def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:

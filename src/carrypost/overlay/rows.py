@@ -33,6 +33,11 @@ class RevertingRows:
         """Return what is on disk."""
         return self._written.get(name)
 
+    def latest(self, name: bytes) -> bytes | None:
+        """Return what was put last, on disk or not."""
+        serials = [serial for serial, rows in self._open.items() if name in rows]
+        return self._open[max(serials)][name] if serials else self._written.get(name)
+
     def put(self, name: bytes, value: bytes, message: Descriptor | None = None) -> None:
         """Keep a row, with the message that it goes with, in the batch that is being made."""
         self._journal.put(self._key(name), value)

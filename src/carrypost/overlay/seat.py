@@ -22,12 +22,13 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.checkpoints import Checkpoints
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
 from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.pace import Pace
-from carrypost.overlay.processing import Processing, SeatRow, Step
+from carrypost.overlay.processing import Processing, SeatRow, Step, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,12 +80,13 @@ class Seats:
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were given to the host to publish, by destination and number."""
-        self._limits, self._signed = ground.limits, ground.identity.signed
+        self._settings, self._limits, self._signed = ground.settings, ground.limits, ground.identity.signed
         self._mute_us = round(ground.settings.overlay.checkpoint_s * 1e6)
         self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
         self._said: list[tuple[NodeId, Item]] = []
+        self._started = False
         self._worked = 0
         """Events that were processed in this step."""
 
@@ -95,6 +97,12 @@ class Seats:
         return iter(self._seats.values())
 
     # --- clients -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look for missing events: before, nobody knows the time."""
+        self._started = True
+        for seat in self._seats.values():
+            self._expect(seat)
 
     def prepare(self, client: Client, now: int) -> Processing | None:
         """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
@@ -123,26 +131,42 @@ class Seats:
         seat = self._seats.get(name)
         if seat is None:
             stored = self._rows.written(name)
-            row = SeatRow(item.epoch, item.number, dict(item.cursors)) if stored is None else _decode(stored)
+            row = fresh(item) if stored is None else _decode(stored)
             processing.restore(row.state)
             seat = self._add(client, row, processing)
         seat.client = client
         changed = item.modulator != seat.processing.modulator
+        if seat.awaits_state:
+            seat.processing = processing
+            return
         if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
             # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
-            seat.row = seat.begin = SeatRow(item.epoch, item.number, dict(item.cursors))
+            seat.row = seat.begin = fresh(item)
             changed = True
         if changed:
-            seat.row.state = b""
-            seat.processing = processing
-            processing.restore(b"")
-            seat.leaving = seat.reading = None
-            self._rows.put(name, encode(seat.row))
-            for producer in seat.lanes:  # Events that were let go are asked for again.
-                self._look_for_gap(seat, producer)
+            self._begin(seat, msgspec.structs.replace(seat.row, state=b"", begun=False, repeats=[]), processing)
+            self._expect(seat)
+
+    def _expect(self, seat: Seat) -> None:
+        """Look for events that have to be repeated, or were let go, and are asked for again."""
+        for producer, _, upto in seat.row.repeats:
+            if (lane := self._lane(seat, NodeId(producer))) is not None:
+                lane.last = max(lane.last, upto)
+        for producer in seat.lanes:
+            lane = seat.lanes[producer]
+            lane.since_us = NEVER
+            self._look_for_gap(seat, producer)
+
+    def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
+        """Let a seat go on from a row, with another state than before."""
+        seat.row, seat.leaving, seat.reading = row, None, None
+        seat.processing = processing
+        processing.restore(row.state)
+        seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
+        self._rows.put(name_of(seat.client), encode(row))
 
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
-        seat = Seat(client, row, processing)
+        seat = Seat(client, row, processing, Checkpoints(self._settings, self._holdings.now_us))
         self._seats[name_of(client)] = self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat
         return seat
 
@@ -211,7 +235,7 @@ class Seats:
 
     def _look_for_gap(self, seat: Seat, producer: NodeId) -> None:
         lane = seat.lanes[producer]
-        if seat.gap(producer) is None:
+        if not self._started or seat.gap(producer) is None:
             lane.since_us = lane.ask_us = NEVER
             lane.delay_us = ASK_US
         elif lane.since_us == NEVER:
@@ -256,8 +280,13 @@ class Seats:
                 if producer in seat.lanes:
                     gap = seat.gap(producer)
                 if cursor is not None and gap is not None and after <= cursor < upto:
-                    seat.row.cursors[producer] = min(upto, gap[1])
-                    self._advanced(seat, producer)
+                    self._pass_over(seat, producer, min(upto, gap[1]))
+
+    def _pass_over(self, seat: Seat, producer: NodeId, upto: int) -> None:
+        """Skip events that nobody has. The state lacks those that were to be repeated, which are counted."""
+        if repeated := seat.pass_over(producer, upto):
+            self._outputs.refuse("repeats", producer, count=repeated)
+        self._advanced(seat, producer)
 
     def _advanced(self, seat: Seat, producer: NodeId) -> None:
         """Let go events that a cursor passed without processing them."""
@@ -286,7 +315,7 @@ class Seats:
         found = [lane.ask_us for seat in self._seats.values() for lane in seat.lanes.values()]
         for seat in self._seats.values():
             if not seat.suspended and not seat.awaits_state:
-                next_us = 0 if any(map(seat.head, seat.lanes)) else seat.mute_us
+                next_us = 0 if seat.heads() else min(seat.mute_us, seat.checkpoint_us)
                 found.append(max(seat.after_us, next_us))
         return min(found, default=NEVER)
 
@@ -303,8 +332,7 @@ class Seats:
             self._look_for_gap(seat, producer)
             return
         if now - lane.since_us >= self._gap_us and seat.waits(producer):
-            seat.row.cursors[producer] = gap[1]
-            self._advanced(seat, producer)
+            self._pass_over(seat, producer, gap[1])
             return
         known, item = producer in seat.row.cursors, seat.client.item
         asked = Replay(item.channel, *gap, 0 if known else item.since_us)
@@ -335,7 +363,8 @@ class Seats:
         for seat in self._seats.values():
             if seat.after_us > now or seat.suspended or seat.awaits_state:
                 continue
-            heads = [copy for producer in seat.lanes if (copy := seat.head(producer)) is not None]
+            checkpoint = seat.checkpoint_us <= now
+            heads = [] if checkpoint else seat.heads()
             if heads:
                 copy = seat.reading or min(heads, key=_date)
                 self._worked += 1
@@ -343,9 +372,9 @@ class Seats:
                     programs.append((seat, copy))
                 else:
                     made += self._process(seat, copy, now)
-            elif seat.mute_us <= now:
-                step = seat.processing.mute(seat.row, seat.destination, self._event_us, signed=self._signed)
-                made += self._leave(seat, step, now)
+            elif checkpoint or seat.mute_us <= now:
+                says = seat.processing.checkpoint if checkpoint else seat.processing.mute
+                made += self._leave(seat, says(seat.row, seat.destination, self._event_us, signed=self._signed), now)
         made += self._run_programs(programs, now)
         self._payloads = {}
         return made
@@ -379,9 +408,10 @@ class Seats:
                 step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
         else:
             step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
-        seat.reading = None
+        seat.reading, event = None, copy.descriptor.original
+        seat.checkpoints.processed(event.node, event_of(event))
         if step.fault:
-            event, client = copy.descriptor.original, seat.client
+            client = seat.client
             channel = client.item.channel
             self._outputs.tell(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
         return self._leave(seat, step, now)
@@ -389,7 +419,7 @@ class Seats:
     def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
         """Let results leave, and note what the seat is then. Without results it is that at once."""
         if not step.drafts:
-            seat.mute_us = min(seat.mute_us, now + self._mute_us)
+            seat.mute_us = min(seat.mute_us, now + self._mute_us) if step.row.runs else NEVER
             self._took(seat, step.row, None)
             return []
         seat.after_us = now + _AGAIN_US  # Unless they are published now.
@@ -422,8 +452,11 @@ class Seats:
             seat = self._leaving.pop((copy.descriptor.destination, headers.covers.number), None)
             if seat is not None and (leaving := seat.leaving) is not None:
                 leaving.numbers.discard(headers.covers.number)
+                seat.checkpoints.sent(copy.descriptor.length + copy.descriptor.wire_bytes)
                 if not leaving.numbers:
                     seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
+                    if headers.covers.mute and copy.descriptor.size:
+                        seat.checkpoints.begin(self._holdings.now_us)
                     self._took(seat, leaving.row, copy.descriptor)
 
     # --- batches -------------------------------------------------------------------------------------------

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.overlay.modulator import Modulator
 
-REASON = "snapshot"
-"""Reason under which payloads are refused."""
 _DIGEST_BYTES = 8
 _HEAD_BYTES, _RUN_BYTES = 128, 32
 """Upper bounds of what stands around a state, and of a run."""
@@ -48,7 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes = b""
     """State of the modulator after these events."""
     modulator: bytes = b""
-    """Digest of the modulator that the state is of (`digest`)."""
+    """Digest of the modulator that the state is of (`digest`); empty: it has none."""
     runs: Sequence[Run] = ()
     """Events since the last result, in the order of processing, which `cursors` and `state` include."""
     repeats: Sequence[Run] = ()
@@ -75,7 +73,14 @@ def digest(modulator: Modulator | None) -> bytes:
     """Return bytes that stand for a modulator, its version and its parameters; none for no modulator."""
     if modulator is None:
         return b""
-    return hashlib.blake2b(_encode(modulator), digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(_encode(modulator.reference), digest_size=_DIGEST_BYTES).digest()
+
+
+def extended(runs: list[Run], run: Run) -> list[Run]:
+    """Return runs with one more event, or run of events, after them."""
+    if runs and runs[-1][0] == run[0] and runs[-1][2] == run[1]:
+        return [*runs[:-1], (run[0], runs[-1][1], run[2])]
+    return [*runs, run]
 
 
 def packed(snapshot: Snapshot) -> bytes:
@@ -103,35 +108,35 @@ def bytes_max(limits: Limits) -> int:
 def unpacked(payload: bytes | Blank, limits: Limits) -> Snapshot:
     """Return a snapshot that came from another node; raises `RemoteError` for anything else."""
     if isinstance(payload, Blank) or len(payload) > bytes_max(limits):
-        raise LimitError(REASON, "a snapshot is longer than any seat's state")
+        raise LimitError("snapshot", "a snapshot is longer than any seat's state")
     try:
         wire = _decode(payload)
     except (msgspec.DecodeError, ValueError) as error:
-        raise DecodeError(REASON, f"not a snapshot: {error}") from error
+        raise DecodeError("snapshot", f"not a snapshot: {error}") from error
     runs = len(wire.runs) + len(wire.repeats)
     if len(wire.producers) > limits.clients_max or runs > limits.runs_max:
-        raise LimitError(REASON, "a snapshot has more producers or runs than a seat may have")
+        raise LimitError("snapshot", "a snapshot has more producers or runs than a seat may have")
     if len(wire.state) > limits.modulator_state_bytes_max:
-        raise LimitError(REASON, "a snapshot has a larger state than a modulator may have")
+        raise LimitError("snapshot", "a snapshot has a larger state than a modulator may have")
     return _checked(wire)
 
 
 def _checked(wire: _Wire) -> Snapshot:
     """Return the snapshot; raises `DecodeError` if its parts contradict each other."""
     if len(set(wire.producers)) < len(wire.producers):
-        raise DecodeError(REASON, "a snapshot names a producer twice")
+        raise DecodeError("snapshot", "a snapshot names a producer twice")
     places = [at for at, *_ in (*wire.cursors, *wire.runs, *wire.repeats)]
     if any(at >= len(wire.producers) for at in places):
-        raise DecodeError(REASON, "a snapshot refers to a producer that it does not name")
+        raise DecodeError("snapshot", "a snapshot refers to a producer that it does not name")
     cursors = {wire.producers[at]: number for at, number in wire.cursors}
     if len(cursors) < len(wire.cursors):
-        raise DecodeError(REASON, "a snapshot has two cursors of one producer")
+        raise DecodeError("snapshot", "a snapshot has two cursors of one producer")
     runs, repeats = (
         tuple([(wire.producers[at], after, upto) for at, after, upto in each]) for each in (wire.runs, wire.repeats)
     )
     last = _last(runs, {})
     if any(number > cursors.get(producer, 0) for producer, number in last.items()):
-        raise DecodeError(REASON, "a snapshot has events that its cursors do not include")
+        raise DecodeError("snapshot", "a snapshot has events that its cursors do not include")
     _last(repeats, cursors)
     return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats)
 
@@ -141,6 +146,6 @@ def _last(runs: Sequence[Run], cursors: Mapping[str, int]) -> dict[str, int]:
     found = dict(cursors)
     for producer, after, upto in runs:
         if not found.get(producer, 0) <= after < upto:
-            raise DecodeError(REASON, "the numbers of a snapshot's events do not rise")
+            raise DecodeError("snapshot", "the numbers of a snapshot's events do not rise")
         found[producer] = upto
     return found

@@ -1,0 +1,236 @@
+"""Checkpoints and adoption: when a home is lost, another broker goes on with the state that the modulator had."""
+
+from __future__ import annotations
+
+import pytest
+import tests.modulators  # noqa: F401 - registers every-nth
+from tests.channels import LINKS, OVERLAY, Storm
+from tests.examples import soaked
+from tests.histories import HISTORY, Histories
+from tests.test_overlay_bounds import refused, say
+
+from carrypost.model.headers import Headers
+from carrypost.overlay.items import ITEMS, Adopt, Attach, Role
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.snapshot import Snapshot, packed
+
+DISK_S = 0.2
+"""Seconds that a batch takes to be on disk, where nodes crash between batches."""
+
+
+def flow(world: Histories, events: int, pause_s: float = 1.0, **options: float) -> None:
+    """Let two producers emit events in turn."""
+    for number in range(events):
+        world.emit("pq"[number % 2], **options)
+        world.net.advance(pause_s)
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_another_home_goes_on_with_the_state_of_the_one_that_is_lost(security: str) -> None:
+    world = Histories("ABpqy", security=security)
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB", "y")
+        (home,) = net.overlay("y").homes.values()
+        flow(world, 20)
+        net.kill(home)
+        flow(world, 10, 3)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []
+        ((destination, _),) = world.since.items()
+        assert len(world.histories(destination)[-1]) >= 29
+        assert [each[2] for each in net.overlay("BA"[home == "B"]).seats] == [3], "two epochs later"
+
+
+def test_a_home_that_returns_is_not_heeded_and_adopts_the_seat_again_when_the_other_is_lost() -> None:
+    world = Histories("ABpqy")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB", "y")
+        for lost in "ABAB":
+            flow(world, 7)
+            net.kill(lost)
+            flow(world, 7, 3)
+            net.restart(lost)
+            net.advance(5)
+        flow(world, 4)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []
+        assert len(net.overlay("A").seats) + len(net.overlay("B").seats) == 1
+
+
+def test_a_static_consumer_waits_for_its_home() -> None:
+    world = Histories("ABpqy")
+    world.net.add("z", overlay=OVERLAY | {"homing": "static"})
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB zA zB", "z")
+        flow(world, 5, lifetime_s=3600)
+        net.kill("A")
+        flow(world, 5, 5, lifetime_s=3600)
+        net.advance(700)  # A is not known as a broker any more.
+        assert net.overlay("B").seats == []
+        net.restart("A")
+        net.advance(60)
+        flow(world, 3)
+        world.settle()
+        assert net.overlay("z").homes == {"flood": "A"}
+        assert world.wrong() == []
+
+
+def test_a_seat_whose_lease_was_over_is_brought_back_with_its_state() -> None:
+    world = Histories("Apqy")
+    with world.net as net:
+        world.begin("pA qA yA", "y")
+        flow(world, 7)
+        net.advance(10)
+        net.unlink("y", "A")
+        net.advance(1_300)
+        assert net.overlay("A").seats == []
+        net.link("y", "A")
+        net.advance(400)
+        flow(world, 6)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []
+
+
+def test_the_state_of_a_changed_modulator_begins_anew_and_is_adopted() -> None:
+    world = Histories("ABpqy")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB")
+        destination = net.consume("y", "flood", Modulator.named("every-nth", n=3))
+        world.since[destination] = "y", net.now
+        net.advance(5)
+        flow(world, 10)
+        net.host("y").overlay.change(destination, HISTORY, round(net.now * 1e6))
+        net.advance(3)
+        before = world.emitted
+        flow(world, 8)
+        net.kill("A")
+        flow(world, 8, 4)
+        world.settle(60)
+        results = world.histories(destination)
+        expected = [f"{'pq'[number % 2]}{before + number}" for number in range(16)]
+        assert results[-1] == expected
+        assert [len(each) for each in results[-3:]] == [13, 14, 16]
+        assert world.lost == []
+
+
+def test_a_modulator_without_state_is_adopted_without_repeating_events() -> None:
+    world = Histories("ABpqy")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB")
+        net.consume("y", "flood", Modulator.named("selector", text="TRUE"))
+        net.advance(5)
+        flow(world, 20)
+        (subscription,) = net.host("y").overlay._overlay.consumers  # noqa: SLF001
+        assert subscription.row.repeats == []
+        net.kill("A")
+        flow(world, 10, 3)
+        net.advance(30)
+        found = {each.message: each for each in reversed(net.deliveries("y"))}
+        names = [each.payload.decode() for each in reversed(found.values())]
+        assert sorted(names, key=lambda name: int(name[1:])) == [f"{'pq'[at % 2]}{at}" for at in range(30)]
+
+
+# --- crashes -----------------------------------------------------------------------------------------------
+
+
+def play(victim: str, batch: int, seed: int) -> tuple[Histories, int]:
+    """Lose a home while events flow, let it return, and crash a node with its batch of this number since then.
+
+    Returns the number of batches that it had.
+    """
+    world = Histories("ABpqy", disk_delay_s=DISK_S, loss=0.1, seed=seed)
+    net = world.net
+    with net:
+        world.begin("AB pA qA pB qB yA yB", "y")
+        flow(world, 9)
+        net.kill("A")
+        world.down.add("A")
+        first = serial = _serial(world, victim) if victim != "A" else 0
+        for at in range(400):
+            if at % 10 == 0:
+                world.emit("pq"[at // 10 % 2])
+            if at == 250:
+                net.restart("A")
+                world.down.discard("A")
+            net.advance(0.1)
+            if victim not in world.down:
+                first, before, serial = first or _serial(world, victim), serial, _serial(world, victim)
+                if before < first + batch <= serial:
+                    net.kill(victim)
+                    net.advance(1)
+                    net.restart(victim)
+                    batch = -1
+                    serial = 0
+        net.advance(20)
+        flow(world, 4)
+        world.settle()
+        return world, serial - first
+
+
+def _serial(world: Histories, node: str) -> int:
+    return world.net.host(node)._outputs.journal.serial  # noqa: SLF001
+
+
+CRASHES = [(victim, batch) for victim in "yBA" for batch in range(1, 60)]
+
+
+@pytest.mark.parametrize("crash", [("y", 9), ("B", 12), ("A", 3), *soaked(CRASHES)])
+def test_a_node_may_crash_with_every_batch_of_an_adoption(crash: tuple[str, int]) -> None:
+    world, _ = play(*crash, seed=crash[1])
+    assert world.wrong() == []
+
+
+@pytest.mark.parametrize("seed", [*range(1, 4), *soaked(range(4, 204))])
+def test_states_are_those_of_a_sequential_run_whatever_fails(seed: int) -> None:
+    storm = Storm(seed, Histories)
+    world = storm.world
+    assert isinstance(world, Histories)
+    with world.net as net:
+        world.begin(LINKS, "yz")
+        for _ in range(60):
+            storm.move()
+        storm.heal()
+        net.advance(30)
+        for node in "pqpq":
+            world.emit(node)
+        world.settle()
+        assert world.wrong() == []
+
+
+# --- bad input ---------------------------------------------------------------------------------------------
+
+
+def test_forged_and_replayed_states_change_nothing_and_are_counted() -> None:
+    world = Histories("ABpqyx", security="signed")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB xA", "y")
+        flow(world, 6)
+        before = net.overlay("A").seats
+        say(world, "x", "A", Adopt("flood", 1, 3))
+        say(world, "y", "A", Adopt("flood", 1, 3), Adopt("rain", 9, 1))
+        assert refused(world, "A", "overlay") == 3, "nobody said that a state would come"
+        assert net.overlay("A").seats == before
+        flow(world, 3)
+        net.advance(10)
+        assert world.wrong() == []
+
+
+def test_states_that_cannot_be_read_are_refused_and_the_seat_waits() -> None:
+    world = Histories("ABpqyx")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB xA", "y")
+        attach = Attach(Role.CONSUMER, "flood", 1, epoch=3, number=2, since_us=1, modulator=HISTORY, adopts=True)
+        say(world, "x", "A", attach)
+        bad = [b"\xff", packed(Snapshot(2, 2, {})), packed(Snapshot(3, 2, {"p": 1}, runs=(("p", 0, 1),)))]
+        for payload in bad:
+            headers = Headers(control=ITEMS.encode([Adopt("flood", 1, 3)]))
+            net.host("x").publish("overlay/A", payload, headers=headers, now=round(net.now * 1e6))
+            net.advance(2)
+        assert (refused(world, "A", "snapshot"), refused(world, "A", "overlay")) == (1, 2)
+        flow(world, 6)
+        net.advance(10)
+        assert world.wrong() == [], "others work"
+        assert [each[2:] for each in net.overlay("A").seats if each[0] == "x"] == [(0, 2)]
