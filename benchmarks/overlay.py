@@ -14,6 +14,10 @@ made, three are acknowledged.
 
 *Modulators*: what a broker does around the function of a named modulator, beside that function alone.
 
+*Modules*, where wasmtime is installed: an event of 100 bytes beside a bare call of wasmtime with the same bytes in and
+out; the runoff of the flood watch beside the same in Python; the latency of messages while modules are compiled; a busy
+seat beside 255 idle ones.
+
 *Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, with brokers alone and with clients, beside the
 same scenario without overlay.
 
@@ -31,7 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import _report
+from benchmarks import _modules, _report
 from benchmarks._line import message_us
 
 from carrypost.config import Limits
@@ -41,6 +45,7 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.overlay import programs
 from carrypost.overlay.items import Entry
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.processing import Processing, SeatRow
@@ -230,10 +235,11 @@ def main(argv: Sequence[str]) -> int:
     _report.show("Events: an event over both homes, three hops, and by gossip", emitted, json=given.json)
     modulated = [modulators(max(5, repeats))]
     _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
+    compiled = _modules.show(repeats, quick=given.quick, json=given.json) if programs.is_installed() else []
     walked = [] if given.walkers is None else list(walkers(given.walkers))
     if walked:
         _report.show("Walkers: nodes that walk, with overlay and without", walked, json=given.json)
-    rows = [*found, *passed, *emitted, *modulated, *walked]
+    rows = [*found, *passed, *emitted, *modulated, *compiled, *walked]
     return 1 if given.strict and not all(row["met"] for row in rows) else 0
 
 

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from tests.benches import Bench
 
+from carrypost.overlay import programs
+
 
 def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the_clock(tmp_path: Path) -> None:
     shown = Bench("overlay").tables(tmp_path, "--quick", "--json")
-    assert list(shown) == ["Routes", "Legs", "Events", "Modulators"]
+    modules = ["Modules", "Runoff"] if programs.is_installed() else []
+    assert list(shown) == ["Routes", "Legs", "Events", "Modulators", *modules]
+    assert all(row["times"] > 1 for name in modules for row in shown[name])
     assert [(row["brokers"], row["reached"]) for row in shown["Routes"]] == [(40, 39), (256, 255)]
     assert all(row["median ms"] > 0 for row in shown["Routes"])
     for table, kind in {"Legs": "leg", "Events": "event"}.items():

@@ -203,3 +203,61 @@ def test_programs_and_refusals_are_bounded() -> None:
         net.host("y").overlay.close(destinations[0], round(net.now * 1e6))
         net.advance(120)  # The broker is asked again, and forgets the one that is idle.
         assert world.compiled == 3
+
+
+# --- moving ------------------------------------------------------------------------------------------------
+
+
+def test_the_seat_of_a_module_follows_its_consumer_with_its_state() -> None:
+    world = Modular("ABCpy")
+    with world.net as net:
+        world.begin("AB BC AC pA yB")
+        every = net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(10)
+        for at in range(30):
+            world.emit("p", b"e")
+            net.advance(0.5)
+            if at == 10:
+                net.link("y", "C")
+                net.unlink("y", "B")
+        net.advance(20)
+        assert net.overlay("y").homes == {"flood": "C"}
+        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 31)]
+        assert (world.compiled, world.lost) == (2, [])
+
+
+def test_a_seat_stays_where_it_is_if_the_nearer_broker_does_not_run_its_module() -> None:
+    world = Modular("ABCpy")
+    with world.net as net:
+        net.host("C").overlay._overlay.seats.modules._allowed = "named"  # noqa: SLF001 - one setting of one broker
+        world.begin("AB BC AC pA yB")
+        every = net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(10)
+        net.link("y", "C")
+        net.unlink("y", "B")
+        for _ in range(10):
+            world.emit("p", b"e")
+            net.advance(2)
+        net.advance(20)
+        assert net.overlay("y").homes == {"flood": "B"}
+        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 11)]
+        assert world.compiled == 1
+
+
+def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:
+    world = Modular("ABpy")
+    with world.net as net:
+        world.begin("Ap Ay AB")
+        every = net.consume("y", "flood", example("every_nth", b"\1"))
+        net.advance(10)
+        for at in range(20):
+            world.emit("p", b"e")
+            net.advance(1)
+            if at == 10:
+                net.advance(10)
+                net.kill("A")
+                net.link("B", "p")
+                net.link("B", "y")
+        net.advance(60)
+        assert net.overlay("y").homes == {"flood": "B"}
+        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 21)]

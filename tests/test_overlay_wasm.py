@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import struct
 import sys
+from array import array
 
 import pytest
+from examples.modulators.runoff import Runoff
 from tests.modulators import SQUARE, TABLE, A, B, Row, doubles, grid, instance, named, play
 from tests.wasm_modules import ABI, ALLOC, ENDLESS, LOAD, MEMORY, OPEN, PROCESS, SAVE, example, module, numbers, process
 
@@ -55,6 +58,18 @@ def test_a_module_does_what_the_table_says_wherever_it_runs(row: Row, *, carried
     faults = sum(each is None for each in row.results)
     results, state, found, _ = play(row, carried=carried)
     assert (results, state, found) == (list(row.results), row.state, faults)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_runoff_of_a_storm_is_the_same_in_both_languages(seed: int) -> None:
+    rng = random.Random(seed)
+    rain = Event(array("d", [max(0.0, rng.gauss(0.5, 1)) for _ in range(40 * 30)]).tobytes(), {"hour": seed})
+    module = instance(example("runoff", struct.pack("<d5I", 0.4, 40, 5, 10, 25, 50)))
+    found = module.process(rain)
+    assert found == tuple(Runoff(0.4, 40, [5, 10, 25, 50]).process(rain))
+    assert found is not None
+    assert len(found[0].payload) == 20 * 20 * 8  # type: ignore[arg-type]
+    assert module.process(Event(b"seven!!")) is None
 
 
 def test_fuel_is_the_execution_time_where_nothing_measures_it() -> None:

@@ -194,8 +194,8 @@ class WasmFunction:
         """Return the results of an event, the event itself where neither attributes nor payload changed."""
         self._refuel(self._bounds.fuel)
         payload = event.payload
-        packed = _packed(event.attributes, payload)
-        found = self._taken("process", *self._written(packed), bytes_max=self._memory_bytes)
+        place = self._written(*_packed(event.attributes, payload))
+        found = self._taken("process", *place, bytes_max=self._memory_bytes)
         size = payload.size if isinstance(payload, Blank) else len(payload)
         return self._results(found, event, size) if found else []
 
@@ -215,8 +215,8 @@ class WasmFunction:
         if not self._program.has_keep:
             return True
         self._refuel(self._bounds.fuel)
-        packed = _packed(result.attributes or {}, result.payload)
-        return bool(self._call("keep", *self._written(packed), min(age_us // 1_000, 2**31 - 1)))
+        place = self._written(*_packed(result.attributes or {}, result.payload))
+        return bool(self._call("keep", *place, min(age_us // 1_000, 2**31 - 1)))
 
     @property
     def spent(self) -> int:
@@ -243,16 +243,19 @@ class WasmFunction:
             return WasmFault(f"{where} used up its fuel of {self._given:,} (limits.fuel_per_event)")
         return WasmFault(f"{where} failed: {code.name.lower().replace('_', ' ') if code else _said(error)}")
 
-    def _written(self, data: bytes) -> tuple[int, int]:
+    def _written(self, *parts: bytes) -> tuple[int, int]:
         """Write bytes to where the module wants them; returns the place."""
-        size = len(data)
+        size = sum(map(len, parts))
         if size > self._room or not self._room_at:
             self._room = max(_ROOM_MIN, 1 << size.bit_length())
             self._room_at = self._call("alloc", self._room) % 2**32
             if not self._room_at:
                 raise WasmFault(f"alloc() found no room for {self._room:,} bytes")
             self._check_place("alloc", self._room_at, self._room)
-        ctypes.memmove(self._base + self._room_at, data, size)
+        at = self._base + self._room_at
+        for part in parts:
+            ctypes.memmove(at, part, len(part))
+            at += len(part)
         return self._room_at, size
 
     def _taken(self, name: str, *arguments: int, bytes_max: int) -> bytes:
@@ -294,10 +297,11 @@ class WasmFunction:
         return results
 
 
-def _packed(attributes: Mapping[str, AttributeValue], payload: bytes | Blank) -> bytes:
+def _packed(attributes: Mapping[str, AttributeValue], payload: bytes | Blank) -> tuple[bytes, bytes, bytes]:
+    """Return the parts of an event, which are not joined: payloads may be large."""
     encoded = _encode(dict(attributes))
     body = bytes(payload.size) if isinstance(payload, Blank) else payload
-    return b"".join((_U32.pack(len(encoded)), encoded, body))
+    return _U32.pack(len(encoded)), encoded, body
 
 
 def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]:
