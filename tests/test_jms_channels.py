@@ -6,7 +6,7 @@ import asyncio
 from contextlib import nullcontext
 
 import pytest
-from tests.jms_scenes import SOON_S, got, scene, texts
+from tests.jms_scenes import got, scene, texts
 
 from carrypost import (
     Consumer,
@@ -32,6 +32,8 @@ from carrypost.overlay.registry import Event
 pytestmark = pytest.mark.attached("channels are consumed from, modulated and told of through the socket")
 FLOOD = ChannelTopic("flood")
 OVERLAY: dict[str, object] = {"island": True, "overlay": {"enabled": True, "orphan_s": 5.0}}
+QUIET_S = 12.0
+"""Nothing else comes after so long."""
 MODES = [mode for mode in SessionMode if mode is not SessionMode.SESSION_TRANSACTED]
 
 
@@ -102,7 +104,7 @@ async def test_live_consumers_get_events_from_their_creation_on_in_order(net: te
         assert not first.property_exists("JMS_carrypost_EventsLost")
         bodies = [str(n) for n in range(40)]
         await emit(p, *bodies)
-        assert await texts(inbox) == bodies
+        assert await texts(inbox, quiet_s=QUIET_S) == bodies
     assert kept(net, "c") == []  # What was acknowledged takes no room.
     await net.run(3)
     assert net.overlay("B").seats == []
@@ -122,7 +124,7 @@ async def test_what_was_not_acknowledged_comes_again_in_every_mode(net: testing.
             await first.acknowledge()
         assert (await got(inbox)).get_body(str) == "b"
         await c.recover()
-        again = [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=SOON_S)]
+        again = [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=QUIET_S)]
         by_itself = mode in {SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE}
         assert again == ([("c", False)] if by_itself else [("b", True), ("c", False)])
 
@@ -143,7 +145,7 @@ async def test_a_transaction_sends_and_receives_whole_or_not_at_all(net: testing
         await p.commit()
         assert [(await got(inbox)).get_body(str) for _ in range(2)] == ["one", "two"]
         await c.rollback()
-        assert [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=SOON_S)] == [
+        assert [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=QUIET_S)] == [
             ("one", True), ("two", True), ("three", False),
         ]  # fmt: skip
         await c.commit()
@@ -160,7 +162,7 @@ async def test_selectors_run_at_the_home_broker(net: testing.Network) -> None:
         await net.run(3)
         for level in range(5):
             await emit(p, str(level), properties={"level": level}, type="rain")
-        assert await texts(inbox) == ["3", "4"]
+        assert await texts(inbox, quiet_s=QUIET_S) == ["3", "4"]
         assert len(kept(net, "c")) == 2
         await net.run(10)
         assert inbox.overlay.events == 5
@@ -173,7 +175,7 @@ async def test_consumers_of_one_shared_subscription_take_turns(net: testing.Netw
         inboxes = [await each.create_shared_consumer(FLOOD, "turns", prefetch=1) for each in (one, other)]
         await net.run(3)
         await emit(p, "a", "b", "c", "d")
-        found = [await texts(inbox) for inbox in inboxes]
+        found = [await texts(inbox, quiet_s=QUIET_S) for inbox in inboxes]
         assert sorted(text for texts_of_one in found for text in texts_of_one) == ["a", "b", "c", "d"]
         assert all(found)
         assert len(net.overlay("B").seats) == 1
@@ -187,7 +189,7 @@ async def test_no_local_leaves_out_what_its_connection_sent(net: testing.Network
         await net.run(3)
         await emit(mine, "mine")
         await emit(other, "other")
-        assert await texts(inbox) == ["other"]
+        assert await texts(inbox, quiet_s=QUIET_S) == ["other"]
 
 
 @scene("p", "c", **OVERLAY)
@@ -266,7 +268,7 @@ async def test_a_durable_subscription_keeps_its_modulator_and_what_waits_when_th
             inbox = await c.create_durable_consumer(FLOOD, "inbox")
             await net.run(3)
             await emit(p, "d")
-            assert await texts(inbox) == ["C!3", "d"]
+            assert await texts(inbox, quiet_s=QUIET_S) == ["C!3", "d"]
 
 
 @scene("p", "c", **OVERLAY)
@@ -279,6 +281,28 @@ async def test_a_consumer_sees_why_no_broker_takes_it(net: testing.Network) -> N
         await unknown.set_modulator(None)
         await net.run(70)
         assert (unknown.overlay.home, unknown.overlay.refusal) == ("B", "")
+
+
+@scene("p", "c", **OVERLAY)
+async def test_a_seat_follows_its_consumer_and_takes_its_state_along(net: testing.Network) -> None:
+    for broker in "AD":
+        net.add(broker, overlay={"enabled": True, "broker": True, "orphan_s": 60.0})
+    await linked(net, "pA", "AB", "AD", "Bc")
+    async with net.context("p") as p, net.context("c", client_id="c") as c:
+        loud = Modulator.named("channels-loud", mark="!")
+        inbox = await c.create_durable_consumer(FLOOD, "inbox", modulator=loud, relocation="strict")
+        await net.run(5)
+        await emit(p, "a", "b")
+        assert [(await got(inbox)).get_body(str) for _ in range(2)] == ["A!1", "B!2"]
+        before = inbox.overlay
+        net.link("c", "D")
+        net.unlink("c", "B")
+        await net.run(35)
+        await emit(p, "c", "d")
+        assert [(await got(inbox)).get_body(str) for _ in range(2)] == ["C!3", "D!4"]
+        await net.run(1)
+        assert (before.home, inbox.overlay.home, inbox.overlay.hops, inbox.overlay.events) == ("B", "D", 1, 4)
+        assert inbox.overlay.epoch > before.epoch
 
 
 # --- durable ---------------------------------------------------------------------------------------------------------
@@ -315,12 +339,12 @@ async def test_a_durable_subscription_collects_over_crashes_of_program_node_and_
         await emit(p, "e")
         async with net.context("c", SessionMode.CLIENT_ACKNOWLEDGE, client_id="c") as c:
             inbox = await c.create_durable_consumer(FLOOD, "inbox")
-            assert await texts(inbox) == expected
+            assert await texts(inbox, quiet_s=QUIET_S) == expected
             net.kill("c")
         net.restart("c")
         async with net.context("c", client_id="c") as c:
             inbox = await c.create_durable_consumer(FLOOD, "inbox")
-            assert [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=SOON_S)] == [
+            assert [(each.get_body(str), each.jms_redelivered) async for each in inbox.messages(timeout=QUIET_S)] == [
                 (text, True) for text in expected
             ]
             await inbox.close()
@@ -375,7 +399,7 @@ async def test_numbers_of_events_are_dense_over_crashes_during_commits(net: test
         await net.run(5)
         async with net.context("p") as p:
             await emit(p, "f")
-        found = await texts(inbox)
+        found = await texts(inbox, quiet_s=QUIET_S)
         assert found in (["a", "b", "f"], ["a", "b", "c", "d", "e", "f"])
         assert (len(found) == 6) is (at > 0.2)
         assert events_of(net, "p") == list(range(1, len(found) + 1))
