@@ -12,6 +12,7 @@ from carrypost.errors import LocalError
 from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import node_bytes
 from carrypost.overlay.items import ITEMS, Gone, Item, Replay, Sent, Start
+from carrypost.testing import network
 
 
 @pytest.mark.parametrize("security", ["off", "signed"])
@@ -179,3 +180,18 @@ def test_a_node_has_so_many_seats_at_a_broker() -> None:
         world.emit("A")
         net.advance(10)
         assert world.faults() == []
+
+
+def test_a_client_that_was_restarted_late_still_knows_its_home() -> None:
+    overlay = {"enabled": True, "update_s": 200.0, "discovery_s": 100.0}
+    with network("y", seed=1, island=True, announce_s_min=20.0, announce_s_max=20.0, overlay=overlay) as net:
+        net.add("A", overlay=overlay | {"broker": True})
+        net.link("A", "y")
+        net.advance(700)  # Longer than announcements of brokers live.
+        net.consume("y", "flood")
+        net.advance(50)
+        net.kill("y")
+        net.restart("y")
+        net.advance(1)
+        assert net.overlay("y").homes == {"flood": "A"}
+        assert len(net.overlay("A").seats) == 1

@@ -166,6 +166,7 @@ class Host:
             raise StateError("a host is started or restored once")
         self._started = True
         rows = list(state)
+        self._holdings.now_us = now
         incarnation = self._recovery.restore(rows, now) + 1
         self._layers.restore(rows)
         self._steps.start(incarnation)
