@@ -34,9 +34,11 @@ LIMITS = Limits()
 class Air:
     """Hosts that hear each other. What is longer than the interface of the one who hears carries is lost."""
 
-    def __init__(self, security: str = "off", **carried: int) -> None:
+    def __init__(self, security: str = "off", strategy: str = "exchange", **carried: int) -> None:
         self.now = 0
-        self.settings = Settings().replace(security=security, compress=False, announce_s_max=1.0)
+        self.settings = Settings().replace(
+            security=security, strategy=strategy, compress=False, announce_s_max=1.0
+        )  # fmt: skip
         self.carried: dict[str, int] = {}
         self.hosts: dict[str, Host] = {}
         self.delivered: dict[str, int] = {}
@@ -198,6 +200,21 @@ def test_what_is_on_its_way_arrives_though_less_comes_through_than_was_said(told
     air.publish("a", 50)
     air.run(2)
     assert (air.delivered["b"], air.lost) == (351, lost)
+
+
+def test_what_nobody_asked_for_is_offered_if_it_is_too_long_as_one_frame() -> None:
+    """In two frames it would be refused for ever, and what waits behind it would never go."""
+    air = Air(strategy="anti-entropy", a=WIDE, b=WIDE)
+    air.meet()
+    air.away.add("b")
+    air.run(10)
+    air.publish("a", 50)
+    air.carry("b", NARROW, told=False)
+    air.away.clear()
+    air.run(20)
+    assert air.lost > 0
+    assert air.delivered["b"] == 50
+    assert "unsolicited" not in air.hosts["b"].overview().refused
 
 
 def test_an_interface_that_is_gone_or_unknown_leaves_what_everybody_takes() -> None:

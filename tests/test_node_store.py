@@ -103,6 +103,27 @@ def test_what_somebody_waits_for_the_disk_with_is_written_while_the_writer_rests
         disk.settle()
 
 
+def test_the_writer_rests_while_more_than_one_batch_gathers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that come one at a time would only wait for it."""
+    rested: list[int] = []
+    monkeypatch.setattr(writer, "_REST_S_MAX", WAIT_S)
+    monkeypatch.setattr(writer.Writer, "_rest", lambda _, group, __: rested.append(len(group)))
+    with opened(path) as disk:
+        disk.outcome({META: 1})  # After a quiet time it does not rest anyway.
+        for _ in range(2 * writer.REST_AGAIN):
+            disk.outcome({META: 1})
+        eventually(lambda: rested == [1, 1])
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # The writer has to wait for this one's end.
+            disk.submit({META: 1})
+            eventually(disk.store._writer._queue.empty)  # noqa: SLF001 - it has taken the first one
+            disk.submit({META: 1})
+            disk.submit({META: 1})
+            other.execute("ROLLBACK")
+        disk.settle()
+        eventually(lambda: rested == [1, 1, 2])
+
+
 def test_a_row_of_a_layer_is_deleted_without_reading_the_others(path: Path) -> None:
     with contextlib.closing(schema.open_writer(path)) as connection:
         directory = rows.Directory(connection)

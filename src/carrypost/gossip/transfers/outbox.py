@@ -79,6 +79,8 @@ class Job(msgspec.Struct, eq=False):
     """The whole message is one frame; no longer, if that turned out to be too long."""
     nbytes: int = 0
     """Of that frame, about."""
+    unasked: bool = False
+    """The neighbour did not ask for it: it takes it as one frame only."""
     preamble: tuple[Item, ...] = ()
     """Descriptor and hash list of a message in fragments: without them the neighbour can make nothing of those."""
     preamble_skipped: bool = False
@@ -263,12 +265,17 @@ class Outbox:
         if not self.jobs:
             self.recovery.forget_lost()
 
-    def unpack(self, parcel_bytes_max: int) -> bool:
-        """Let messages go as two frames that were to go, or went, as a longer one. Returns False if there are none."""
+    def unpack(self, parcel_bytes_max: int) -> list[Job]:
+        """Let messages go as two frames that were to go, or went, as a longer one. Returns their jobs.
+
+        Those that nobody asked for are dropped: the neighbour would refuse the two frames. They are to be offered.
+        """
         found = [job for job in self.jobs.values() if job.parcel and job.nbytes > parcel_bytes_max]
         for job in found:
             job.parcel = False
-        return bool(found)
+            if job.unasked:
+                self.cancel(job.copy.slot)
+        return found
 
     def take_unfinished(self) -> list[Job]:
         """Take the jobs that are done, while more of their message was asked for."""

@@ -85,6 +85,7 @@ class Serving:
             self._holdings.handle_of(copy)
             job = self._transfer.job(link, copy, copy.held, copy.privilege)
             if job.parcel:
+                job.unasked = True
                 outbox.add(job)
                 queued.append(copy.slot)
         mask = mask_of(queued)
@@ -100,6 +101,7 @@ class Serving:
         if running is not None:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
             running.ask_more(wanted)
+            running.unasked = False
             return False
         level = copy.privilege
         if view is not None and view.wants(copy.descriptor, link.node):

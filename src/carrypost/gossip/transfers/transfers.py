@@ -72,9 +72,10 @@ class Transfers:
         """Send and ask again what was lost."""
         link.outbox.tick(now)
         doubtful = link.outbox.recovery.timeouts >= TIMEOUTS_DOUBTFUL
-        if doubtful and link.outbox.unpack(link.body_bytes_max + PARCEL_GAIN):
+        if doubtful and (unpacked := link.outbox.unpack(link.body_bytes_max + PARCEL_GAIN)):
             link.doubt()
             self._links.fit()
+            self.offer(link, [job.copy for job in unpacked if job.unasked])
         if link.timers.due[REQUEST_AGAIN] <= now:
             self.requests.repeat(link, now)
 

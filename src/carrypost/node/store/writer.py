@@ -37,7 +37,9 @@ GROUP_BYTES_MAX = 1024 * 1024
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
 """After a commit the writer rests, so that more can gather for the next one: not if somebody waits for the disk, nor
-after a time in which nothing came."""
+after a time in which nothing came, nor if the last rest gathered one batch alone, which it only delayed."""
+REST_AGAIN = 3
+"""After so many commits of one batch each, without a pause, the writer tries again whether more gathers in a rest."""
 _MEND_S = 1.0
 """Interval at which room is looked for, once there was none."""
 
@@ -99,14 +101,18 @@ class Writer:
     # --- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        free_s = -math.inf
+        free_s, alone = -math.inf, 0
         while not self._closing:
             group = self._next_group()
             if group:
                 began_s = time.monotonic()
                 self._answer(self._write(group))
-                if began_s - free_s < _REST_S_MAX:  # Else it is quiet, and what follows on this may be waited for.
-                    self._rest(group, time.monotonic() - began_s)
+                if began_s - free_s >= _REST_S_MAX:  # It is quiet, and what follows on this may be waited for.
+                    alone = 0
+                else:
+                    alone = alone + 1 if len(group) == 1 else 0
+                    if alone % REST_AGAIN == 0:
+                        self._rest(group, time.monotonic() - began_s)
                 free_s = time.monotonic()
             if self._wants_room:
                 self._mend()
