@@ -118,7 +118,7 @@ def test_a_route_is_repaired_once_the_next_broker_cannot_be_reached() -> None:
         cut = path[1]
         for other in "AD":
             play.net.unlink(cut, other)
-        play.net.advance(15)
+        play.net.advance(20)  # Neighbours are given up after three periods of 5 s, and unreachable a second later.
         assert play.net.overlay("A").path("D") == path
         message = play.send("A", ["D"])
         play.net.advance(10)

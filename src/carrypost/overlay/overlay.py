@@ -34,7 +34,6 @@ from carrypost.overlay.detours import Detours
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
 from carrypost.overlay.items import (
-    DIGEST_BYTES,
     ITEMS,
     Abort,
     Adopt,
@@ -86,8 +85,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulator import Meter, Modulator
 
-_TOPOLOGY = ITEMS.encode([TopologyItem(bytes(DIGEST_BYTES))])[:4]
-"""First bytes of what brokers tell each other of the overlay."""
 _ITEM_US = 60_000_000
 """Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
 
@@ -130,7 +127,8 @@ class Overlay(Layer):
         self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
-        self.topology_bytes = 0
+        self._stirred = True
+        """Something happened since the last call of `finish` that it has to see."""
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
         self._inbox = Inbox(
@@ -158,7 +156,7 @@ class Overlay(Layer):
             brokers=tuple(sorted(each.node for each in topology.brokers)),
             neighbours={node: each.hops for node, each in topology.neighbours.items()},
             paths=paths,
-            topology_bytes=self.topology_bytes,
+            topology_bytes=topology.told_bytes,
             legs=self.legs.passed,
             arrived=self.legs.arrivals.count,
             repaired=self.legs.repaired,
@@ -194,6 +192,7 @@ class Overlay(Layer):
         copy = self._holdings.cache.get(message)
         if copy is None or not copy.here or not copy.whole:
             raise StateError(f"the message {shown(message)} is not here, or not whole: publish it, or wait for it")
+        self._stirred = True
         self.legs.send(copy, brokers, channel)
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -280,6 +279,7 @@ class Overlay(Layer):
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
+        self._stirred = True
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -365,18 +365,17 @@ class Overlay(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
+        self._stirred = True
         self.producer.published(copies)
         self.legs.published(copies)
         self.own_modules.published(copies)
         self.seats.published(copies)
         self.moves.sources.published(copies)
-        for copy in copies:
-            headers = copy.descriptor.headers
-            if headers is not None and headers.connected and headers.control.startswith(_TOPOLOGY):
-                self.topology_bytes += copy.descriptor.wire_bytes
+        self.topology.published(copies)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event or a checkpoint, or of a message with the state of a seat."""
+        self._stirred = True
         self.seats.payload_read(copy, payload)
         self.consumers.payload_read(copy, payload)
         self._inbox.payload_read(copy, payload)
@@ -401,7 +400,9 @@ class Overlay(Layer):
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published, and drop what was read. Every step that changes anything ends with it."""
+        """Return what is to be published, and drop what was read. Most steps do not concern the overlay."""
+        if not self._stirred and self.due_us > now:
+            return ()
         self._inbox.finish()
         said, self._said = self._said, []
         self.producer.work()
@@ -420,6 +421,7 @@ class Overlay(Layer):
         for copy in settled:
             self.producer.passed(copy)
         self._look_ahead()
+        self._stirred = False
         return drafts
 
     def follow_up(self, now: int) -> Sequence[Draft]:
@@ -463,6 +465,7 @@ class Overlay(Layer):
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
+        self._stirred = True
         self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
@@ -485,6 +488,7 @@ class Overlay(Layer):
         return messages
 
     def _look_ahead(self) -> None:
+        self._stirred = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self.moves.due_us, self._ledger.due_us,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from random import Random
 
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
@@ -51,6 +52,8 @@ _FIRST_US = 1_000_000
 """A broker looks first so long after its start."""
 _SOON_US = 500_000
 """Delay of what is told at once, so that what is learnt meanwhile goes with it."""
+_TOLD = ITEMS.encode([items.Topology(bytes(items.DIGEST_BYTES))])[:4]
+"""First bytes of what brokers tell each other of the overlay."""
 PATIENCE = 16
 """Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
@@ -94,6 +97,8 @@ class Topology:
         self._learning_us = 0
         """End of the first period."""
         self._said: list[Draft] = []
+        self.told_bytes = 0
+        """Bytes of the messages by which this broker told others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
         self._announced_us = self._named = 0
         """Time of the last announcement, and the version of the roster that it named."""
@@ -123,6 +128,13 @@ class Topology:
         """Take the messages that are to be published."""
         said, self._said = self._said, []
         return said
+
+    def published(self, copies: Iterable[Copy]) -> None:
+        """Count the bytes of what brokers are told."""
+        for copy in copies:
+            headers = copy.descriptor.headers
+            if headers is not None and headers.connected and headers.control.startswith(_TOLD):
+                self.told_bytes += copy.descriptor.wire_bytes
 
     def expire(self, now: int) -> list[NodeId]:
         """Announce this node again, tell what waited, and return brokers that did not announce themselves again."""
