@@ -19,6 +19,7 @@ from carrypost import (
     Message,
     Modulator,
     Result,
+    SendState,
     SessionMode,
     Topic,
     modulator,
@@ -102,6 +103,9 @@ async def test_live_consumers_get_events_from_their_creation_on_in_order(net: te
         assert (first.jms_type, first.jms_destination) == ("warning", FLOOD)
         assert first.get_string_property("JMS_carrypost_Author") == "p"
         assert not first.property_exists("JMS_carrypost_EventsLost")
+        followed = await p.send(FLOOD, "flood", request_receipt=True)
+        assert (await got(inbox)).get_body(str) == "flood"
+        assert await followed.delivered(timeout=30) is SendState.DELIVERED
         bodies = [str(n) for n in range(40)]
         await emit(p, *bodies)
         assert await texts(inbox, quiet_s=QUIET_S) == bodies
@@ -487,6 +491,8 @@ async def test_misuse_raises_and_says_what_to_do(net: testing.Network) -> None:
         await chosen.close()
         with pytest.raises(IllegalStateException, match="closed"):
             _ = chosen.overlay
+        with pytest.raises(IllegalArgumentException, match="leave recipients out"):
+            await c.send(FLOOD, "x", recipients=["c"])
         with pytest.raises(JMSException, match="1 to 256 bytes"):
             await c.send(ChannelTopic("x" * 300), "x")
 

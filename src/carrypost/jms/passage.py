@@ -79,6 +79,10 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
     own, bounds = converted(message), limits or Limits()
     if isinstance(to, Topic):
         check_one(to)
+    if isinstance(to, ChannelTopic) and sending.recipients is not None:
+        raise IllegalArgumentException(
+            "an event is for all consumers of its channel: leave recipients out, or send to another topic"
+        )
     payload = own.payload
     if len(payload) > bounds.message_bytes_max:
         raise MessageFormatException(
