@@ -152,7 +152,8 @@ class Limits:
     runs_max: int = whole(1_024, 1, 65_536)
     """Runs of events in the state of a seat that travels: those since its last result, or since a checkpoint."""
     share_log: float = number(0.25, 0.001, 1.0)
-    """Share of the cache that this node's own events may hold until they expire, for brokers that lack some."""
+    """Share of the cache that this node's own events may hold until they expire, or all consumers are past them, for
+    brokers that lack some."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)

@@ -34,7 +34,7 @@ from carrypost.overlay.subscription import FAMILY, NUMBER_BYTES, Subscription, S
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
@@ -154,19 +154,26 @@ class Consumers:
     def adoption(self, number: int) -> Snapshot | None:
         """Return the state that a new home of a subscription begins with; None if it has all that it needs."""
         found = self._open[address.results(self._node, str(number))]
-        row, stored = found.row, self._rows.latest(found.checkpoint_name)
+        row, kept = found.row, self._kept(found)
         if not row.adopting:
             return None
-        fresh = Snapshot(row.epoch, row.number, row.cursors)
-        if not row.keeps or stored is None:
-            return fresh
-        try:
-            kept = unpacked(stored, self._limits)
-        except RemoteError:  # The limits were other ones when it was stored.
-            return fresh
-        if kept.modulator != digest(row.modulator):  # No result of the present modulator was accepted yet.
-            return fresh
+        if kept is None:
+            return Snapshot(row.epoch, row.number, row.cursors)
         return Snapshot(row.epoch, row.number, kept.cursors, kept.state, kept.modulator, repeats=row.repeats)
+
+    def _kept(self, found: Subscription) -> Snapshot | None:
+        """Return the last checkpoint of the present modulator; None if it has no state, or gave no results yet."""
+        stored = self._rows.latest(found.checkpoint_name) if found.row.keeps else None
+        try:
+            kept = None if stored is None else unpacked(stored, self._limits)
+        except RemoteError:  # The limits were other ones when it was stored.
+            return None
+        return kept if kept is not None and kept.modulator == digest(found.row.modulator) else None
+
+    def needed_after(self, found: Subscription) -> Mapping[str, int]:
+        """Return the last event of each producer that no home of a subscription will need any more."""
+        kept = self._kept(found)
+        return found.row.cursors if kept is None else kept.cursors
 
     def adopted(self, number: int, epoch: int) -> None:
         """Note that the home has the state."""

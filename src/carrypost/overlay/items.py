@@ -160,6 +160,23 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="A", gc=False):
     epoch: _Count
 
 
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
+    """A consumer of the author has a checkpoint after these events, and its home, the addressee, may forget them."""
+
+    channel: _Channel
+    subscription: _Count
+    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    """Producers, and the last event of each; those that are not listed are as before."""
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
+    """All consumers at the author, or, said to a producer by its home, all of the channel, are past these events."""
+
+    channel: _Channel
+    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    """As in `Progress`."""
+
+
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
     """A broker is as near to a consumer of the author as its home, the addressee, or nearer."""
 
@@ -273,7 +290,7 @@ class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=Fal
 
 OfRelocation = Handoff | Ready | Detour | Detoured | State | Seated | Abort
 """Items of a relocation, by which brokers move a seat."""
-OfClients = Attach | Adopt | Homed | Report | Moving | ModuleWanted
+OfClients = Attach | Adopt | Homed | Progress | Past | Report | Moving | ModuleWanted
 """Items of clients and their homes."""
 Item = Broker | Topology | Pass | Replay | Start | Gone | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
@@ -303,6 +320,8 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
     Adopt: (Who.CLIENT, False),
+    Progress: (Who.CLIENT, False),
+    Past: (Who.BROKER, False),
     Homed: (Who.HOME, False),
     Replay: (Who.BROKER, False),
     Start: (Who.ANYBODY, False),

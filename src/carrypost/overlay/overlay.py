@@ -47,6 +47,8 @@ from carrypost.overlay.items import (
     Item,
     ModuleWanted,
     Moving,
+    Past,
+    Progress,
     Ready,
     Replay,
     Report,
@@ -63,6 +65,7 @@ from carrypost.overlay.movable import MovableSeats
 from carrypost.overlay.moves import Moves
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.producer import Producer
+from carrypost.overlay.progress import Progresses
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.tables import Client
@@ -121,10 +124,11 @@ class Overlay(Layer):
         self.channel.add(HomeBrokerAdaptor(self.topology, self.moves))
         self.consumers = Consumers(ground, self._rows, self.topology.brokers)
         numbers = Numbers(self._rows)
-        self.homes = Homes(
-            ground, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers
-        )  # fmt: skip
+        self.homes = Homes(ground, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers)
         self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
+        self.progresses = Progresses(
+            ground, self.topology, self.clients, self.moves.sayings, consumers=self.consumers, producer=self.producer
+        )
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
         self._stirred = True
@@ -139,6 +143,7 @@ class Overlay(Layer):
                 Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
             },
             hears={
+                Progress: self.progresses.progress, Past: self.progresses.past,
                 Homed: self.homes.homed, Moving: self.homes.moving, Report: self._report,
                 ModuleWanted: self.own_modules.wanted, Replay: self.producer.replay,
                 Start: self._heard, Gone: self._heard, Sent: self._heard,
@@ -150,12 +155,11 @@ class Overlay(Layer):
     def view(self) -> OverlayView:
         """Return how things stand."""
         topology = self.topology
-        paths = {each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None}
         return OverlayView(
             broker=self._broker,
             brokers=tuple(sorted(each.node for each in topology.brokers)),
             neighbours={node: each.hops for node, each in topology.neighbours.items()},
-            paths=paths,
+            paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
             topology_bytes=topology.told_bytes,
             legs=self.legs.passed,
             arrived=self.legs.arrivals.count,
@@ -409,6 +413,7 @@ class Overlay(Layer):
         self._take_events()
         self._take_modules(now)
         self.moves.sources.work(now)
+        self.progresses.work()
         while spoken := [
             *self.clients.tails.said(), *self.seats.said(), *self.producer.said(), *self.moves.sayings.own()
         ]:  # fmt: skip

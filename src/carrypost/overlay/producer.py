@@ -3,8 +3,8 @@
 An event is a message to `channel/NAME`. It gets its number (`Headers.event`) when it is sent: dense for each channel,
 across crashes and full disks, because the batch that stores the event has the number, too. If the batch is lost, the
 event fails, and so do those that were sent since; their numbers are given again. Once it is durable, it goes as a leg
-to the producer's home, which passes it on. The node's own copies are the log: pinned until they expire, as far as they
-fit into `share_log` of the cache.
+to the producer's home, which passes it on. The node's own copies are the log: pinned until they expire, or all
+consumers are past them (`overlay.progress`), as far as they fit into `share_log` of the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
-from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Replay, Role, Sent, Start
+from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Past, Replay, Role, Sent, Start
 from carrypost.overlay.numbers import NUMBERS, event_of, packed
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Producer:
         self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
         self._most = round(settings.cache_messages_max * limits.share_log)
         self._bytes_max = round(settings.cache_bytes_max * limits.share_log)
+        self._young_us = round(settings.overlay.gap_s * 1e6)
         self.numbers = numbers
         self._log: dict[str, dict[int, Copy]] = {}
         """Events that are here and durable, by channel and number."""
@@ -157,6 +158,19 @@ class Producer:
         if upto > before:
             self._passed[channel] = upto
             self._ledger.put(PASSED + channel.encode(), packed(upto))
+
+    def past(self, item: Past, author: NodeId, now: int) -> bool:
+        """Free events that all consumers are past. Returns False if the author is not this producer's home.
+
+        Of young events there may be consumers that brokers have not heard of yet.
+        """
+        upto = dict(item.cursors).get(self._node, 0)
+        if self._homes.home(Role.PRODUCER, item.channel) != author or not upto:
+            return False
+        for number, copy in self._log.get(item.channel, {}).items():
+            if number <= upto and copy.descriptor.created_us <= now - self._young_us:
+                self._unpin(copy)
+        return True
 
     # --- replays -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,149 @@
+"""Progress of consumers, by which producers know which events of their logs nobody needs any more.
+
+A seat that another broker adopts needs the events since the consumer's last checkpoint; without a state, those after
+the last result that it accepted. So a consumer tells its home how far that is (`Progress`), every `EVERY` results. The
+home tells the least of all its seats to the homes of producers (`Past`). These tell each producer the least of all
+brokers that have seats of the channel, by their rosters. A broker that has not told of its seats holds up the rest.
+
+Nothing of this is stored: after a restart less is known, and events are kept longer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.overlay.items import CURSORS_MAX, Past, Progress, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.consumer import Consumers
+    from carrypost.overlay.producer import Producer
+    from carrypost.overlay.sayings import Sayings
+    from carrypost.overlay.topology import Topology
+
+EVERY = 16
+"""Results, or events of one producer, after which progress is told again."""
+Cursors = dict[str, int]
+"""Number of the last event that is not needed any more, by producer."""
+
+
+class Progresses:
+    """What one node knows of the progress of consumers, and tells of it."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        topology: Topology,
+        clients: ClientManager,
+        sayings: Sayings,
+        *,
+        consumers: Consumers,
+        producer: Producer,
+    ) -> None:
+        self._rosters, self._brokers = topology.rosters, topology.brokers
+        self._node, self._most = ground.node, ground.limits.clients_max
+        self._clients, self._sayings, self._consumers, self._producer = clients, sayings, consumers, producer
+        self._results: dict[str, int] = {}
+        """Number of the last result that a subscription of this node told of, by destination."""
+        self._of_clients: dict[bytes, Cursors] = {}
+        """Progress of consumers that have seats here, by their digests."""
+        self._of_brokers: dict[str, dict[bytes, Cursors]] = {}
+        """Least progress of the seats of brokers, by channel with producers here, and by broker."""
+        self._told: dict[str, Cursors] = {}
+        """By channel: least progress of the seats here, as it was told to homes of producers."""
+        self._freed: dict[str, Cursors] = {}
+        """By channel: what producers were told."""
+
+    def work(self) -> None:
+        """Tell the homes of this node's subscriptions how far these are."""
+        for each in self._consumers:
+            home, number = each.row.home, each.row.number
+            if home is not None and number - self._results.get(each.destination, 0) >= EVERY:
+                open_now = {other.destination for other in self._consumers}
+                self._results = {to: last for to, last in self._results.items() if to in open_now}
+                self._results[each.destination] = number
+                for page in _pages(self._consumers.needed_after(each)):
+                    self._sayings.say(home, Progress(each.row.channel, each.number, page))
+
+    def progress(self, item: Progress, author: NodeId, _now: int) -> bool:
+        """Take how far a consumer is; returns False if it has no seat here."""
+        client = self._clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
+        if client is None or not client.seated:
+            return False
+        seats = [each for each in self._clients.table if each.seated and each.item.channel == item.channel]
+        known = {each.digest for each in self._clients.table}
+        self._of_clients = {digest: cursors for digest, cursors in self._of_clients.items() if digest in known}
+        self._merge(self._of_clients.setdefault(client.digest, {}), item.cursors)
+        least = _least([self._of_clients.get(each.digest, {}) for each in seats])
+        if news := self._news(self._told, item.channel, least):
+            homes = [prefix for prefix, served in self._rosters.serving(item.channel).items() if served.producers]
+            for home in filter(None, map(self._broker, homes)):
+                for page in _pages(news):
+                    self._sayings.say(home, Past(item.channel, page))
+        return True
+
+    def past(self, item: Past, author: NodeId, now: int) -> bool:
+        """Take the least progress of a broker's seats, or of all. Returns False if it is neither's word."""
+        freed = self._producer.past(item, author, now)
+        serving = self._rosters.serving(item.channel)
+        served = serving.get(node_prefix(author))
+        producers = [
+            each.node
+            for each in self._clients.table
+            if each.active and each.item.role is Role.PRODUCER and each.item.channel == item.channel
+        ]  # fmt: skip
+        if served is None or not served.seats or not producers:
+            return freed
+        of = self._of_brokers.setdefault(item.channel, {})
+        self._merge(of.setdefault(node_prefix(author), {}), item.cursors)
+        with_seats = [prefix for prefix, each in serving.items() if each.seats]
+        self._of_brokers[item.channel] = {prefix: of[prefix] for prefix in with_seats if prefix in of}
+        least = _least([of.get(prefix, {}) for prefix in with_seats])
+        own = {str(producer): least[producer] for producer in producers if producer in least}
+        for producer, number in self._news(self._freed, item.channel, own).items():
+            self._sayings.say(NodeId(producer), Past(item.channel, ((producer, number),)))
+        return True
+
+    def _news(self, told: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:
+        """Return what has to be told of a channel, and note that it was."""
+        before = told.get(channel, {})
+        news = {producer: number for producer, number in now.items() if number - before.get(producer, 0) >= EVERY}
+        channels = {each.item.channel for each in self._clients.table}
+        told[channel] = {producer: news.get(producer, before.get(producer, 0)) for producer in now}
+        for each in [each for each in told if each not in channels]:
+            del told[each]
+        return news
+
+    def _merge(self, cursors: Cursors, told: Iterable[tuple[str, int]]) -> None:
+        for producer, number in told:
+            if producer in cursors or len(cursors) < self._most:
+                cursors[producer] = max(number, cursors.get(producer, 0))
+
+    def _broker(self, prefix: bytes) -> NodeId | None:
+        if prefix == node_prefix(self._node):
+            return self._node
+        info = self._brokers.at(prefix)
+        return None if info is None else info.node
+
+
+def _least(all_of: list[Cursors]) -> Cursors:
+    """Return the least number of each producer that all know."""
+    if not all_of:
+        return {}
+    first, *others = all_of
+    return {
+        producer: min([number, *(each[producer] for each in others)])
+        for producer, number in first.items()
+        if all(producer in each for each in others)
+    }
+
+
+def _pages(cursors: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Return cursors cut into as many parts as items are needed for them."""
+    rows = list(cursors.items())
+    for at in range(0, len(rows), CURSORS_MAX):
+        yield tuple(rows[at : at + CURSORS_MAX])
