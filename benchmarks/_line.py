@@ -12,11 +12,16 @@ from itertools import pairwise
 
 from benchmarks._pair import ROUND_US, Side
 
-from carrypost.config import Settings
-from carrypost.events import Event
+from carrypost.config import Limits, Settings
+from carrypost.events import Event, PayloadWanted
 from carrypost.gossip.wire.frames import Frame
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import filled, gathered
+from carrypost.host import Host
+from carrypost.model.ids import NodeId
 from carrypost.overlay.arrivals import LegArrived
+from carrypost.overlay.modulator import Modulator
+
+_LIMITS = Limits()
 
 
 class Place(Side):
@@ -25,6 +30,9 @@ class Place(Side):
     def _take(self, event: Event, now: int) -> None:
         if isinstance(event, LegArrived):
             self.delivered += 1
+        elif isinstance(event, PayloadWanted):
+            payload = gathered(event.descriptor, self._piece, _LIMITS)
+            self.host.payload_read(event.descriptor.id, payload, now)
         else:
             super()._take(event, now)
 
@@ -142,3 +150,43 @@ def message_us(kind: str, payloads: Sequence[bytes], security: str, *, together:
     spent_s += time.process_time()
     assert line.last.delivered == len(payloads) + 1
     return spent_s / len(payloads) * 1e6
+
+
+def _migrate(source: Host, consumer: NodeId, destination: NodeId, now: int) -> None:
+    """Begin to move a seat, as an adaptor does: programs have no command for it."""
+    commands = source.overlay
+    overlay = commands._overlay  # noqa: SLF001
+    with commands._steps.step(now):  # noqa: SLF001
+        assert overlay.moves.migrate((consumer, CHANNEL, 1), destination, "horizontal", now)
+        overlay._look_ahead()  # noqa: SLF001
+
+
+def relocation_us(security: str, count: int, modulator: Modulator) -> float:
+    """Return the CPU microseconds that all hosts together need to move a seat from one broker to another.
+
+    It goes to and fro between the homes of the producer and of the consumer, which each have one event before it.
+    """
+    line = Line({
+        name: Settings.emulated(
+            security=security, island=True, overlay={"enabled": True, "broker": name in "bc", "homing": "static"}
+        )
+        for name in "abcd"
+    })  # fmt: skip
+    line.run(_KNOWN_S)
+    consumer = line.last.host
+    consumer.subscribe(consumer.overlay.consume(CHANNEL, line.now, modulator), now=line.now)
+    line.run(_KNOWN_S)
+    brokers = [line.sides[name] for name in "cb"]
+    spent_s = 0.0
+    for number in range(count):
+        line.first.host.overlay.emit(CHANNEL, b"", line.now)
+        line.run(_SETTLED_S)
+        source, destination = brokers[number % 2], brokers[1 - number % 2]
+        assert source.host.overlay.view().seats
+        spent_s -= time.process_time()
+        _migrate(source.host, consumer.node, destination.host.node, line.now)
+        line.run(_SETTLED_S)
+        spent_s += time.process_time()
+        assert destination.host.overlay.view().seats
+        assert not source.host.overlay.view().seats
+    return spent_s / count * 1e6

@@ -12,6 +12,9 @@ three hosts counts, publication and acknowledgements included. *Alone*: each mes
 *Events*: the same for an event over three hops, from its producer over both homes to its consumer: four messages are
 made, three are acknowledged.
 
+*Relocations*: a seat with 1,000 bytes of state moves from a broker to its neighbour, beside a leg over that hop alone.
+Five seconds count, with what hosts do in any case.
+
 *Modulators*: what a broker does around the function of a named modulator, beside that function alone.
 
 *Modules*, where wasmtime is installed: an event of 100 bytes beside a bare call of wasmtime with the same bytes in and
@@ -36,7 +39,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import _modules, _report
-from benchmarks._line import message_us
+from benchmarks._line import message_us, relocation_us
 
 from carrypost.config import Limits
 from carrypost.emu import run
@@ -57,6 +60,8 @@ ROUTES_GOALS_MS = {40: 1.0, 256: 10.0}
 GOSSIP_GOALS = {"off": 2.0, "signed": 2.5}
 """CPU time of a leg or an event, by that of the same message by gossip over as many hops."""
 HOPS = {"leg": 2, "event": 3}
+RELOCATION_GOAL = 15.0
+"""CPU time of a relocation, by that of one leg."""
 MODULATOR_GOAL_US = 10.0
 """Time that a named modulator takes above its function."""
 WALKERS_GOALS = {"brokers": 1.5, "clients": 2.5}
@@ -142,7 +147,7 @@ def beside_gossip(kind: str, messages: int, repeats: int) -> Iterator[dict[str, 
 
 @modulator("benchmark-count", payload=True)
 class Count:
-    """A modulator that counts events, and lets them pass."""
+    """A modulator that counts events, lets them pass, and has 1,000 bytes of state."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -154,11 +159,28 @@ class Count:
 
     def save(self) -> bytes:
         """Return the count."""
-        return self._count.to_bytes(8, "big")
+        return self._count.to_bytes(_BYTES, "big")
 
     def load(self, state: bytes) -> None:
         """Go on with a count."""
         self._count = int.from_bytes(state, "big")
+
+
+def relocations(count: int, repeats: int) -> Iterator[dict[str, object]]:
+    """Rows of the table of relocations: relocations and legs in turn, medians."""
+    payloads = [bytes(_BYTES)] * count
+    for security in GOSSIP_GOALS:
+        moved: list[float] = []
+        passed: list[float] = []
+        for _ in range(repeats):
+            moved.append(relocation_us(security, count, Modulator.named("benchmark-count")))
+            passed.append(message_us("leg", payloads, security, together=1, hops=1))
+        move_us, leg_us = statistics.median(moved), statistics.median(passed)
+        times = move_us / leg_us
+        yield {
+            "security": security, "relocations": count, "repeats": repeats, "relocation µs": move_us, "leg µs": leg_us,
+            "times": times, "goal": RELOCATION_GOAL, "met": times <= RELOCATION_GOAL,
+        }  # fmt: skip
 
 
 def modulators(repeats: int, events: int = 2_000) -> dict[str, object]:
@@ -233,13 +255,15 @@ def main(argv: Sequence[str]) -> int:
     _report.show("Legs: a message over two hops, as a leg and by gossip", passed, json=given.json)
     emitted = list(beside_gossip("event", messages, repeats))
     _report.show("Events: an event over both homes, three hops, and by gossip", emitted, json=given.json)
+    moved = list(relocations(max(2, messages // 10), repeats))
+    _report.show("Relocations: a seat with 1,000 bytes of state, and one leg", moved, json=given.json)
     modulated = [modulators(max(5, repeats))]
     _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
     compiled = _modules.show(repeats, quick=given.quick, json=given.json) if programs.is_installed() else []
     walked = [] if given.walkers is None else list(walkers(given.walkers))
     if walked:
         _report.show("Walkers: nodes that walk, with overlay and without", walked, json=given.json)
-    rows = [*found, *passed, *emitted, *modulated, *compiled, *walked]
+    rows = [*found, *passed, *emitted, *moved, *modulated, *compiled, *walked]
     return 1 if given.strict and not all(row["met"] for row in rows) else 0
 
 

@@ -96,8 +96,11 @@ class Relocating(World):
             return False
         commands, now = self.net.host(broker).overlay, round(self.net.now * 1e6)
         client = NodeId(self.net.host(consumer).node), "flood", 1
+        overlay = commands._overlay  # noqa: SLF001
         with commands._steps.step(now):  # noqa: SLF001
-            return commands._overlay.moves.migrate(client, self.net.host(to).node, "horizontal", now)  # noqa: SLF001
+            begun = overlay.moves.migrate(client, self.net.host(to).node, "horizontal", now)
+            overlay._look_ahead()  # noqa: SLF001 - as after everything that adaptors do in a step
+        return begun
 
     def results(self, destination: str) -> list[tuple[bytes, list[str]]]:
         """Return the results that a subscription was given, once each: hash and events."""
