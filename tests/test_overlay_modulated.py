@@ -12,10 +12,10 @@ from tests.modulators import grid
 from carrypost.errors import LocalError
 from carrypost.events import Event, Refused
 from carrypost.model.ids import MessageId
+from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.registry import Event as Input
 from carrypost.overlay.registry import Result, modulator
-from carrypost.overlay.seat import ModulatorFault
 
 
 @modulator("by-number")

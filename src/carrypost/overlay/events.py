@@ -50,3 +50,14 @@ class Relocated(LayerEvent, frozen=True):
     """Bytes of the snapshot that moved."""
     pause_us: int
     """Time from the last result of this broker until it heard that the new seat works."""
+
+
+class ModulatorFault(LayerEvent, frozen=True):
+    """A modulator failed with an event, which is dropped. The modulator goes on as if it had not been."""
+
+    consumer: NodeId
+    channel: str
+    producer: NodeId
+    number: int
+    """Number of the event."""
+    fault: str

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.checkpoints import Checkpoints
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.processing import Processing, SeatRow
     from carrypost.overlay.tables import Client
 
+FAMILY = b"S"
+"""First byte of the names of the rows of seats."""
 ASK_US, ASK_US_MAX = 1_000_000, 30_000_000
 """Shortest and longest time after which a producer is asked for what is missing."""
 LANES = 16
@@ -140,6 +143,8 @@ class Seat:
         """Time of its last result."""
         self.begin = row
         """The seat to go back to as long as none is on disk."""
+        self.next_us = 0
+        """Time before which there is nothing to do for it, unless somebody changes it; 0: nobody knows."""
 
     @property
     def awaits_state(self) -> bool:
@@ -171,6 +176,14 @@ class Seat:
         if not self.row.begun:
             return 0
         return self.checkpoints.due_us(self.row) if self.processing.has_state else NEVER
+
+    @property
+    def due_us(self) -> int:
+        """Time at which there is something to do for it."""
+        ask_us = min((lane.ask_us for lane in self.lanes.values()), default=NEVER)
+        if self.suspended or self.awaits_state:
+            return ask_us
+        return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.mute_us, self.checkpoint_us)))
 
     def heads(self) -> list[Copy]:
         """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
@@ -217,3 +230,14 @@ class Seat:
         if any(each == producer for each, _, _ in self.row.repeats):
             return True
         return cursor is not None and any(number > cursor for number in self.lanes[producer].events)
+
+
+def date_of(copy: Copy) -> tuple[int, str]:
+    """Order events of several producers by their dates."""
+    event: Descriptor = copy.descriptor.original
+    return event.created_us, event.node
+
+
+def name_of(client: Client) -> bytes:
+    """Return the name of a seat's row."""
+    return FAMILY + client.digest

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.lanes import name_of
 from carrypost.overlay.processing import SeatRow, adopted
-from carrypost.overlay.seat import Seats, encode, name_of
+from carrypost.overlay.seat import Seats, encode
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class MovableSeats(Seats):
 
     def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
         """Let a seat go on that was expected, from the state that came."""
-        seat, known = self._seats[name_of(client)], snapshot.modulator == digest(client.item.modulator)
+        seat, known = self.at(client), snapshot.modulator == digest(client.item.modulator)
         state = snapshot.state if known and variant.state else b""
         row = SeatRow(epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state))
         seat.row = seat.begin = row
@@ -53,7 +54,7 @@ class MovableSeats(Seats):
 
     def adopt(self, client: Client, snapshot: Snapshot) -> None:
         """Give a consumer the seat that a snapshot is of, unless it has it: after the number in the snapshot."""
-        seat = self._seats[name_of(client)]
+        seat = self.at(client)
         if not seat.awaits_state:
             return
         self._begin(seat, adopted(client.item, snapshot), seat.processing)
@@ -61,28 +62,28 @@ class MovableSeats(Seats):
 
     def lacks_state(self, client: Client) -> bool:
         """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over."""
-        item, seat = client.item, self._seats.get(name_of(client))
+        item, seat = client.item, self.find(client)
         if item.adopts or item.modulator is None:
             return False
         return item.number > (0 if seat is None else seat.row.number)
 
     def write(self, client: Client) -> None:
         """Keep a seat in the store."""
-        self._rows.put(name_of(client), encode(self._seats[name_of(client)].row))
+        self._rows.put(name_of(client), encode(self.at(client).row))
 
     def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
         """Process events of each producer up to a number, and none of others; None: process all again."""
-        if (seat := self._seats.get(name_of(client))) is not None:
+        if (seat := self.find(client)) is not None:
             seat.stops = last
 
     def is_suspended(self, client: Client) -> bool:
         """Return True if a seat moved away, and a copy is kept."""
-        seat = self._seats.get(name_of(client))
+        seat = self.find(client)
         return seat is not None and seat.suspended
 
     def suspend(self, client: Client) -> None:
         """Keep a seat that moved away as it is."""
-        seat = self._seats[name_of(client)]
+        seat = self.at(client)
         seat.suspended, seat.reading, seat.leaving = True, None, None
         del self._of_channels[client.item.channel][name_of(client)]
         for lane in seat.lanes.values():
@@ -91,6 +92,6 @@ class MovableSeats(Seats):
 
     def resume(self, client: Client) -> None:
         """Let a seat work again that was not sent, after all."""
-        if (seat := self._seats.get(name_of(client))) is not None:
+        if (seat := self.find(client)) is not None:
             seat.suspended, seat.stops = False, None
             self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat

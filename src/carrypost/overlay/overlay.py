@@ -17,7 +17,7 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, node_prefix, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, logged, modules, moves, seat, subscription
+from carrypost.overlay import arrivals, clients, lanes, logged, modules, moves, subscription
 from carrypost.overlay.adaptor import (
     BrokerLost,
     HomeBrokerAdaptor,
@@ -208,7 +208,7 @@ class Overlay(Layer):
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
         self.legs.restore(found.pop(arrivals.FAMILY, []))
-        for name, row in found.pop(seat.FAMILY, ()):
+        for name, row in found.pop(lanes.FAMILY, ()):
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
         for family in moves.FAMILIES:

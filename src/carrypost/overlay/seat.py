@@ -13,18 +13,20 @@ time asks it which events it sent since the consumer subscribed.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.events import LayerEvent, PayloadWanted
+from carrypost.events import PayloadWanted
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
+from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat
+from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat, date_of, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.pace import Pace
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
 
-FAMILY = b"S"
-"""First byte of the names of rows."""
 _STEP_EVENTS_MAX = 32
 """Events that are processed in one step, or one of each seat if these are more: a host must not be busy for long."""
 _AGAIN_US = 5_000_000
@@ -53,17 +53,6 @@ _AGAIN_US = 5_000_000
 
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SeatRow).decode
-
-
-class ModulatorFault(LayerEvent, frozen=True):
-    """A modulator failed with an event, which is dropped. The modulator goes on as if it had not been."""
-
-    consumer: NodeId
-    channel: str
-    producer: NodeId
-    number: int
-    """Number of the event."""
-    fault: str
 
 
 class Seats:
@@ -102,6 +91,7 @@ class Seats:
         """Begin to look for missing events: before, nobody knows the time."""
         self._started = True
         for seat in self._seats.values():
+            seat.next_us = 0
             self._expect(seat)
 
     def prepare(self, client: Client, now: int) -> Processing | None:
@@ -109,7 +99,7 @@ class Seats:
 
         Raises `LocalError` if it does not run here.
         """
-        seat, modulator = self._seats.get(name_of(client)), client.item.modulator
+        seat, modulator = self.find(client), client.item.modulator
         if seat is not None and seat.processing.modulator == modulator:
             return seat.processing
         if modulator is None or not modulator.digest:
@@ -128,7 +118,7 @@ class Seats:
     def open(self, client: Client, processing: Processing) -> None:
         """Give a consumer its seat with what `prepare` returned, or let it go on where the consumer says."""
         name, item = name_of(client), client.item
-        seat = self._seats.get(name)
+        seat = self.find(client)
         if seat is None:
             stored = self._rows.written(name)
             row = fresh(item) if stored is None else _decode(stored)
@@ -171,8 +161,25 @@ class Seats:
         return seat
 
     def find(self, client: Client) -> Seat | None:
-        """Return the seat of a consumer."""
-        return self._seats.get(name_of(client))
+        """Return the seat of a consumer, which the caller may change."""
+        return self._named(name_of(client))
+
+    def at(self, client: Client) -> Seat:
+        """Return the seat that a consumer has, likewise."""
+        seat = self.find(client)
+        assert seat is not None
+        return seat
+
+    def _named(self, name: bytes) -> Seat | None:
+        if (seat := self._seats.get(name)) is not None:
+            seat.next_us = 0
+        return seat
+
+    def _of(self, channel: str) -> Iterable[Seat]:
+        """Return the seats of a channel, all of which the caller may change."""
+        for seat in self._of_channels.get(channel, {}).values():
+            seat.next_us = 0
+            yield seat
 
     def close(self, client: Client) -> None:
         """End the seat of a consumer that left."""
@@ -194,7 +201,7 @@ class Seats:
         if not number or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
-        for seat in self._of_channels[channel].values():
+        for seat in self._of(channel):
             if (lane := self._lane(seat, producer)) is None:
                 continue
             cursor = seat.row.cursors.get(producer)
@@ -259,14 +266,14 @@ class Seats:
 
     def _sent(self, channel: str, producer: NodeId, number: int, *, final: bool) -> None:
         """Take the number of a producer's last event; `final`: the producer itself says so."""
-        for seat in self._of_channels.get(channel, {}).values():
+        for seat in self._of(channel):
             if (lane := self._lane(seat, producer)) is not None:
                 lane.last = number if final else max(lane.last, number)
                 self._look_for_gap(seat, producer)
 
     def _start(self, item: Start, producer: NodeId) -> None:
         """Take the place from which on a producer's events are for a seat, as the producer says."""
-        for seat in self._of_channels.get(item.channel, {}).values():
+        for seat in self._of(item.channel):
             unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
             if unknown and self._lane(seat, producer) is not None:
                 seat.row.cursors[producer] = item.number
@@ -274,7 +281,7 @@ class Seats:
 
     def _skip(self, item: Gone, producer: NodeId) -> None:
         """Skip events that their producer does not have any more."""
-        for seat in self._of_channels.get(item.channel, {}).values():
+        for seat in self._of(item.channel):
             for after, upto in item.runs:
                 gap, cursor = None, seat.row.cursors.get(producer)
                 if producer in seat.lanes:
@@ -302,6 +309,7 @@ class Seats:
         for seat in self._seats.values():
             for producer, lane in seat.lanes.items():
                 for number in [number for number, copy in lane.events.items() if copy.id in gone]:
+                    seat.next_us = 0
                     if lane.events[number] is seat.reading:
                         seat.reading = None
                     self._room.remove(lane, number)
@@ -312,16 +320,19 @@ class Seats:
     @property
     def due_us(self) -> int:
         """Time at which `expire` or `work` has something to do."""
-        found = [lane.ask_us for seat in self._seats.values() for lane in seat.lanes.values()]
-        for seat in self._seats.values():
-            if not seat.suspended and not seat.awaits_state:
-                next_us = 0 if seat.heads() else min(seat.mute_us, seat.checkpoint_us)
-                found.append(max(seat.after_us, next_us))
-        return min(found, default=NEVER)
+        due_us = NEVER
+        for seat in self._seats.values():  # Most have nothing to do, and cost one look.
+            next_us = seat.next_us
+            if not next_us:
+                next_us = seat.next_us = seat.due_us
+            if next_us < due_us:
+                due_us = next_us
+        return due_us
 
     def expire(self, now: int) -> None:
         """Ask producers for what is missing; skip what is missing for long."""
-        for seat in self._seats.values():
+        for seat in [each for each in self._seats.values() if each.next_us <= now]:
+            seat.next_us = 0
             for producer, lane in seat.lanes.items():
                 if lane.ask_us <= now:
                     self._ask(seat, producer, lane, now)
@@ -360,13 +371,14 @@ class Seats:
         self._leaving = {}
         made = []
         programs: list[tuple[Seat, Copy]] = []
-        for seat in self._seats.values():
+        for seat in [each for each in self._seats.values() if each.next_us <= now]:
             if seat.after_us > now or seat.suspended or seat.awaits_state:
                 continue
+            seat.next_us = 0
             checkpoint = seat.checkpoint_us <= now
             heads = [] if checkpoint else seat.heads()
             if heads:
-                copy = seat.reading or min(heads, key=_date)
+                copy = seat.reading or min(heads, key=date_of)
                 self._worked += 1
                 if seat.processing.is_program:
                     programs.append((seat, copy))
@@ -403,11 +415,10 @@ class Seats:
             return []
         if seat.leaving is not None:  # There was no room for what came of it before.
             seat.processing.revert(seat.row)
-        if seat.processing.is_program:
-            with self._pace.charged(seat.client.node, seat.processing.instance, now):
-                step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
-        else:
-            step = seat.processing.step(seat.row, copy, payload, seat.destination, now)
+        processing = seat.processing
+        charged = self._pace.charged(seat.client.node, processing.instance, now)
+        with charged if processing.is_program else nullcontext():
+            step = processing.step(seat.row, copy, payload, seat.destination, now)
         seat.reading, event = None, copy.descriptor.original
         seat.checkpoints.processed(event.node, event_of(event))
         if step.fault:
@@ -430,6 +441,7 @@ class Seats:
 
     def _took(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
+        seat.next_us = 0
         self._rows.put(name_of(seat.client), encode(row), message)
         for producer in seat.lanes:
             if row.cursors.get(producer) != before.cursors.get(producer):
@@ -439,7 +451,7 @@ class Seats:
         """Take the payload of an event that seats asked for."""
         for seat in self._seats.values():
             if seat.reading is copy:
-                seat.after_us = 0
+                seat.next_us = seat.after_us = 0
                 self._payloads[copy.id] = payload
         self.modules.payload_read(copy, payload)
 
@@ -464,7 +476,7 @@ class Seats:
     def durable(self, names: Iterable[bytes]) -> None:
         """Let go the events whose results are on disk."""
         for name in names:
-            seat, stored = self._seats.get(name), self._rows.written(name)
+            seat, stored = self._named(name), self._rows.written(name)
             if seat is None or stored is None:
                 continue
             for producer, cursor in _decode(stored).cursors.items():
@@ -474,7 +486,7 @@ class Seats:
     def reverted(self, names: Iterable[bytes]) -> None:
         """Go back to what is on disk."""
         for name in names:
-            if (seat := self._seats.get(name)) is not None:
+            if (seat := self._named(name)) is not None:
                 stored = self._rows.written(name)
                 seat.row = seat.begin if stored is None else _decode(stored)
                 seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
@@ -483,14 +495,3 @@ class Seats:
                     if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
                         seat.row.cursors[producer] = 0
                     self._look_for_gap(seat, producer)
-
-
-def _date(copy: Copy) -> tuple[int, str]:
-    """Order events of several producers by their dates."""
-    event: Descriptor = copy.descriptor.original
-    return event.created_us, event.node
-
-
-def name_of(client: Client) -> bytes:
-    """Return the name of a seat's row."""
-    return FAMILY + client.digest
