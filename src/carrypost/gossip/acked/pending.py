@@ -81,6 +81,8 @@ class Pending:
         """Put what was lost into the batch that is being made."""
         lost, self._lost = self._lost, {}
         for message, due in lost.items():
+            if self._holdings.cache.get(message) is None:
+                continue  # It was lost with the batch, and has to come again.
             if not due.confirmed or self._is_confirmed(message):
                 self._holdings.acknowledge(message, due.until_us)
                 self._journal.put((ACKED, ROW + message, 0), _encode(due))
