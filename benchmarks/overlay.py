@@ -21,8 +21,8 @@ Five seconds count, with what hosts do in any case.
 out; the runoff of the flood watch beside the same in Python; the latency of messages while modules are compiled; a busy
 seat beside 255 idle ones.
 
-*Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, with brokers alone and with clients, beside the
-same scenario without overlay.
+*Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, which has brokers alone, and of
+`scenarios/overlay_clients.toml`, each beside the same scenario without overlay.
 
 Run: carrypost bench overlay [--quick] [--strict] [--json] [--messages N] [--repeats N] [--walkers SECONDS]
 """
@@ -64,28 +64,11 @@ RELOCATION_GOAL = 15.0
 """CPU time of a relocation, by that of one leg."""
 MODULATOR_GOAL_US = 10.0
 """Time that a named modulator takes above its function."""
-WALKERS_GOALS = {"brokers": 1.5, "clients": 2.5}
+WALKERS_GOALS = {"overlay.toml": 1.5, "overlay_clients.toml": 2.5}
 """CPU time of walking nodes, by that of the same without overlay."""
 TOGETHER = (1, 20)
-SCENARIO = Path(__file__).resolve().parents[1] / "scenarios" / "overlay.toml"
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 _BYTES, _NEIGHBOURS = 1_000, 6
-_CLIENTS = """
-[[nodes.group]]
-name = "producers"
-count = 10
-
-[[nodes.group]]
-name = "consumers"
-count = 60
-
-[[workload]]
-kind = "channel"
-producers = "producers"
-consumers = "consumers"
-first_s = 30
-period_s = 300
-"""
-"""Clients of the overlay: one event of each producer every 300 s."""
 
 
 def overlay(count: int, seed: int = 1) -> tuple[TopologyTable[Entry], Brokers, list[bytes]]:
@@ -212,30 +195,21 @@ def _each_us(run: Callable[[], object], count: int) -> float:
     return (time.process_time() - began_s) / count * 1e6
 
 
-def walkers(duration_s: float) -> Iterator[dict[str, object]]:
-    """Rows of the table of walkers: CPU seconds without overlay, of brokers alone, and with clients."""
-    spent_s = {"none": _walk_s(duration_s, without=True)}
-    for kind, goal in WALKERS_GOALS.items():
-        spent_s[kind] = _walk_s(duration_s, clients=kind == "clients")
-        times = spent_s[kind] / spent_s["none"]
+def walkers(duration_s: int) -> Iterator[dict[str, object]]:
+    """Rows of the table of walkers: CPU seconds of a scenario, and of the same without overlay."""
+    for name, goal in WALKERS_GOALS.items():
+        text = (SCENARIOS / name).read_text(encoding="utf-8")
+        spent_s, without_s = (_walk_s(each, duration_s) for each in (text, text.partition("[settings.overlay]")[0]))
+        times = spent_s / without_s
         yield {
-            "overlay": kind, "seconds": duration_s, "CPU s": spent_s[kind], "without overlay CPU s": spent_s["none"],
+            "scenario": name, "seconds": duration_s, "CPU s": spent_s, "without overlay CPU s": without_s,
             "times": times, "goal": goal, "met": times <= goal,
         }  # fmt: skip
 
 
-def _walk_s(duration_s: float, *, without: bool = False, clients: bool = False) -> float:
-    """Return the CPU seconds that `scenarios/overlay.toml` takes, with settings of the paper for each kind."""
-    text = SCENARIO.read_text(encoding="utf-8").replace("duration_s = 600", f"duration_s = {duration_s}")
-    if without:
-        text = text.partition("[settings.overlay]")[0]
-    elif clients:
-        text = (
-            text.replace("update_s = 50", "update_s = 20\ndiscovery_s = 10").replace("count = 40", "count = 20")
-            + _CLIENTS
-        )
+def _walk_s(scenario: str, duration_s: int) -> float:
     began_s = time.process_time()
-    run(Scenario.parse(text))
+    run(Scenario.parse(scenario.replace("duration_s = 600", f"duration_s = {duration_s}")))
     return time.process_time() - began_s
 
 
