@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.test_overlay_modulated import Modulated
 from tests.wasm_modules import example, module, process
@@ -261,3 +264,18 @@ def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:
         net.advance(60)
         assert net.overlay("y").homes == {"flood": "B"}
         assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 21)]
+
+
+# --- documents ---------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_modules_in_the_document_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "modulators.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```wat\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert shown in (root / "examples" / "modulators" / "sum.wat").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(root)
+    found: dict[str, object] = {}
+    exec(program, found)  # noqa: S102 - as a reader would
+    assert "net" in found
