@@ -6,7 +6,8 @@ same question gets the same answer, so that a repeated one changes nothing. Afte
 numbers. That does no harm: the source then processes more events, and its state says which.
 
 A detour ends when the source says so, or after the longest time that a relocation takes. From then on the destination's
-roster counts.
+roster counts. Where there is no room for another one, detours are forgotten whose destinations have seats, as their
+rosters say: they get all events anyway. Otherwise, after many consumers moved at once, none could move for long.
 """
 
 from __future__ import annotations
@@ -57,13 +58,20 @@ class Detours:
             self._answers.pop(item.h, None)
             return []
         if (answer := self._answers.get(item.h)) is None:
-            of_one = sum(h.source == author for h in self._answers)
-            if len(self._answers) >= self._most or of_one >= self._most_of_one:
-                return None
+            if not self._has_room(author):
+                self._answers = {
+                    h: each for h, each in self._answers.items() if not self._has_seats(each.to, each.channel)
+                }
+                if not self._has_room(author):
+                    return None
             answered = Detoured(item.h, tuple(last[:CURSORS_MAX]))
             answer = _Answer(item.channel, NodeId(item.to), answered, now + self._life_us)
             self._answers[item.h] = answer
         return [(author, answer.item), (answer.to, answer.item)]
+
+    def _has_room(self, author: NodeId) -> bool:
+        of_one = sum(h.source == author for h in self._answers)
+        return len(self._answers) < self._most and of_one < self._most_of_one
 
     def _has_seats(self, broker: NodeId, channel: str) -> bool:
         served = self._topology.rosters.serving(channel).get(node_prefix(broker))
