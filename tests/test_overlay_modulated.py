@@ -105,6 +105,9 @@ def test_home_brokers_run_modulators(security: str) -> None:
         assert len(world.results("y", few)) == 5
         assert len(world.results("y", some)) == 16
         assert len(world.results("y", every)) == 12
+        views = [net.host(name).overlay.view() for name in "ABC"]
+        assert sum(each.faults for each in views) == 1
+        assert sum(each.busy_us for each in views) == 12 * (20 + 5), "of box and selector, as declared"
         assert world.lost == []
 
 

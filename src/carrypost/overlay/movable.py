@@ -19,6 +19,7 @@ from carrypost.overlay.snapshot import Snapshot, digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from carrypost.overlay.modulator import Instance
     from carrypost.overlay.processing import Processing
     from carrypost.overlay.relocation import Variant
     from carrypost.overlay.tables import Client
@@ -66,6 +67,11 @@ class MovableSeats(Seats):
         if item.adopts or item.modulator is None:
             return False
         return item.number > (0 if seat is None else seat.row.number)
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Modulators at work."""
+        return [each.processing.instance for each in self if each.processing.instance is not None]
 
     def write(self, client: Client) -> None:
         """Keep a seat in the store."""

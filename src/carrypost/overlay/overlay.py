@@ -169,6 +169,8 @@ class Overlay(Layer):
             channels=len({each.item.channel for each in self.clients.table if each.active}),
             rosters=len(topology.rosters.table),
             seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in self.seats),
+            faults=sum(each.faults for each in self.seats.instances),
+            busy_us=sum(each.busy_us for each in self.seats.instances),
             emitted=self.producer.numbers.total,
             consumed=sum(each.row.events for each in self.consumers),
             lost=self.consumers.missed,
@@ -311,10 +313,8 @@ class Overlay(Layer):
         found = self.clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
         if found is None or not found.seated:
             return False
-        candidate = NodeId(item.candidate)
-        self.channel.tell(
-            NearestBroker(author, item.channel, item.subscription, candidate, item.hops, item.home_hops, now)
-        )
+        near = NodeId(item.candidate), item.hops, item.home_hops
+        self.channel.tell(NearestBroker(author, item.channel, item.subscription, *near, now))
         return True
 
     def _detour(self, item: Detour, author: NodeId, now: int) -> bool:

@@ -36,6 +36,10 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Brokers whose rosters it knows, itself included."""
     seats: tuple[tuple[NodeId, str, int, int], ...]
     """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""
+    faults: int
+    """Events that the modulators of these seats failed with, in this life."""
+    busy_us: int
+    """Execution time of the modulators of these seats, in this life: measured on nodes, as declared in emulation."""
     emitted: int
     """Events that it sent, in all its lives."""
     consumed: int
