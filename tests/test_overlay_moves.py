@@ -55,11 +55,11 @@ def test_each_variant_gives_up_what_it_says_and_no_more(variant: str) -> None:
         world.begin("AB BC AC CD pA qD yB")
         results = world.chain("y", variant)
         net.advance(5)
-        for at in range(90):
+        for at in range(50):
             world.emit("p")
             world.emit("q")
             net.advance(0.1)
-            if at % 30 == 10:
+            if at % 16 == 8:
                 (here,) = world.seats()
                 assert world.migrate(here, "y", "ABCD"["ABCD".index(here) - 1])
         net.advance(10)

@@ -46,8 +46,6 @@ _COUNTER = FAMILY
 """Name of the row that has the number of the last subscription."""
 _STEP = 2
 """Number of epochs that are skipped when earlier ones are closed: one may have begun without the consumer."""
-_HOLDERS_MAX = 8
-"""Number of open epochs; results of more relocations than that are not on their way at once."""
 _EARLY_MAX = 256
 """Results of one subscription that wait for `Moving` to name their author."""
 _AGAIN_US = 1_000_000
@@ -223,7 +221,8 @@ class Consumers:
         found = self._open.get(address.results(self._node, str(item.subscription)))
         if found is None or found.row.home != author or found.row.epoch != item.epoch:
             return False
-        self._hold(found, item.epoch + 1, NodeId(item.to))
+        found.row.hold(item.epoch + 1, NodeId(item.to))
+        self._rows.put(found.name, encode(found.row))
         early, found.early = found.early, {}
         for copy in early.values():
             self._enter(found, copy)
@@ -236,18 +235,18 @@ class Consumers:
             return False
         if epoch > found.row.epoch:
             found.row.epoch, found.row.home = epoch, broker
-            self._hold(found, epoch, broker)
+            self._rows.put(found.name, encode(found.row))
         return True
+
+    def epoch(self, number: int) -> int:
+        """Return the present epoch of a subscription; 0 if there is none."""
+        found = self._open.get(address.results(self._node, str(number)))
+        return 0 if found is None else found.row.epoch
 
     def disowns(self, number: int, epoch: int) -> bool:
         """Return True if a seat of this epoch does not count, and cannot: only the next one may begin unannounced."""
         found = self._open.get(address.results(self._node, str(number)))
         return found is not None and epoch not in found.row.holders and epoch != found.row.epoch + 1
-
-    def _hold(self, found: Subscription, epoch: int, broker: NodeId) -> None:
-        holders = found.row.holders | {epoch: broker}
-        found.row.holders = dict(sorted(holders.items())[-_HOLDERS_MAX:])
-        self._rows.put(found.name, encode(found.row))
 
     # --- results -------------------------------------------------------------------------------------------
 

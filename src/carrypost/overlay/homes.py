@@ -330,7 +330,8 @@ class Homes:
             self.homed(Homed(*key, epoch=snapshot.epoch), self._node, now)
 
     def _leave(self, client: _Client, broker: NodeId, now: int) -> None:
-        self._say(Attach(*client.key, active=False), broker, now)
+        epoch = self._consumers.epoch(client.key[2])
+        self._say(Attach(*client.key, active=False, epoch=epoch), broker, now)
 
     def _say(self, item: Attach, broker: NodeId, now: int) -> None:
         if broker != self._node:

@@ -123,7 +123,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     active: bool = True
     """False: the client leaves."""
     epoch: _Count = 0
-    """Number of the seat that results are accepted of."""
+    """Number of the seat that results are accepted of; of a consumer that leaves, elsewhere."""
     number: _Count = 0
     """Number of the last result that the consumer accepted, or of the last event that the producer sent."""
     since_us: _Count = 0

@@ -151,6 +151,8 @@ class Sources:
         if move is None:
             return
         if not client.active or client.item.epoch > move.source.handoff.epoch:
+            if client.item.epoch == move.source.handoff.epoch + 1 and move.source.state is SourceState.MOVED:
+                self._tell(move, now)  # The consumer knows of the new seat before this broker does.
             if not self._act(move, move.source.take(SourceInput.ELSEWHERE, now)):
                 self._end(move)
         elif client.item.modulator != move.client.item.modulator:

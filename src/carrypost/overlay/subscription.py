@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FAMILY = b"C"
 """First byte of the names of rows."""
 NUMBER_BYTES = 8
+_HOLDERS_MAX = 8
+"""Number of open epochs; results of more relocations than that are not on their way at once."""
 _CHECKPOINT = b"k"
 """Last byte of the names of rows that have checkpoints."""
 
@@ -62,6 +64,10 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     """True if there is a checkpoint of a modulator that has a state, and all events since then are in `repeats`."""
     repeats: list[Run] = []
     """Events whose results were accepted since the checkpoint, in that order."""
+
+    def hold(self, epoch: int, broker: NodeId) -> None:
+        """Open an epoch for a broker."""
+        self.holders = dict(sorted((self.holders | {epoch: broker}).items())[-_HOLDERS_MAX:])
 
 
 encode = msgspec.msgpack.Encoder().encode
