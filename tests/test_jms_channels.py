@@ -25,8 +25,13 @@ from carrypost import (
     modulator,
     testing,
 )
+from carrypost.config import Limits
 from carrypost.events import OverlayState
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.model.address import exactly
+from carrypost.model.pattern import entry
+from carrypost.mom.commands import Subscribe
+from carrypost.mom.state import Subscription
 from carrypost.naming import InitialContext
 from carrypost.overlay.registry import Event
 
@@ -507,3 +512,9 @@ async def test_channels_of_a_node_without_overlay_say_how_to_enable_it(net: test
         ):
             with pytest.raises(IllegalStateException, match=r"enabled = true in \[overlay\]"):
                 await call()
+
+
+def test_people_see_the_name_of_a_channel_as_it_was_given() -> None:
+    asked = Subscribe(entry(exactly("channel/a.b")), name="inbox", durable=True)
+    assert Subscription(1, asked, 0, "", Limits()).written == "channel/a.b (inbox)"
+    assert Subscription(1, Subscribe(asked.entry), 0, "", Limits()).written == "channel/a.b"
