@@ -198,4 +198,5 @@ def _hops(contacts: list[_Contact], opened_us: list[int], copies: _Copies) -> li
 
 
 def _together(parts: list[_Delays]) -> _Delays:
-    return _Delays(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    none = _Delays(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    return _Delays(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
