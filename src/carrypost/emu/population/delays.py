@@ -39,7 +39,7 @@ QUANTILES = 1_024
 WORD = 2**30 - 1
 """Mask of the words that draws are made of: Python calculates fastest with numbers of up to 30 bits."""
 SPREAD = 0x278DDE6D
-"""2³⁰ by the golden ratio. Multiplied by this, all bits of a word change the high ones (Fibonacci hashing)."""
+"""2³⁰ by the golden ratio, odd. Multiplied by this, all bits of a word change the high ones (Fibonacci hashing)."""
 SHIFT = 20
 """Leaves the ten bits of a word that a table is indexed by."""
 Quantiles = Annotated[tuple[float | None, ...], msgspec.Meta(min_length=QUANTILES, max_length=QUANTILES)]

@@ -147,8 +147,9 @@ class Receptions:
         new: Ints = np.arange(before, self._published)
         if (lacking := len(new) - len(self._free)) > 0:
             lines, nodes = self._table.shape
-            self._table.resize((lines + lacking, nodes), refcheck=False)  # Large blocks are not copied.
-            self._free += range(lines, lines + lacking)
+            more = max(lacking, lines // 4)
+            self._table.resize((lines + more, nodes), refcheck=False)  # Large blocks are not copied.
+            self._free += range(lines, lines + more)
         self._line[new] = self._free[: len(new)]
         del self._free[: len(new)]
         self._table[self._line[new], self._source[new]] = 1
