@@ -26,7 +26,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role
+from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role, shortened
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.relocation import VARIANTS
 from carrypost.overlay.snapshot import Snapshot, digest, extended, unpacked
@@ -144,10 +144,11 @@ class Consumers:
         """Return what the home of a subscription is told."""
         row = self._open[address.results(self._node, str(number))].row
         cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
-        return Attach(
+        item = Attach(
             Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
             modulator=row.modulator, relocation=row.relocation, adopts=row.adopting,
         )  # fmt: skip
+        return shortened(item)
 
     def adoption(self, number: int) -> Snapshot | None:
         """Return the state that a new home of a subscription begins with; None if it has all that it needs."""

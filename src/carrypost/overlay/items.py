@@ -56,6 +56,8 @@ DETAIL_MAX = 200
 """Characters of what is told of a refusal besides."""
 REFUSAL_MAX = 16
 """Characters of the word that says why a broker refuses a client."""
+ATTACH_BYTES_MAX = 1_600
+"""Bytes of an `Attach` with cursors. Together with its signature it fits into a message that passes it on."""
 _VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -294,6 +296,14 @@ OfClients = Attach | Adopt | Homed | Progress | Past | Report | Moving | ModuleW
 """Items of clients and their homes."""
 Item = Broker | Topology | Pass | Replay | Start | Gone | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
+
+
+def shortened(item: Attach) -> Attach:
+    """Return an `Attach` with the latest cursors only, if it is too long: a broker that moves the seat passes it on."""
+    while item.cursors and ITEMS.encoded_size(item) > ATTACH_BYTES_MAX:
+        item = msgspec.structs.replace(item, cursors=item.cursors[len(item.cursors) // 2 + 1 :])
+    return item
+
 
 # --- who may say what --------------------------------------------------------------------------------------
 
