@@ -230,12 +230,19 @@ class ClientManager:
         return sum(each.node == node and each.seated for each in self.table)
 
     def tell(self, now: int) -> None:
-        """Let the roster say which channels have clients here. Seats that moved away are not among them."""
+        """Let the roster say which channels have clients here. Seats that moved away are not among them.
+
+        It counts producers, and says whether there are seats: how many there are changes whenever one moves, and would
+        be told to all brokers although it makes no difference to them.
+        """
         producers: dict[str, int] = {}
         seats: dict[str, int] = {}
         for each in self.table:
-            if each.active and not (each.seated and self._seats.is_suspended(each)):
-                counts = producers if each.item.role is Role.PRODUCER else seats
-                counts[each.item.channel] = counts.get(each.item.channel, 0) + 1
+            if not each.active or (each.seated and self._seats.is_suspended(each)):
+                continue
+            if each.item.role is Role.PRODUCER:
+                producers[each.item.channel] = producers.get(each.item.channel, 0) + 1
+            else:
+                seats[each.item.channel] = 1
         served = {name: Served(producers.get(name, 0), seats.get(name, 0)) for name in producers | seats}
         self._topology.serve(served, now)

@@ -19,7 +19,7 @@ from carrypost.overlay.processing import advanced
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
@@ -230,6 +230,16 @@ class Seat:
         if any(each == producer for each, _, _ in self.row.repeats):
             return True
         return cursor is not None and any(number > cursor for number in self.lanes[producer].events)
+
+
+def known_lanes(seats: Iterable[Seat]) -> dict[NodeId, Lane]:
+    """Return empty lanes that know the last events of producers, as far as some seats of the same channel do."""
+    found: dict[NodeId, Lane] = {}
+    for seat in seats:
+        for producer, lane in seat.lanes.items():
+            known = found.setdefault(producer, Lane())
+            known.last = max(known.last, lane.last)
+    return found
 
 
 def date_of(copy: Copy) -> tuple[int, str]:

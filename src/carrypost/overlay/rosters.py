@@ -41,6 +41,7 @@ class Served(NamedTuple):
 
     producers: int = 0
     seats: int = 0
+    """1 if there are any."""
 
 
 class Roster(NamedTuple):

@@ -26,7 +26,7 @@ from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat, date_of, name_of
+from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.pace import Pace
@@ -124,6 +124,7 @@ class Seats:
             row = fresh(item) if stored is None else _decode(stored)
             processing.restore(row.state)
             seat = self._add(client, row, processing)
+            self._expect(seat)
         seat.client = client
         changed = item.modulator != seat.processing.modulator
         if seat.awaits_state:
@@ -157,7 +158,9 @@ class Seats:
 
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
         seat = Seat(client, row, processing, Checkpoints(self._settings, self._holdings.now_us))
-        self._seats[name_of(client)] = self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat
+        others = self._of_channels.setdefault(client.item.channel, {})
+        seat.lanes = known_lanes(others.values())  # Homes of producers do not tell of them again.
+        self._seats[name_of(client)] = others[name_of(client)] = seat
         return seat
 
     def find(self, client: Client) -> Seat | None:
