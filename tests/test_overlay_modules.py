@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.channels import LINKS, Storm
+from tests.examples import soaked
 from tests.test_overlay_modulated import Modulated
 from tests.wasm_modules import example, module, process
 
@@ -264,6 +267,52 @@ def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:
         net.advance(60)
         assert net.overlay("y").homes == {"flood": "B"}
         assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 21)]
+
+
+class Hoarding(Modular):
+    """A world whose consumers have the module `hoard`: each result tells all events that its state is of."""
+
+    def emit(self, node: str, payload: bytes | None = None) -> None:
+        super().emit(node, payload or f"{self.emitted + 1};".encode())
+
+    def wrong(self, node: str, destination: str) -> list[str]:
+        """Return what is missing, repeated or out of order, and where the state is not that of the results before."""
+        histories = [each.decode() for each in self.results(node, destination)]
+        found = [f"{each!r} after {before!r}" for before, each in pairwise(histories) if not each.startswith(before)]
+        events = [int(each) for each in histories[-1].split(";")[:-1]] if histories else []
+        if len(set(events)) < len(events) or len(events) < len(histories):
+            found.append(f"repeated: {events}")
+        producers = {number: self.stored[each][0] for each, number in self.numbers.items() if each in self.stored}
+        for producer in set(producers.values()):
+            numbers = [each for each in events if producers.get(each) == producer]
+            missing = {each for each, of in producers.items() if of == producer} - set(numbers)
+            lost = sum(count for to, by, count in self.lost if (to, by) == (destination, producer))
+            if numbers != sorted(numbers) or len(missing) > lost:
+                found.append(f"from {producer}: {numbers}, {missing} missing, {lost} told of")
+        return found
+
+
+@pytest.mark.parametrize("seed", [1, *soaked(range(2, 100))])
+def test_results_and_states_of_modules_are_right_whatever_fails(seed: int) -> None:
+    storm = Storm(seed, Hoarding)
+    world = storm.world
+    assert isinstance(world, Hoarding)
+    with world.net as net:
+        world.begin(LINKS)
+        places = [(node, net.consume(node, "flood", example("hoard"))) for node in "yz"]
+        net.advance(5)
+        for _ in range(60):
+            storm.move()
+        storm.heal()
+        net.advance(30)
+        for node in "pqpq":
+            world.emit(node)
+        for _ in range(60):
+            net.advance(10)
+            if not any(world.wrong(*place) for place in places):
+                break
+        assert [world.wrong(*place) for place in places] == [[], []]
+        assert all(world.results(*place) for place in places)
 
 
 # --- documents ---------------------------------------------------------------------------------------------
