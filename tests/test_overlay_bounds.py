@@ -140,7 +140,7 @@ def test_no_event_is_lost_where_lanes_are_short(limits: dict[str, int]) -> None:
     with world.net as net:
         world.begin("AB pA qA By", "y")
         net.unlink("A", "B")
-        for _ in range(12):
+        for _ in range(8):
             for node in "pq":
                 world.emit(node)
             net.advance(0.2)
