@@ -279,7 +279,8 @@ class Overlay:
     capacity: float = number(0.5, 0.01, 1_024.0)
     """Processors that clients' modules may use at a broker, all together."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)
-    """Lifetime of what brokers tell each other and is of use only now."""
+    """Lifetime of what brokers tell each other and is of use only now; the time that each has to answer while a seat
+    moves."""
 
 
 @table()

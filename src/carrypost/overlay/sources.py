@@ -320,12 +320,8 @@ class Sources:
         for oldest, row in list(self._gone.items()):
             if len(self._gone) <= self._limits.clients_max and row.until_us > now:
                 break
-            self.came_back(oldest)
-
-    def came_back(self, digest: bytes) -> None:
-        """Forget where a seat moved to."""
-        if self._gone.pop(digest, None) is not None:
-            self._ledger.delete(GONE + digest)
+            del self._gone[oldest]
+            self._ledger.delete(GONE + oldest)
 
     def reverted(self, names: Iterable[bytes]) -> None:
         """Let seats stay whose states could not be written, and so were not sent."""
