@@ -15,6 +15,7 @@ from tests.wasm_modules import ENDLESS, LOAD, SAVE, example, module, process
 
 from carrypost.config import Limits
 from carrypost.gossip.layer import Draft
+from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
 from carrypost.node.compiler import Compiler
 from carrypost.overlay import modules, seat
@@ -132,6 +133,25 @@ def test_modules_that_nobody_wants_are_refused() -> None:
         net.advance(5)
         assert world.refused.count("module") == 2
         assert world.compiled == 1
+
+
+def test_modules_of_one_node_that_wait_for_the_compiler_give_way_to_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ProgramDriver, "compile", lambda *_: None)  # It takes for ever.
+    world = Modular("Aayp", limits={"modules_max": 4})
+    with world.net as net:
+        world.begin("Aa Ay Ap")
+        for number in range(1, 6):
+            net.consume("a", "flood", Modulator.wat(process(f"(i64.const {number})")))
+            net.advance(3)
+        assert "4 modules at work" in world.told[-1]
+        told = len(world.told)
+        net.consume("y", "flood", example("hoard"))
+        net.advance(3)
+        table = net.host("A").overlay._overlay.seats.modules._entries  # noqa: SLF001 - nothing is compiled
+        assert example("hoard").digest in table
+        assert (len(table), world.told[told:]) == (4, [])
 
 
 def test_a_client_is_not_asked_for_modules_that_it_does_not_use() -> None:

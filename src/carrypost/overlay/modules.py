@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -104,7 +105,7 @@ class Modules:
         entry = self._entries.pop(modulator.digest, None)
         if entry is None:
             self._check(client)
-            self._make_room(used)
+            self._make_room(client, used)
             entry = _Entry(client)
         self._entries[modulator.digest] = entry
         if entry.state is _State.REFUSED:
@@ -126,11 +127,17 @@ class Modules:
     def _trusts(self, author: NodeId) -> bool:
         return self._allowed == "any" or author in self._authors
 
-    def _make_room(self, used: Callable[[], Container[bytes]]) -> None:
+    def _make_room(self, client: NodeId, used: Callable[[], Container[bytes]]) -> None:
+        """Forget a module that is idle, or one that waits for the compiler, of the node that has most of those."""
         if len(self._entries) < self._limits.modules_max:
             return
         at_work = used()
         idle = [each for each, entry in self._entries.items() if each not in at_work and not entry.module]
+        if not idle:
+            queued = [(each, entry.client) for each, entry in self._entries.items() if entry.state is _State.QUEUED]
+            counts = Counter(node for _, node in queued)
+            greedy, count = max(counts.items(), key=lambda each: each[1], default=(client, 0))
+            idle = [each for each, node in queued if node == greedy and count > counts[client] + 1][-1:]
         if not idle:
             raise LocalError(f"this broker has {self._limits.modules_max} modules at work (limits.modules_max)")
         del self._entries[idle[0]]
