@@ -191,7 +191,7 @@ OVERLAY = Recipe(
     settings=(*_overlay_settings(), *_client_settings()),
     quick=("adaptive-50", "static", "clients-static", "clients-adaptive-10"),
     quick_s=120,
-    cpu_s=(1_440, 93),
+    cpu_s=(4_000, 140),
     metrics_cpu_s=(20, 6),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY)}
