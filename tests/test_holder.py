@@ -293,7 +293,7 @@ async def test_misuse_says_what_to_do(net: testing.Network) -> None:
         assert await ctx.declare_topic("news") == topic
         with pytest.raises(IllegalArgumentException, match="a topic that a node holds has no order: leave ordering="):
             ctx.create_topic("news@h", model="holder", ordering="causal")
-        with pytest.raises(IllegalArgumentException, match='model is "epidemic" or "holder", not'):
+        with pytest.raises(IllegalArgumentException, match='model is "epidemic", "holder" or "channel", not'):
             ctx.create_topic("news", model="none")  # type: ignore[arg-type]
         with pytest.raises(InvalidDestinationException, match="is called NAME@NODE, not 'news'"):
             ctx.create_topic("news", model="holder")
