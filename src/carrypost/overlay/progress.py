@@ -32,7 +32,7 @@ Cursors = dict[str, int]
 
 
 class Progresses:
-    """What one node knows of the progress of consumers, and tells of it."""
+    """The progress of consumers as one node knows it, and its reports."""
 
     def __init__(
         self,
