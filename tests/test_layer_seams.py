@@ -86,7 +86,7 @@ def test_a_number_of_an_event_is_not_the_programs_and_its_descriptor_fits_into_a
         (Covers(1, 1, ("a", b"b")), "all as text or all as bytes"),
         (Covers(1, 1, ("",)), "all as text or all as bytes"),
         (Covers(1, 1, ("a",), ((1, 0, 1),)), "of no producer"),
-        (Covers(1, 1, ("a",), ((0, 4, 4),)), "is empty"),
+        (Covers(1, 1, ("a",), ((0, 4, 3),)), "ends before it begins"),
         (Covers(1, 1, ("a",), ((0, 4, 5),) * 129), "covers"),
     ],
 )

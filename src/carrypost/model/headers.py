@@ -54,7 +54,7 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     """Ids of the nodes that the events are from, each once: text where security is off, else bytes."""
     runs: _Runs = ()
     """Runs of events in the order of processing: the producer's place in `producers`, the number before the first event
-    and the number of the last."""
+    and the number of the last. A run without events says that those up to its number are not missing."""
     discarded: _Count = 0
     """Number of results of these events that the modulator refused to keep."""
     mute: bool = False
@@ -191,8 +191,8 @@ def _covers_fault(covers: Covers) -> str | None:
         return "the producers of events are named by ids, all as text or all as bytes"
     if len(set(named)) < len(named):
         return "a producer of events is listed twice"
-    if any(at >= len(named) or after >= upto for at, after, upto in covers.runs):
-        return "a run of events is empty, or of no producer that is listed"
+    if any(at >= len(named) or after > upto for at, after, upto in covers.runs):
+        return "a run of events ends before it begins, or is of no producer that is listed"
     return None
 
 

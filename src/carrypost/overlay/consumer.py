@@ -394,12 +394,12 @@ class Consumers:
         named, row = nodes(covers.producers), found.row
         new = not covers.runs
         for at, after, upto in covers.runs:
-            cursor = row.cursors.get(named[at], after)
+            cursor = row.cursors.setdefault(named[at], after)
             if upto > cursor:
                 new = True
                 row.cursors.pop(named[at], None)  # The last one that was heard of is the last to be forgotten.
                 row.cursors[named[at]] = upto
-                if row.keeps:
+                if row.keeps and upto > after:
                     row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
                 row.events += upto - max(after, cursor)
                 if after > cursor:

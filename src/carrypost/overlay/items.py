@@ -261,7 +261,7 @@ class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """The first event of the author, a producer, since a time, is the one after this number."""
+    """Events of the author, a producer, up to this number were sent before a time; those after it may be missing."""
 
     channel: _Channel
     since_us: _Count

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.model import address
+from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.processing import advanced
@@ -199,11 +200,21 @@ class Seat:
         return self.lanes[producer].events.get(cursor + 1)
 
     def pass_over(self, producer: NodeId, upto: int) -> int:
-        """Let a cursor skip events. Returns how many of them were to be repeated."""
+        """Let a cursor skip events. Returns how many of them were to be repeated.
+
+        The next result says where the gap begins, by a run without events: the consumer may not know the producer yet.
+        If results cannot have more runs, nothing is skipped before one has told what there is.
+        """
         before = self.row.cursors[producer]
+        if not any(each == producer for each, _, _ in (*self.row.runs, *self.row.repeats)):
+            if len(self.row.runs) >= RUNS_MAX - 1:
+                self.mute_us = 0
+                return 0
+            self.row.runs = [*self.row.runs, (producer, before, before)]
         runs = [(max(after, before), min(last, upto)) for each, after, last in self.row.repeats if each == producer]
         self.row.cursors[producer] = upto
-        self.row = advanced(self.row)
+        if self.row.repeats:
+            self.row = advanced(self.row)
         return sum(max(last - after, 0) for after, last in runs)
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:

@@ -1,8 +1,15 @@
-"""Numbers of this node's events, dense for each channel, across crashes and full disks (`overlay.producer`)."""
+"""Numbers of this node's events, dense for each channel, across crashes and full disks (`overlay.producer`).
+
+The row of a channel has the number of the last event, and marks of earlier ones (`overlay.marks`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.overlay.marks import Mark, thinned
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
@@ -11,6 +18,11 @@ if TYPE_CHECKING:
 NUMBERS = b"P"
 """First byte of the names of rows, by channel."""
 _NUMBER_BYTES = 8
+_THIN_EVERY = 16
+"""Events after which marks are thinned."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Mark]).decode
 
 
 def event_of(descriptor: Descriptor) -> int:
@@ -24,11 +36,12 @@ class Numbers:
     def __init__(self, rows: RevertingRows) -> None:
         self._rows = rows
         self._last: dict[str, int] = {}
+        self._marks: dict[str, list[Mark]] = {}
 
     def restore(self, name: bytes, row: bytes) -> None:
         """Take in a number of an earlier life."""
         self._rows.restore(name, row)
-        self._last[name[len(NUMBERS) :].decode()] = int.from_bytes(row, "big")
+        self.reverted(name)
 
     @property
     def total(self) -> int:
@@ -41,17 +54,27 @@ class Numbers:
 
     def written(self, channel: str) -> int:
         """Return the number of the last event to a channel that is on disk; 0 if there is none."""
-        return int.from_bytes(self._rows.written(NUMBERS + channel.encode()) or b"", "big")
+        return int.from_bytes((self._rows.written(NUMBERS + channel.encode()) or b"")[:_NUMBER_BYTES], "big")
+
+    def marks(self, channel: str) -> list[Mark]:
+        """Return the times of some events to a channel, with those that are not on disk yet."""
+        return self._marks.get(channel, [])
 
     def published(self, channel: str, descriptor: Descriptor) -> None:
         """Note the number of an event that was admitted."""
-        self._last[channel] = event_of(descriptor)
-        self._rows.put(NUMBERS + channel.encode(), packed(self._last[channel]), descriptor)
+        number = self._last[channel] = event_of(descriptor)
+        marks = self._marks.setdefault(channel, [])
+        marks.append(Mark(number, descriptor.created_us))
+        if not number % _THIN_EVERY:
+            marks = self._marks[channel] = thinned(marks)
+        self._rows.put(NUMBERS + channel.encode(), packed(number) + _encode(marks), descriptor)
 
     def reverted(self, name: bytes) -> None:
-        """Give numbers again that were lost."""
+        """Go back to what is on disk: numbers that were lost are given again."""
         channel = name[len(NUMBERS) :].decode()
+        row = self._rows.written(name) or b""
         self._last[channel] = self.written(channel)
+        self._marks[channel] = _decode(row[_NUMBER_BYTES:]) if row[_NUMBER_BYTES:] else []
 
 
 def packed(number: int) -> bytes:

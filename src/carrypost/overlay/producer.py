@@ -9,6 +9,7 @@ consumers are past them (`overlay.progress`), as far as they fit into `share_log
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
@@ -16,6 +17,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
 from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Past, Replay, Role, Sent, Start
+from carrypost.overlay.marks import Mark, before
 from carrypost.overlay.numbers import NUMBERS, event_of, packed
 
 if TYPE_CHECKING:
@@ -192,16 +194,14 @@ class Producer:
         if item.upto > last:
             self._say(broker, Sent(item.channel, ((self._node, last),)))
         if item.since_us:
-            later = [number for number, copy in log.items() if copy.descriptor.created_us >= item.since_us]
-            after = min(later, default=last + 1) - 1
+            here = [Mark(number, copy.descriptor.created_us) for number, copy in log.items()]
+            after = before([*here, *self.numbers.marks(item.channel)], item.since_us, last)
             upto = last
             self._say(broker, Start(item.channel, item.since_us, after))
-        wanted = range(after + 1, upto + 1)
-        here = [number for number in wanted if number in log][: self._replay_max]
-        gone = _runs([number for number in range(after + 1, max(here, default=upto) + 1) if number not in log])
-        if gone:
+        wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]
+        if gone := _between([after, *wanted] if wanted else [after, upto + 1]):
             self._say(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
-        for number in here:
+        for number in wanted:
             try:
                 self._legs.send(log[number], [broker], item.channel)
             except LocalError:
@@ -211,12 +211,6 @@ class Producer:
         self._said.append((broker, item))
 
 
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ascending numbers as runs: the number before the first one, and the last one."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = found[-1][0], number
-        else:
-            found.append((number - 1, number))
-    return found
+def _between(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return what lies between ascending numbers as runs: the number before the first one, and the last one."""
+    return [(one, other - 1) for one, other in pairwise(numbers) if other > one + 1]

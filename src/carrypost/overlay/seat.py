@@ -223,7 +223,7 @@ class Seats:
         """Leave out what came before an event while the seat moved, if its consumer does not mind."""
         if producer in seat.skips and number > seat.row.cursors[producer]:
             seat.skips.discard(producer)
-            seat.row.cursors[producer] = number - 1
+            seat.pass_over(producer, number - 1)
 
     def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
         """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.

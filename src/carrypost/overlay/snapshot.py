@@ -48,7 +48,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     modulator: bytes = b""
     """Digest of the modulator that the state is of (`digest`); empty: it has none."""
     runs: Sequence[Run] = ()
-    """Events since the last result, in the order of processing, which `cursors` and `state` include."""
+    """Events since the last result, in the order of processing, which `cursors` and `state` include; a run without
+    events says where a gap begins."""
     repeats: Sequence[Run] = ()
     """Events after these, in the order in which the consumer accepted their results."""
 
@@ -134,18 +135,21 @@ def _checked(wire: _Wire) -> Snapshot:
     runs, repeats = (
         tuple([(wire.producers[at], after, upto) for at, after, upto in each]) for each in (wire.runs, wire.repeats)
     )
-    last = _last(runs, {})
+    last = _last(runs, {}, empty=True)
     if any(number > cursors.get(producer, 0) for producer, number in last.items()):
         raise DecodeError("snapshot", "a snapshot has events that its cursors do not include")
     _last(repeats, cursors)
     return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats)
 
 
-def _last(runs: Sequence[Run], cursors: Mapping[str, int]) -> dict[str, int]:
-    """Return where producers are after some runs; raises `DecodeError` if their numbers do not rise."""
+def _last(runs: Sequence[Run], cursors: Mapping[str, int], *, empty: bool = False) -> dict[str, int]:
+    """Return where producers are after some runs; raises `DecodeError` if their numbers do not rise.
+
+    `empty`: there may be runs without events.
+    """
     found = dict(cursors)
     for producer, after, upto in runs:
-        if not found.get(producer, 0) <= after < upto:
+        if not found.get(producer, 0) <= after < upto + empty:
             raise DecodeError("snapshot", "the numbers of a snapshot's events do not rise")
         found[producer] = upto
     return found

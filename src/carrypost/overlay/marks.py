@@ -1,0 +1,48 @@
+"""Marks: times of some of a producer's events, by which it tells how many it sent since a time although they are gone.
+
+A producer marks each event with its number and time, in the row that has its number. The newest ones stay. Of older
+events ever fewer marks stay: between two of them lie at most half as many events as follow, so that their number grows
+as the logarithm of the events. Where marks leave open which event was the first one since a time, the earliest that
+could be counts: a consumer may then be told of more events than it lost, never of fewer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_NEWEST = 16
+"""Events that all have marks, at least."""
+_SHARE = 2
+"""Events after two neighbouring marks, less the newest ones, by those between them, at least."""
+
+
+class Mark(NamedTuple):
+    """Number and time of an event."""
+
+    number: int
+    created_us: int
+
+
+def thinned(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks, ascending, without those that lie closer to each other than their age asks for."""
+    kept: list[Mark] = []
+    for mark in marks:
+        after = marks[-1].number - mark.number - _NEWEST
+        while len(kept) > 1 and _SHARE * (mark.number - kept[-2].number) <= after:
+            kept.pop()
+        kept.append(mark)
+    return kept
+
+
+def before(marks: Iterable[Mark], since_us: int, last: int) -> int:
+    """Return the number of the last event before a time, or a lower one; `last`: the number of the last event of all.
+
+    What is older than all marks counts as before.
+    """
+    known = sorted(mark for mark in marks if mark.number <= last)
+    first = min((mark.number for mark in known if mark.created_us >= since_us), default=last + 1)
+    least = known[0].number - 1 if known else last
+    return max([mark.number for mark in known if mark.number < first], default=least)
