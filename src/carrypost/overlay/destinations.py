@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.sayings import Sayings
     from carrypost.overlay.snapshot import Snapshot
+    from carrypost.overlay.sources import Sources
 
 FAMILY = b"D"
 """First byte of the names of rows."""
@@ -57,11 +58,18 @@ class Destinations:
     """Seats that move to one broker."""
 
     def __init__(
-        self, ground: Ground, clients: ClientManager, seats: MovableSeats, sayings: Sayings, *, rows: RevertingRows
+        self,
+        ground: Ground,
+        clients: ClientManager,
+        seats: MovableSeats,
+        sources: Sources,
+        sayings: Sayings,
+        *,
+        rows: RevertingRows,
     ) -> None:
         self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
         self._settings, self._rows = ground.settings.overlay, rows
-        self._clients, self._seats, self._sayings = clients, seats, sayings
+        self._clients, self._seats, self._sources, self._sayings = clients, seats, sources, sayings
         self._moves: dict[bytes, _Move] = {}
         """By digest of the client; at most `handoffs_max` that are expected, and one for each seat."""
 
@@ -126,7 +134,10 @@ class Destinations:
             return False
         move = self._moves.get(client.digest)
         if move is None or move.destination.handoff != item.h:
-            refusal = self._refusal(item.h, client, now) or self._clients.expect(client, now)
+            refusal = self._refusal(item.h, client, now)
+            if refusal is None:
+                self._sources.returned(client, now)
+                refusal = self._clients.expect(client, now)
             if refusal is None:
                 return True  # The source asks again, until the module is here.
             if refusal.word:

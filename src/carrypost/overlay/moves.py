@@ -49,7 +49,7 @@ class Moves:
         self._clients, self._detours, self._holdings = clients, detours, ground.holdings
         self.sayings = Sayings(ground)
         self.sources = Sources(ground, topology, clients, seats, self.sayings, rows=rows, ledger=ledger)
-        self.destinations = Destinations(ground, clients, seats, self.sayings, rows=rows)
+        self.destinations = Destinations(ground, clients, seats, self.sources, self.sayings, rows=rows)
         self.adoptions = Adoptions(ground, clients, seats, self.sayings)
 
     @property

@@ -198,6 +198,19 @@ class Sources:
             actions = source.ready(author, self._homes(move.client.item.channel), now)
         return self._act(move, actions)
 
+    def returned(self, client: Client, now: int) -> None:
+        """Let go of a seat that is offered here again: the broker that it moved to had it, though `Seated` is late.
+
+        Otherwise `Seated`, or the end of waiting for it, would end the seat that comes.
+        """
+        move = self._moves.get(client.digest)
+        if move is not None and move.source.state is SourceState.MOVED:
+            self._tell(move, now)
+            self._forget(move, now)
+            del self._moves[client.digest]
+        elif move is not None:
+            self._end(move)
+
     def _homes(self, channel: str) -> list[NodeId]:
         """Return the homes of a channel's producers, as rosters say now."""
         found = []
