@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Lines of JSON also on a terminal; elsewhere they are anyway.")
+    bool, typer.Option("--json", help="Print JSON lines even on a terminal (the default when output is redirected).")
 ]
 
 
