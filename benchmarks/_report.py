@@ -27,7 +27,10 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
         epilog=f"For example: carrypost bench {name} {example}",
     )
     made.add_argument(
-        "--json", action="store_true", default=None, help="print JSON lines even on a terminal (the default when output is redirected)"
+        "--json",
+        action="store_true",
+        default=None,
+        help="print JSON lines even on a terminal (the default when output is redirected)",
     )
     return made
 
