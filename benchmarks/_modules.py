@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import random
 import statistics
-import struct
 import threading
 import time
 from array import array
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import _report
 from benchmarks._line import DESTINATION, Line
-from examples.modulators.runoff import Runoff
+from examples.modulators.runoff import Runoff, packed
 
 from carrypost import testing
 from carrypost.config import Limits, Settings
@@ -92,7 +91,7 @@ def runoff(repeats: int, events: int = 20) -> dict[str, object]:
     rng = random.Random(1)
     sample = Event(array("d", [3 * rng.random() for _ in range(10_000)]).tobytes())
     text = (EXAMPLES / "runoff.wat").read_text(encoding="utf-8")
-    module = started(Modulator.wat(text, struct.pack("<d5I", 0.5, 100, 10, 10, 42, 42)))
+    module = started(Modulator.wat(text, packed(0.5, 100, [10, 10, 42, 42])))
     plain = Runoff(0.5, 100, [10, 10, 42, 42])
     assert module.process(sample) == tuple(plain.process(sample))
     rounds = [

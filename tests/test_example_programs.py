@@ -21,8 +21,7 @@ from tests.nodes import PATIENCE_S
 from carrypost import SessionMode, testing
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-LINES_MAX = 150
-PROGRAMS = ("texter", "file_drop", "sensors", "service", "shared_list")
+LINES_MAX = {"texter": 150, "file_drop": 150, "sensors": 150, "service": 150, "shared_list": 150, "flood_watch": 200}
 
 
 def example(name: str) -> ModuleType:
@@ -50,9 +49,9 @@ class Keyboard:
 
 
 def test_examples_are_short_and_say_how_to_run_them() -> None:
-    for name in PROGRAMS:
+    for name, lines_max in LINES_MAX.items():
         text = (EXAMPLES / f"{name}.py").read_text()
-        assert len(text.splitlines()) < LINES_MAX, name
+        assert len(text.splitlines()) < lines_max, name
         assert f"python examples/{name}.py" in str(example(name).__doc__)
 
 
@@ -197,6 +196,60 @@ def test_shared_lists_become_the_same_and_a_concurrent_addition_stays() -> None:
         return [each.entries for each in lists]
 
     assert testing.run(scene) == [["bread", "milk"]] * 3
+
+
+@pytest.mark.parametrize("wat", [False, True], ids=["Python", "WAT"])
+def test_a_broker_computes_the_water_of_a_storm_for_a_watcher(*, wat: bool) -> None:
+    if wat:
+        pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+    module, area, overlay = example("flood_watch"), [60, 60, 92, 92], {"enabled": True}
+    images = list(module.storm(seed=1, images=14))[::6]
+
+    async def scene() -> tuple[list[str], list[str]]:
+        fed: list[str] = []
+        shown: list[str] = []
+        async with (
+            testing.network("feed", "watcher", seed=1, island=True, overlay=overlay) as net,
+            net.context("feed") as here,
+            net.context("watcher") as there,
+        ):
+            modulator = module.runoff(area, wat=wat)
+            watching = asyncio.create_task(module.watch(there, area, modulator, shown.append))
+            await net.run(3)
+            for name, allowed in (("miser", "named"), ("B", "any")) if wat else (("B", "named"),):
+                net.add(name, overlay=overlay | {"broker": True, "modulators": allowed})
+                net.link("watcher", name)
+                await net.run(20)
+            net.link("B", "feed")
+            await module.feed(here, module.paced(images), fed.append)
+            await net.run(5)
+            watching.cancel()
+        return fed, shown
+
+    fed, shown = testing.run(scene)
+    assert fed[0].startswith("0:00  rain on the land: ")
+    assert shown.pop(0) == "waiting for a broker"
+    if wat:
+        assert shown.pop(0).startswith("a broker refused: this broker runs registered modulators only")
+    assert shown == [
+        "broker B computes the water",
+        "0:00  dry",
+        "0:05  deepest 0.11 m in column 72, row 60; 0% flooded",
+        "0:10  deepest 0.86 m in column 72, row 60; 10% flooded",
+    ]
+
+
+def test_areas_and_files_of_the_flood_watch_are_checked(tmp_path: Path) -> None:
+    module = example("flood_watch")
+    for area in ([60, 60, 60, 92], [60, 60, 92, 192], [-1, 60, 92, 92]):
+        with pytest.raises(ValueError, match="100 columns"):
+            module.runoff(area)
+    (tmp_path / "rain").write_bytes(b"a shower")
+    with pytest.raises(ValueError, match="draw some with the command storm"):
+        module.recorded(tmp_path / "rain")
+    images = list(module.storm(seed=2, images=2))
+    (tmp_path / "rain").write_bytes(b"".join(images))
+    assert module.recorded(tmp_path / "rain") == images == list(module.storm(seed=2, images=2))
 
 
 # --- real nodes --------------------------------------------------------------------------------------------

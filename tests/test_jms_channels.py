@@ -119,6 +119,23 @@ async def test_live_consumers_get_events_from_their_creation_on_in_order(net: te
     assert net.overlay("B").seats == []
 
 
+@scene("p", "c", **OVERLAY)
+async def test_an_event_is_carried_once_a_neighbour_has_its_leg(net: testing.Network) -> None:
+    await linked(net)
+    async with net.context("p") as p:
+        first = await p.send(FLOOD, "rain")
+        assert await first.carried(timeout=10) is SendState.CARRIED
+        for near in "Bc":
+            net.unlink("p", near)
+        await net.run(1)
+        sent = [await p.send(FLOOD, body, request_receipt=receipt) for body, receipt in (("a", False), ("b", True))]
+        carried = [asyncio.ensure_future(each.carried()) for each in sent]
+        await net.run(60)
+        assert [each.result() for each in carried if each.done()] == []
+        net.link("p", "B")
+        assert await asyncio.gather(*carried) == [SendState.CARRIED] * 2
+
+
 @pytest.mark.parametrize("mode", MODES)
 @scene("p", "c", **OVERLAY)
 async def test_what_was_not_acknowledged_comes_again_in_every_mode(net: testing.Network, mode: SessionMode) -> None:

@@ -7,9 +7,10 @@ import re
 import struct
 import sys
 from array import array
+from contextlib import nullcontext
 
 import pytest
-from examples.modulators.runoff import Runoff
+from examples.modulators.runoff import Runoff, packed, slopes
 from tests.modulators import SQUARE, TABLE, A, B, Row, doubles, grid, instance, named, play
 from tests.wasm_modules import ABI, ALLOC, ENDLESS, LOAD, MEMORY, OPEN, PROCESS, SAVE, example, module, numbers, process
 
@@ -60,16 +61,23 @@ def test_a_module_does_what_the_table_says_wherever_it_runs(row: Row, *, carried
     assert (results, state, found) == (list(row.results), row.state, faults)
 
 
+@pytest.mark.parametrize("rough", [False, True], ids=["even", "terrain"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_runoff_of_a_storm_is_the_same_in_both_languages(seed: int) -> None:
+def test_the_runoff_of_a_storm_is_the_same_in_both_languages(seed: int, *, rough: bool) -> None:
     rng = random.Random(seed)
-    rain = Event(array("d", [max(0.0, rng.gauss(0.5, 1)) for _ in range(40 * 30)]).tobytes(), {"hour": seed})
-    module = instance(example("runoff", struct.pack("<d5I", 0.4, 40, 5, 10, 25, 50)))
+    rain = Event(array("d", [max(0.0, rng.gauss(0.5, 1)) for _ in range(42 * 30)]).tobytes(), {"hour": seed})
+    terrain = slopes([[rng.random() for _ in range(11)] for _ in range(8)]) if rough else b""
+    module = instance(example("runoff", packed(0.4, 42, [5, 10, 25, 50], terrain)))
+    plain = Runoff(0.4, 42, [5, 10, 25, 50], terrain)
     found = module.process(rain)
-    assert found == tuple(Runoff(0.4, 40, [5, 10, 25, 50]).process(rain))
+    assert found == tuple(plain.process(rain))
     assert found is not None
     assert len(found[0].payload) == 20 * 20 * 8  # type: ignore[arg-type]
     assert module.process(Event(b"seven!!")) is None
+    rows = Event(bytes(33 * 42 * 8))  # The terrain has 32.
+    assert (module.process(rows) is None) == rough
+    with pytest.raises(ValueError, match="more than the terrain") if rough else nullcontext():
+        plain.process(rows)
 
 
 def test_fuel_is_the_execution_time_where_nothing_measures_it() -> None:

@@ -201,7 +201,7 @@ class Messaging(Layer):
         if self._resume_us == NEVER:
             self.handing.hand_out(now)
         for copy in self._holdings.take_carried():
-            self.receipts.carried(copy.id)
+            self.receipts.carried(copy)
             self.queues.manager.carried(copy)
         for message, node in self._holdings.take_struck():
             self.receipts.acknowledged(message, node)

@@ -136,8 +136,14 @@ class Receipts:
 
     # --- what is heard -------------------------------------------------------------------------------------
 
-    def carried(self, message: MessageId) -> None:
-        """Note that a neighbour has it. Of a send without a row this is all that is ever heard, in this life only."""
+    def carried(self, copy: Copy) -> None:
+        """Note that a neighbour has a message, or a leg of it. Of a send without a row nothing else is ever heard.
+
+        That is heard in this life only.
+        """
+        message = copy.descriptor.original.id
+        if message != copy.id and (passed_on := self._holdings.cache.get(message)) is not None:
+            self._holdings.unwatch(passed_on)
         if message in self._sends:
             self._rise(message, SendState.CARRIED)
         else:
@@ -282,7 +288,7 @@ class Receipts:
         """Copies are gone; what depends on something that could not be written was not sent, either."""
         watched = self._holdings.watched
         for copy in copies if watched or self._sends else ():
-            if not copy.own:
+            if not copy.own or copy.descriptor.original is not copy.descriptor:
                 continue
             if reason is Reason.STORE:
                 self._forget(copy.id)

@@ -338,6 +338,8 @@ class Legs:
                 passage.legs.remove(leg)
                 passage.unwritten += 1
                 self._under_way.add(copy, passage.payer)
+                if self._holdings.watched >> passage.copy.slot & 1:  # A program may wait for a carrier.
+                    self._holdings.watch(copy)
                 self._serials.setdefault(self._journal.serial, []).append(copy.id)
 
     def durable(self, serial: int) -> None:
