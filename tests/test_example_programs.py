@@ -319,6 +319,21 @@ def test_readings_and_questions_go_between_programs(scripts: Scripts) -> None:
         assert client.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.soak  # Four programs start; the scene in virtual time is the same.
+def test_a_storm_is_fed_computed_and_watched_by_three_programs(scripts: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "rain.dat").write_bytes(bytes(20_000))
+    with scripts.run("flood_watch", "broker"), scripts.run("flood_watch", "watch", "60", "60", "92", "92") as watcher:
+        assert said(watcher, "computes").endswith(" computes the water")
+        with scripts.run("flood_watch", "feed", "rain.dat") as feed:
+            assert said(watcher, "0:00") == "0:00  dry"
+            assert said(feed, "storm").startswith("that was the storm")
+            assert feed.wait(PATIENCE_S) == 0
+    with scripts.run("flood_watch", "feed", "nothing.dat") as feed:
+        assert feed.wait(PATIENCE_S) == 1
+        assert feed.stderr is not None
+        assert feed.stderr.read() == "flood_watch: [Errno 2] No such file or directory: 'nothing.dat'\n"
+
+
 def test_people_text_and_share_a_list_by_programs(scripts: Scripts) -> None:
     with scripts.run("texter", "anna") as anna, scripts.run("texter", "bert") as bert:
         typed(anna, "Hello!")
