@@ -82,9 +82,11 @@ def test_a_seat_skips_no_more_gaps_than_a_result_can_tell_of() -> None:
         (seat,) = net.host("B").overlay._overlay.seats  # noqa: SLF001
         producers = [NodeId(f"n{each}") for each in range(RUNS_MAX)]
         seat.row.cursors.update(dict.fromkeys(producers, 3))
+        row = seat.row
         for producer in producers:
             seat.pass_over(producer, 5)
         assert [seat.row.cursors[producer] for producer in producers] == [5] * (RUNS_MAX - 1) + [3]
+        assert row.cursors == dict.fromkeys(producers, 3), "results that leave may share it"
         seat.next_us = 0
         net.advance(5)
         assert seat.row.runs == [], "a result told of them"

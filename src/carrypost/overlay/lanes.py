@@ -205,16 +205,15 @@ class Seat:
         The next result says where the gap begins, by a run without events: the consumer may not know the producer yet.
         If results cannot have more runs, nothing is skipped before one has told what there is.
         """
-        before = self.row.cursors[producer]
-        if not any(each == producer for each, _, _ in (*self.row.runs, *self.row.repeats)):
-            if len(self.row.runs) >= RUNS_MAX - 1:
+        row, before = self.row, self.row.cursors[producer]
+        told = row.runs
+        if not any(each == producer for each, _, _ in (*told, *row.repeats)):
+            if len(told) >= RUNS_MAX - 1:
                 self.mute_us = 0
                 return 0
-            self.row.runs = [*self.row.runs, (producer, before, before)]
-        runs = [(max(after, before), min(last, upto)) for each, after, last in self.row.repeats if each == producer]
-        self.row.cursors[producer] = upto
-        if self.row.repeats:
-            self.row = advanced(self.row)
+            told = [*told, (producer, before, before)]
+        runs = [(max(after, before), min(last, upto)) for each, after, last in row.repeats if each == producer]
+        self.row = advanced(msgspec.structs.replace(row, cursors={**row.cursors, producer: upto}, runs=told))
         return sum(max(last - after, 0) for after, last in runs)
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:

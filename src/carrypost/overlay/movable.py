@@ -47,8 +47,8 @@ class MovableSeats(Seats):
             if later:
                 self._skip_to(seat, producer, min(later))
             elif producer not in row.cursors and 1 in lane.events:
-                row.cursors[producer] = 0
-            self._room.release_upto(lane, row.cursors.get(producer, 0))
+                seat.row.cursors[producer] = 0
+            self._room.release_upto(lane, seat.row.cursors.get(producer, 0))
             lane.since_us = NEVER
             self._look_for_gap(seat, producer)
         self.write(client)
