@@ -230,8 +230,13 @@ ORDER = {"causal order", "expired while it waited", "nothing is hurried", "nothi
 """Broken in tests of their own: `test_emu_happens_before`, `test_emu_waiting`."""
 
 
+CHANNELS = {"events once and in order", "results of their events"}
+"""Broken in `test_emu_verify_channels`."""
+
+
 def test_every_rule_has_a_record_that_breaks_it() -> None:
-    assert {rule for rule, *_ in BREACHES} | ORDER | ADDRESSED == {rule.__name__.replace("_", " ") for rule in RULES}
+    broken = {rule for rule, *_ in BREACHES} | ORDER | ADDRESSED | CHANNELS
+    assert broken == {rule.__name__.replace("_", " ") for rule in RULES}
 
 
 EXCUSES: list[list[Change]] = [
