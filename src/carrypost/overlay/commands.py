@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from carrypost.errors import LocalError
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
+from carrypost.model.ids import node_prefix
 from carrypost.overlay.homes import check_channel
+from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.modulator import Modulator
     from carrypost.overlay.overlay import Overlay
     from carrypost.overlay.rosters import Served
-    from carrypost.overlay.view import OverlayView
 
 
 class OverlayCommands:
@@ -32,11 +33,37 @@ class OverlayCommands:
 
     def view(self) -> OverlayView:
         """Return the overlay as this node knows it."""
-        return self._overlay.view()
+        overlay = self._overlay
+        topology, seats = overlay.topology, overlay.seats
+        return OverlayView(
+            broker=overlay.broker,
+            brokers=tuple(sorted(each.node for each in topology.brokers)),
+            neighbours={node: each.hops for node, each in topology.neighbours.items()},
+            paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
+            topology_bytes=topology.told_bytes,
+            legs=overlay.legs.passed,
+            arrived=overlay.legs.arrivals.count,
+            repaired=overlay.legs.repaired,
+            homes=overlay.homes.of_channels(),
+            clients=sum(each.active for each in overlay.clients.table),
+            channels=len({each.item.channel for each in overlay.clients.table if each.active}),
+            rosters=len(topology.rosters.table),
+            seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in seats),
+            faults=sum(each.faults for each in seats.instances),
+            busy_us=sum(each.busy_us for each in seats.instances),
+            emitted=overlay.producer.numbers.total,
+            consumed=sum(each.row.events for each in overlay.consumers),
+            lost=overlay.consumers.missed,
+        )
 
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
         """Return the brokers from this one to another, both included; None if no path is known."""
-        return self._overlay.path(broker)
+        topology = self._overlay.topology
+        way = topology.routes.way(node_prefix(broker)) if broker in topology.brokers else None
+        if way is None:
+            return None
+        passed = [info.node for prefix in way.path if (info := topology.brokers.at(prefix)) is not None]
+        return (topology.node, *passed)
 
     def homes(self, role: Role) -> dict[str, NodeId]:
         """Return the home brokers of this node's producers, or of its consumers, by channel."""
@@ -47,8 +74,14 @@ class OverlayCommands:
         return {each.destination: each.row.channel for each in self._overlay.consumers}
 
     def serving(self, channel: str) -> dict[NodeId, Served]:
-        """Return the brokers that have producers or seats of a channel, as far as this node knows."""
-        return self._overlay.serving(channel)
+        """Return the brokers that have producers or seats of a channel, as far as this node knows, itself included."""
+        topology = self._overlay.topology
+        found = topology.rosters.serving(channel)
+        own = found.pop(topology.prefix, None)
+        served = {
+            info.node: each for prefix, each in found.items() if (info := topology.brokers.at(prefix)) is not None
+        }
+        return served if own is None else served | {topology.node: own}
 
     def emit(
         self,

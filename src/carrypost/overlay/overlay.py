@@ -15,7 +15,7 @@ from carrypost.gossip.layer import Draft, Layer
 from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
-from carrypost.model.ids import NodeId, node_prefix, shown
+from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
 from carrypost.overlay import arrivals, clients, lanes, logged, modules, moves, subscription
 from carrypost.overlay.adaptor import (
@@ -66,11 +66,9 @@ from carrypost.overlay.moves import Moves
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.producer import Producer
 from carrypost.overlay.progress import Progresses
-from carrypost.overlay.rosters import Served
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
-from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -105,7 +103,7 @@ class Overlay(Layer):
     def __init__(
         self, ground: Ground, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
     ) -> None:
-        self._node, self._broker = ground.node, ground.settings.overlay.broker
+        self._node, self.broker = ground.node, ground.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
         self.topology = Topology(ground, island, rng)
         detours = Detours(ground, self.topology)
@@ -151,47 +149,6 @@ class Overlay(Layer):
                 Abort: self.moves.heard,
             },
         )  # fmt: skip
-
-    def view(self) -> OverlayView:
-        """Return how things stand."""
-        topology = self.topology
-        return OverlayView(
-            broker=self._broker,
-            brokers=tuple(sorted(each.node for each in topology.brokers)),
-            neighbours={node: each.hops for node, each in topology.neighbours.items()},
-            paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
-            topology_bytes=topology.told_bytes,
-            legs=self.legs.passed,
-            arrived=self.legs.arrivals.count,
-            repaired=self.legs.repaired,
-            homes=self.homes.of_channels(),
-            clients=sum(each.active for each in self.clients.table),
-            channels=len({each.item.channel for each in self.clients.table if each.active}),
-            rosters=len(topology.rosters.table),
-            seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in self.seats),
-            faults=sum(each.faults for each in self.seats.instances),
-            busy_us=sum(each.busy_us for each in self.seats.instances),
-            emitted=self.producer.numbers.total,
-            consumed=sum(each.row.events for each in self.consumers),
-            lost=self.consumers.missed,
-        )
-
-    def serving(self, channel: str) -> dict[NodeId, Served]:
-        """Return the brokers that have clients of a channel, as far as this node knows, this node included."""
-        found = self.topology.rosters.serving(channel)
-        own = found.pop(node_prefix(self._node), None)
-        served = {
-            info.node: each for prefix, each in found.items() if (info := self.topology.brokers.at(prefix)) is not None
-        }
-        return served if own is None else served | {self._node: own}
-
-    def path(self, node: NodeId) -> tuple[NodeId, ...] | None:
-        """Return the brokers from this one to another, both included; None if no path is known."""
-        way = self.topology.routes.way(node_prefix(node)) if node in self.topology.brokers else None
-        if way is None:
-            return None
-        passed = [info.node for prefix in way.path if (info := self.topology.brokers.at(prefix)) is not None]
-        return (self._node, *passed)
 
     def send(self, message: MessageId, brokers: Collection[NodeId], channel: str) -> None:
         """Pass on a message that is here; raises `LocalError` if it cannot be."""
