@@ -49,7 +49,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay import programs
-from carrypost.overlay.items import Entry
+from carrypost.overlay.entries import Entry
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.processing import Processing, SeatRow
 from carrypost.overlay.registry import Event, Result, modulator

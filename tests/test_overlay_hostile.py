@@ -15,9 +15,10 @@ from carrypost.events import Published
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
-from carrypost.overlay import items
 from carrypost.overlay.arrivals import LegArrived
-from carrypost.overlay.items import ITEMS, Broker, Entry, Item, Pass, Topology
+from carrypost.overlay.entries import Entry, first_version, is_later, next_version, pack, unpack
+from carrypost.overlay.items import ITEMS, Broker, Item, Pass, Topology
+from carrypost.overlay.routes import ROUTE_BROKERS_MAX, pages
 from carrypost.security.identity import Identity
 from carrypost.testing import Blank, Network, network
 
@@ -52,7 +53,7 @@ def refused(net: Network, node: str, reason: str) -> int:
 
 
 def packed(*entries: Entry) -> bytes:
-    (part,) = items.pack(entries)
+    (part,) = pack(entries)
     return part
 
 
@@ -129,15 +130,15 @@ def test_a_full_table_of_made_up_brokers_keeps_no_honest_one_out() -> None:
 
 
 def test_versions_wrap_around_and_entries_are_packed_in_40_bytes() -> None:
-    assert items.is_later(items.next_version(2**32 - 1), 2**32 - 1)
-    assert not items.is_later(5, 5)
-    assert items.is_later(items.first_version(8), items.first_version(7) + 65_535)
+    assert is_later(next_version(2**32 - 1), 2**32 - 1)
+    assert not is_later(5, 5)
+    assert is_later(first_version(8), first_version(7) + 65_535)
     full = entry("a", 7, *(f"n{number}" for number in range(6)))
     assert len(packed(full)) == 40
-    assert items.unpack(packed(full, full)) == [full, full]
+    assert unpack(packed(full, full)) == [full, full]
     many = [entry(f"b{number}", 1, *(f"n{each}" for each in range(6))) for number in range(300)]
-    assert [each for part in items.pack(many) for each in items.unpack(part)] == many
-    assert all(ITEMS.is_readable(Topology(NOTHING, part)) for part in items.pack(many))
+    assert [each for part in pack(many) for each in unpack(part)] == many
+    assert all(ITEMS.is_readable(Topology(NOTHING, part)) for part in pack(many))
 
 
 @pytest.mark.parametrize(
@@ -161,12 +162,12 @@ def test_a_leg_with_longer_or_more_routes_than_honest_brokers_send_is_not_read(r
 
 
 def test_many_long_routes_go_in_several_legs() -> None:
-    routes = [bytes([number]) * 4 * items.ROUTE_BROKERS_MAX for number in range(40)] + [b"abcd"] * 100
-    pages = items.pages(routes)
-    assert [route for page in pages for route in page] == routes
-    assert all(ITEMS.is_readable(Pass("w", page)) for page in pages)
-    assert [len(page) for page in pages] == [31, 64, 45]
-    assert not items.pages([])
+    routes = [bytes([number]) * 4 * ROUTE_BROKERS_MAX for number in range(40)] + [b"abcd"] * 100
+    found = pages(routes)
+    assert [route for page in found for route in page] == routes
+    assert all(ITEMS.is_readable(Pass("w", page)) for page in found)
+    assert [len(page) for page in found] == [31, 64, 45]
+    assert not pages([])
 
 
 def published(net: Network, node: str, payload: bytes | Blank) -> Descriptor:

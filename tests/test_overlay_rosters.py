@@ -13,8 +13,9 @@ from carrypost.events import Event
 from carrypost.journal import Batch, Durability
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay import items, rosters
+from carrypost.overlay import rosters
 from carrypost.overlay.arrivals import LegArrived
+from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Topology
 from carrypost.overlay.rosters import Roster, Served, channel_hash
 from carrypost.testing import Network, network
@@ -363,9 +364,9 @@ def test_a_broker_that_lies_about_distances_costs_time_and_no_authenticity() -> 
         play.net.watch(watch)
         ids = {name: play.net.host(name).node for name in "ABCL"}
         links = tuple(sorted((node_prefix(ids[name]), 1) for name in "AC"))
-        near = items.Entry(node_prefix(ids["L"]), 2**31 - 3, 0, links)
-        far = items.Entry(node_prefix(ids["C"]), 2**31 - 3, 0, ((node_prefix(ids["L"]), 1),))
-        (part,) = items.pack([near, far])
+        near = Entry(node_prefix(ids["L"]), 2**31 - 3, 0, links)
+        far = Entry(node_prefix(ids["C"]), 2**31 - 3, 0, ((node_prefix(ids["L"]), 1),))
+        (part,) = pack([near, far])
         play.say("L", "A", Topology(NOTHING, part))
         assert play.net.overlay("A").path("C") == ["A", "L", "C"]
         message = play.net.publish("A", "topic/flood", b"rain", lifetime_s=600)
@@ -381,6 +382,6 @@ def test_rosters_are_packed_and_belong_to_the_digest() -> None:
     assert [each for part in parts for each in rosters.unpack(part)] == many
     assert all(ITEMS.is_readable(Topology(NOTHING, rosters=part)) for part in parts)
     full = {at.to_bytes(8, "big"): Served(1, 1) for at in range(rosters.CHANNELS_MAX)}
-    assert len(rosters.pack([Roster(b"abcd", 1, full)])[0]) <= items.ENTRIES_BYTES_MAX
-    assert many[5].fingerprint != items.Entry(many[5].prefix, 5, 0, ()).fingerprint
+    assert len(rosters.pack([Roster(b"abcd", 1, full)])[0]) <= ENTRIES_BYTES_MAX
+    assert many[5].fingerprint != Entry(many[5].prefix, 5, 0, ()).fingerprint
     assert ITEMS.is_readable(Broker(0, 2**32 - 1))

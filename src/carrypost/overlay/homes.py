@@ -20,8 +20,9 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import LEASE_US, STATE
+from carrypost.overlay.entries import HOPS_MAX
 from carrypost.overlay.homing import Distance, Monitor, nearest
-from carrypost.overlay.items import HOPS_MAX, ITEMS, Adopt, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
 

@@ -1,10 +1,7 @@
 """Items that overlays tell each other, and the one table of who may say what.
 
 Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
-of others is packed: an entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as
-signatures would cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else.
-
-Rosters, of which `overlay.rosters` tells, are packed likewise.
+of others is packed (`overlay.entries`, `overlay.rosters`), and so are the routes of legs (`overlay.routes`).
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
@@ -12,9 +9,7 @@ The one invariant: an item that `may_say` refuses, or that cannot be unpacked, c
 from __future__ import annotations
 
 import enum
-import struct
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -23,33 +18,17 @@ from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import PREFIX_BYTES
 from carrypost.model.times import TIME_US_MAX
+from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.programs import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
+from carrypost.overlay.routes import ROUTE_BROKERS_MAX, ROUTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from carrypost.model.ids import NodeId
 
-_HEAD = struct.Struct(">4sIBB")
-"""Of an entry: prefix, version, load, number of neighbours."""
-_LINK = struct.Struct(">4sB")
-_STAMP = struct.Struct(">4sI")
-"""A broker and the version of its entry."""
-HOPS_MAX = 255
-ENTRIES_BYTES_MAX = 5 * 1024
-"""Bytes of packed entries in one item: 128 of six neighbours each. More go in several messages."""
-STAMPS_BYTES_MAX = 65_536 * _STAMP.size
-DIGEST_BYTES = 8
-ROUTE_BROKERS_MAX = 32
-"""Brokers of one route; honest paths are shorter by far."""
-ROUTES_MAX = 64
-"""Routes of one leg."""
-ROUTES_BYTES_MAX = 4 * 1024
-"""Bytes of the routes of one leg, whose descriptor has the one that it passes on in it as well."""
-_ROUTE_BYTES = 2
-"""Bytes that stand before a route."""
 CURSORS_MAX = 64
 """Producers whose cursors a consumer tells its home, and runs of events of one item."""
 DETAIL_MAX = 200
@@ -58,7 +37,6 @@ REFUSAL_MAX = 16
 """Characters of the word that says why a broker refuses a client."""
 ATTACH_BYTES_MAX = 1_600
 """Bytes of an `Attach` with cursors. Together with its signature it fits into a message that passes it on."""
-_VERSIONS = 2**32
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Version = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -66,6 +44,8 @@ _Hops = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
 _Channel = Annotated[str, msgspec.Meta(max_length=DESTINATION_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Route = Annotated[bytes, msgspec.Meta(max_length=ROUTE_BROKERS_MAX * PREFIX_BYTES)]
+Cursors = Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+"""Producers, and the number of an event of each."""
 
 
 class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -130,7 +110,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """Number of the last result that the consumer accepted, or of the last event that the producer sent."""
     since_us: _Count = 0
     """Time from which on the consumer wants events."""
-    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] = ()
+    cursors: Cursors = ()
     """Producers, and the last event of each that the consumer has; not necessarily all."""
     modulator: Modulator | None = None
     """The modulator of the consumer; none: events go to it as they are."""
@@ -167,7 +147,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
 
     channel: _Channel
     subscription: _Count
-    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    cursors: Cursors
     """Producers, and the last event of each; those that are not listed are as before."""
 
 
@@ -175,7 +155,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
     """All consumers at the author, or, said to a producer by its home, all of the channel, are past these events."""
 
     channel: _Channel
-    cursors: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    cursors: Cursors
     """As in `Progress`."""
 
 
@@ -228,7 +208,7 @@ class Detoured(msgspec.Struct, frozen=True, array_like=True, tag="D", gc=False):
     """Events of the author's producers after these numbers go to both brokers of a relocation."""
 
     h: HandoffId
-    last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    last: Cursors
 
 
 class State(msgspec.Struct, frozen=True, array_like=True, tag="S", gc=False):
@@ -280,7 +260,7 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
     """The last events of producers that are attached to the author, or of the author itself, have these numbers."""
 
     channel: _Channel
-    last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
+    last: Cursors
 
 
 class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=False):
@@ -359,139 +339,3 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[Nod
     who, said_to_all = AUTHORS[type(item)]
     allowed = who in {Who.ANYBODY, Who.CLIENT} or author in (eligible if who is Who.ELIGIBLE else known)
     return said_to_all is to_all and allowed
-
-
-# --- packed entries ----------------------------------------------------------------------------------------
-
-
-class Versioned(Protocol):
-    """Something that each broker writes of itself, and others pass on: an entry, or a roster."""
-
-    @property
-    def prefix(self) -> bytes:
-        """Four bytes that stand for the broker."""
-
-    @property
-    def version(self) -> int:
-        """Number by which `is_later` compares what one broker wrote."""
-
-    @property
-    def fingerprint(self) -> int:
-        """Part of this entry in a digest."""
-
-
-class Entry(NamedTuple):
-    """The neighbours of one broker, as it told of them itself."""
-
-    prefix: bytes
-    """Four bytes that stand for it."""
-    version: int
-    """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
-    load: int
-    """Load in percent of the capacity; 255: that and more."""
-    neighbours: tuple[tuple[bytes, int], ...]
-    """Neighbours by their four bytes, with hops, ascending."""
-
-    @property
-    def fingerprint(self) -> int:
-        """Return the part that it has in a digest."""
-        return hash_of(self.prefix, self.version)
-
-
-def first_version(boot: int) -> int:
-    """Return the first version of a broker's entries in one of its lives."""
-    return boot % 2**16 << 16
-
-
-def next_version(version: int) -> int:
-    """Return the version that follows."""
-    return (version + 1) % _VERSIONS
-
-
-def is_later(version: int, other: int) -> bool:
-    """Return True if a version is later than another. They wrap around, so that none is the last (RFC 1982)."""
-    return 0 < (version - other) % _VERSIONS < _VERSIONS // 2
-
-
-def hash_of(prefix: bytes, version: int, kind: int = 1) -> int:
-    """Return 64 bits that stand for an entry, or a row of another kind (splitmix64).
-
-    Brokers that forge entries need no collisions to lie.
-    """
-    mixed = (int.from_bytes(prefix, "big") << 32 | version) + kind * 0x9E3779B97F4A7C15
-    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) % 2**64
-    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
-    return mixed ^ mixed >> 31
-
-
-def pack(entries: Iterable[Entry]) -> list[bytes]:
-    """Return entries as they travel, cut into as many parts as items are needed for them."""
-    parts = [bytearray()]
-    for each in entries:
-        links = b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
-        packed = _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours)) + links
-        if len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
-            parts.append(bytearray())
-        parts[-1] += packed
-    return [bytes(part) for part in parts]
-
-
-def unpack(packed: bytes) -> list[Entry]:
-    """Return the entries that were packed; raises `ValueError` for anything else."""
-    found: list[Entry] = []
-    at = 0
-    while at < len(packed):
-        if len(packed) - at < _HEAD.size:
-            raise ValueError("an entry is cut short")
-        prefix, version, load, count = _HEAD.unpack_from(packed, at)
-        at += _HEAD.size
-        end = at + count * _LINK.size
-        if end > len(packed):
-            raise ValueError("an entry is cut short")
-        links = tuple(_LINK.iter_unpack(packed[at:end]))
-        names = [name for name, _ in links]
-        if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
-            raise ValueError("neighbours are not in order, one is listed twice, or is no hop away")
-        found.append(Entry(prefix, version, load, links))
-        at = end
-    return found
-
-
-def pack_stamps(entries: Iterable[Versioned]) -> bytes:
-    """Return brokers and versions of entries, or of rosters, as they travel."""
-    return b"".join(_STAMP.pack(each.prefix, each.version) for each in entries)
-
-
-def unpack_stamps(packed: bytes) -> dict[bytes, int]:
-    """Return versions by broker; raises `ValueError` for what was not packed so."""
-    if len(packed) % _STAMP.size:
-        raise ValueError("a version is cut short")
-    return dict(_STAMP.iter_unpack(packed))
-
-
-def route_of(prefixes: Sequence[bytes]) -> bytes:
-    """Return a route as it travels."""
-    return b"".join(prefixes)
-
-
-def pages(routes: Iterable[bytes]) -> list[tuple[bytes, ...]]:
-    """Return routes cut into as many parts as legs are needed for them."""
-    found: list[list[bytes]] = []
-    room = 0
-    for route in routes:
-        room -= len(route) + _ROUTE_BYTES
-        if room < 0 or len(found[-1]) == ROUTES_MAX:
-            found.append([])
-            room = ROUTES_BYTES_MAX - len(route) - _ROUTE_BYTES
-        found[-1].append(route)
-    return [tuple(page) for page in found]
-
-
-def brokers_of(route: bytes, own: bytes) -> list[bytes]:
-    """Return the brokers of a route, in order; raises `ValueError` for one that is cut short or comes back."""
-    if len(route) % PREFIX_BYTES:
-        raise ValueError("a route is cut short")
-    found = [route[at : at + PREFIX_BYTES] for at in range(0, len(route), PREFIX_BYTES)]
-    if len(set(found)) < len(found) or own in found:
-        raise ValueError("a route passes a broker twice")
-    return found

@@ -29,7 +29,8 @@ from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay.arrivals import Arrivals, LegArrived
-from carrypost.overlay.items import ITEMS, ROUTE_BROKERS_MAX, Pass, brokers_of, pages, route_of
+from carrypost.overlay.items import ITEMS, Pass
+from carrypost.overlay.routes import ROUTE_BROKERS_MAX, brokers_of, pages, route_of
 from carrypost.overlay.underway import UnderWay
 from carrypost.security.origins import check_origin
 

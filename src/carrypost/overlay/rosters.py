@@ -14,7 +14,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.times import NEVER
-from carrypost.overlay import items
+from carrypost.overlay.entries import ENTRIES_BYTES_MAX, first_version, hash_of, is_later, next_version
 from carrypost.overlay.tables import TopologyTable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _HASH_BYTES = 8
 _CHANNEL = struct.Struct(f">{_HASH_BYTES}sHH")
 """Of a channel: hash of its name, producers, seats."""
 _COUNT_MAX = 2**16 - 1
-CHANNELS_MAX = (items.ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
+CHANNELS_MAX = (ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
 """Channels of a roster that fits into one item."""
 _KIND = 2
 """Tells rosters from entries in a digest."""
@@ -56,7 +56,7 @@ class Roster(NamedTuple):
     @property
     def fingerprint(self) -> int:
         """Return the part that it has in a digest."""
-        return items.hash_of(self.prefix, self.version, _KIND)
+        return hash_of(self.prefix, self.version, _KIND)
 
 
 def channel_hash(channel: str) -> bytes:
@@ -73,7 +73,7 @@ def pack(rosters: Iterable[Roster]) -> list[bytes]:
             for name, served in each.channels.items()
         )
         packed = _HEAD.pack(each.prefix, each.version, len(each.channels)) + rows
-        if not parts or len(parts[-1]) + len(packed) > items.ENTRIES_BYTES_MAX:
+        if not parts or len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
             parts.append(bytearray())
         parts[-1] += packed
     return [bytes(part) for part in parts]
@@ -130,7 +130,7 @@ class Rosters:
 
     def start(self, incarnation: int) -> None:
         """Begin the versions of this life."""
-        self._version = items.first_version(incarnation)
+        self._version = first_version(incarnation)
 
     def serving(self, channel: str) -> dict[bytes, Served]:
         """Return the brokers that have clients of a channel, by four bytes each."""
@@ -152,7 +152,7 @@ class Rosters:
         return True
 
     def _put(self, channels: Mapping[bytes, Served]) -> None:
-        self._version = items.next_version(self._version)
+        self._version = next_version(self._version)
         self.table.put(Roster(self._own, self._version, channels), self._brokers)
         self._changed[self._own] = set()
         self._news.add(self._own)
@@ -177,7 +177,7 @@ class Rosters:
         """Return the rosters that a broker lacks which has these versions."""
         return [
             each for each in self.table
-            if each.prefix not in known or items.is_later(each.version, known[each.prefix])
+            if each.prefix not in known or is_later(each.version, known[each.prefix])
         ]  # fmt: skip
 
     # --- hearing -------------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ class Rosters:
         known = self.table.get(roster.prefix)
         if roster.prefix == self._own:
             forged = known is not None and roster.version == known.version and roster != known
-            if known is not None and not forged and not items.is_later(roster.version, self._version):
+            if known is not None and not forged and not is_later(roster.version, self._version):
                 return False
-            if items.is_later(roster.version, self._version):
+            if is_later(roster.version, self._version):
                 self._version = roster.version  # It is of an earlier life, or somebody lies: outbid it.
             self._put({} if known is None else known.channels)
             return True
@@ -211,7 +211,7 @@ class Rosters:
     def announced(self, info: BrokerInfo, ask_us: int) -> None:
         """Note the version that a broker announced. If it does not come by itself, the broker is asked for it."""
         known = self.table.get(info.prefix)
-        if info.roster and (known is None or items.is_later(info.roster, known.version)):
+        if info.roster and (known is None or is_later(info.roster, known.version)):
             self._wanted.setdefault(info.node, ask_us)
 
     def asking(self, now: int, reach: Container[NodeId], again_us: int) -> list[NodeId]:

@@ -16,7 +16,8 @@ import msgspec
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import Attach, Entry, Role, Versioned, is_later
+from carrypost.overlay.entries import Entry, Versioned, is_later
+from carrypost.overlay.items import Attach, Role
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping

@@ -26,7 +26,19 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items, rosters
-from carrypost.overlay.items import ITEMS, Broker, Entry
+from carrypost.overlay.entries import (
+    DIGEST_BYTES,
+    HOPS_MAX,
+    Entry,
+    first_version,
+    is_later,
+    next_version,
+    pack,
+    pack_stamps,
+    unpack,
+    unpack_stamps,
+)
+from carrypost.overlay.items import ITEMS, Broker
 from carrypost.overlay.rosters import Rosters
 from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
 
@@ -52,7 +64,7 @@ _FIRST_US = 1_000_000
 """A broker looks first so long after its start."""
 _SOON_US = 500_000
 """Delay of what is told at once, so that what is learnt meanwhile goes with it."""
-_TOLD = ITEMS.encode([items.Topology(bytes(items.DIGEST_BYTES))])[:4]
+_TOLD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
 """First bytes of what brokers tell each other of the overlay."""
 PATIENCE = 16
 """Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
@@ -119,7 +131,7 @@ class Topology:
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce this node and to look for others, if it is a broker."""
         if self._settings.broker:
-            self._version = items.first_version(incarnation)
+            self._version = first_version(incarnation)
             self.rosters.start(incarnation)
             self._announce_us, self.look_us = now, now + _FIRST_US
             self._learning_us = now + self._update_us
@@ -262,10 +274,10 @@ class Topology:
 
     def _write(self, *, again: bool = False) -> None:
         """Write this broker's entry, if it says something else than before, or has to be written again."""
-        hops = {node_prefix(node): min(each.hops, items.HOPS_MAX) for node, each in self.neighbours.items()}
+        hops = {node_prefix(node): min(each.hops, HOPS_MAX) for node, each in self.neighbours.items()}
         links, own = tuple(sorted(hops.items())), self.table.get(self._prefix)
         if again or own is None or own.neighbours != links:
-            self._version = items.next_version(self._version)
+            self._version = next_version(self._version)
             self.table.put(Entry(self._prefix, self._version, 0, links), self.brokers)
             self._changed[self._prefix] = set()
 
@@ -357,11 +369,11 @@ class Topology:
         self, node: NodeId, entries: Iterable[Entry] | None, told: Iterable[Roster] = (), *, asking: bool = False
     ) -> None:
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
-        digest = self.digest.to_bytes(items.DIGEST_BYTES, "big")
-        said = [] if entries is None else [items.Topology(digest, part) for part in items.pack(entries)]
+        digest = self.digest.to_bytes(DIGEST_BYTES, "big")
+        said = [] if entries is None else [items.Topology(digest, part) for part in pack(entries)]
         said += [items.Topology(digest, rosters=part) for part in rosters.pack(told)]
         if asking:
-            known, known_rosters = items.pack_stamps(self.table), items.pack_stamps(self.rosters.table)
+            known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
             said[0] = msgspec.structs.replace(said[0], known=known, known_rosters=known_rosters)
         for item in said:
             self._said.append(ITEMS.draft(node, [item], self._life_us, connected=True))
@@ -375,10 +387,10 @@ class Topology:
     def told(self, item: items.Topology, author: NodeId, now: int) -> bool:
         """Take what a broker tells. Returns True if this one knows something new of the topology."""
         try:
-            entries = items.unpack(item.entries)
-            asked = None if item.known is None else items.unpack_stamps(item.known)
+            entries = unpack(item.entries)
+            asked = None if item.known is None else unpack_stamps(item.known)
             told = rosters.unpack(item.rosters)
-            asked_rosters = None if item.known_rosters is None else items.unpack_stamps(item.known_rosters)
+            asked_rosters = None if item.known_rosters is None else unpack_stamps(item.known_rosters)
         except ValueError:
             self._outputs.refuse("topology", author)
             return False
@@ -391,7 +403,7 @@ class Topology:
         if asked is not None:
             later = [
                 each for each in self.table
-                if each.prefix not in asked or items.is_later(each.version, asked[each.prefix])
+                if each.prefix not in asked or is_later(each.version, asked[each.prefix])
             ]  # fmt: skip
             lacking = [] if asked_rosters is None else self.rosters.later(asked_rosters)
             if later or lacking:
@@ -405,7 +417,7 @@ class Topology:
     def _lacks(self, stamps: Mapping[bytes, int]) -> bool:
         """Return True if there are later entries than here, or others, by the versions that another broker has."""
         return any(
-            (entry := self.table.get(prefix)) is None or items.is_later(version, entry.version)
+            (entry := self.table.get(prefix)) is None or is_later(version, entry.version)
             for prefix, version in stamps.items()
         )
 
@@ -413,7 +425,7 @@ class Topology:
         if entry.prefix == self._prefix:
             own = self.table.get(self._prefix)
             forged = own is not None and entry.version == own.version and entry != own
-            if forged or items.is_later(entry.version, self._version):
+            if forged or is_later(entry.version, self._version):
                 self._version = entry.version  # It is of an earlier life, or somebody lies: outbid it.
                 self._write(again=True)
                 return True

@@ -1,0 +1,131 @@
+"""Entries that brokers write of themselves, and others pass on: their versions, and their packed form.
+
+An entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as signatures would
+cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else. Rosters (`overlay.rosters`) have
+versions of the same kind, and are packed likewise.
+
+The one invariant: of two versions of one broker at most one is the later.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+_HEAD = struct.Struct(">4sIBB")
+"""Of an entry: prefix, version, load, number of neighbours."""
+_LINK = struct.Struct(">4sB")
+_STAMP = struct.Struct(">4sI")
+"""A broker and the version of its entry."""
+HOPS_MAX = 255
+ENTRIES_BYTES_MAX = 5 * 1024
+"""Bytes of packed entries in one item: 128 of six neighbours each. More go in several messages."""
+STAMPS_BYTES_MAX = 65_536 * _STAMP.size
+DIGEST_BYTES = 8
+_VERSIONS = 2**32
+
+
+class Versioned(Protocol):
+    """Something that each broker writes of itself, and others pass on: an entry, or a roster."""
+
+    @property
+    def prefix(self) -> bytes:
+        """Four bytes that stand for the broker."""
+
+    @property
+    def version(self) -> int:
+        """Number by which `is_later` compares what one broker wrote."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Part of this entry in a digest."""
+
+
+class Entry(NamedTuple):
+    """The neighbours of one broker, as it told of them itself."""
+
+    prefix: bytes
+    """Four bytes that stand for it."""
+    version: int
+    """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
+    load: int
+    """Load in percent of the capacity; 255: that and more."""
+    neighbours: tuple[tuple[bytes, int], ...]
+    """Neighbours by their four bytes, with hops, ascending."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Return the part that it has in a digest."""
+        return hash_of(self.prefix, self.version)
+
+
+def first_version(boot: int) -> int:
+    """Return the first version of a broker's entries in one of its lives."""
+    return boot % 2**16 << 16
+
+
+def next_version(version: int) -> int:
+    """Return the version that follows."""
+    return (version + 1) % _VERSIONS
+
+
+def is_later(version: int, other: int) -> bool:
+    """Return True if a version is later than another. They wrap around, so that none is the last (RFC 1982)."""
+    return 0 < (version - other) % _VERSIONS < _VERSIONS // 2
+
+
+def hash_of(prefix: bytes, version: int, kind: int = 1) -> int:
+    """Return 64 bits that stand for an entry, or a row of another kind (splitmix64).
+
+    Brokers that forge entries need no collisions to lie.
+    """
+    mixed = (int.from_bytes(prefix, "big") << 32 | version) + kind * 0x9E3779B97F4A7C15
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
+    return mixed ^ mixed >> 31
+
+
+def pack(entries: Iterable[Entry]) -> list[bytes]:
+    """Return entries as they travel, cut into as many parts as items are needed for them."""
+    parts = [bytearray()]
+    for each in entries:
+        links = b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
+        packed = _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours)) + links
+        if len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
+            parts.append(bytearray())
+        parts[-1] += packed
+    return [bytes(part) for part in parts]
+
+
+def unpack(packed: bytes) -> list[Entry]:
+    """Return the entries that were packed; raises `ValueError` for anything else."""
+    found: list[Entry] = []
+    at = 0
+    while at < len(packed):
+        if len(packed) - at < _HEAD.size:
+            raise ValueError("an entry is cut short")
+        prefix, version, load, count = _HEAD.unpack_from(packed, at)
+        at += _HEAD.size
+        end = at + count * _LINK.size
+        if end > len(packed):
+            raise ValueError("an entry is cut short")
+        links = tuple(_LINK.iter_unpack(packed[at:end]))
+        names = [name for name, _ in links]
+        if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
+            raise ValueError("neighbours are not in order, one is listed twice, or is no hop away")
+        found.append(Entry(prefix, version, load, links))
+        at = end
+    return found
+
+
+def pack_stamps(entries: Iterable[Versioned]) -> bytes:
+    """Return brokers and versions of entries, or of rosters, as they travel."""
+    return b"".join(_STAMP.pack(each.prefix, each.version) for each in entries)
+
+
+def unpack_stamps(packed: bytes) -> dict[bytes, int]:
+    """Return versions by broker; raises `ValueError` for what was not packed so."""
+    if len(packed) % _STAMP.size:
+        raise ValueError("a version is cut short")
+    return dict(_STAMP.iter_unpack(packed))
