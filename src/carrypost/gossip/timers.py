@@ -1,20 +1,29 @@
-"""The timers of every neighbour, in one table each, and when the first of them is due.
+"""The timers of every neighbour, one table each, and the time at which the first of them is due.
 
-Whoever has something to do later arms a timer of the link's table, and whoever does it cancels that timer or arms it
-anew. `due` is for reading only (its type has no assignment), so nothing is due that was not armed here, and no part can
-forget to tell the others: that the host wakes in time follows from the tables alone.
-
-A host asks after every step when to be woken, and steps are far more frequent than timers that end. So `Schedule` keeps
-a bound, which is never later than the earliest timer:
-
-- Arming a timer for later than the bound is a store and a comparison, nothing else.
-- Arming it for sooner marks the table, and marked tables are looked through when the question comes. Most of what
-  becomes due in a step, such as an acknowledgement, is done before the step ends, and must wake nobody.
-- To hasten timers of all links, as something new to offer does, lowers the bound at once: among hundreds of neighbours
-  it would take longer to look through their tables.
-- Cancelling a timer, or arming it for later, leaves the bound too early. Waking for nothing costs one look at all
-  tables (`refresh`); to have the bound exact at all times would cost more, since most timers never end.
+A part that has to act later arms a timer in the link's table, and cancels it or arms it again when it has acted. `due`
+is read-only (its type has no assignment), so nothing is due that was not armed here, and no part can forget to inform
+the others: the host wakes in time because of the tables alone.
 """
+
+# The problem. A host asks after every step when to wake, and steps are far more frequent than
+# timers that end: most are cancelled or armed again first. A heap of deadlines would be pushed to
+# several times per datagram, and would fill with stale entries. Looking through all tables after
+# every step is worse: with hundreds of neighbours that took longer than everything else.
+#
+# The way chosen. `Schedule` keeps a bound that is never later than the earliest timer.
+#
+# - Arming a timer for later than the bound is a store and a comparison, nothing else.
+# - Arming it for earlier marks the table, and marked tables are looked through when the host asks.
+#   Most of what becomes due in a step, such as an acknowledgement, is done before the step ends,
+#   and must wake nobody.
+# - Hastening timers of all links, as a new message to offer does, lowers the bound at once: among
+#   hundreds of neighbours it would take longer to look through their tables.
+# - Cancelling a timer, or arming it for later, leaves the bound too early. Waking for nothing costs
+#   one look at all tables (`refresh`); keeping the bound exact would cost more, since most timers
+#   never end.
+#
+# What must hold: the bound may be early but never late. A late bound is a host that sleeps through
+# a timeout.
 
 from __future__ import annotations
 
@@ -25,7 +34,7 @@ from carrypost.model.times import NEVER
 
 
 class Timer(enum.IntEnum):
-    """The timers of a link, each named by its action at the end. All are cancelled with the link's contact."""
+    """The timers of a link, each named by its action at the end. All are cancelled when the link's contact ends."""
 
     OFFER = 0
     """Offer what is new."""
@@ -38,19 +47,20 @@ class Timer(enum.IntEnum):
     ACKNOWLEDGE = 4
     """Acknowledge transfer frames."""
     DECLARE_LOST = 5
-    """Send again what was not acknowledged."""
+    """Retransmit frames without an acknowledgement."""
     SEND = 6
-    """Send what waited for other neighbours to ask for the same."""
+    """Send bursts that waited for other neighbours to request the same."""
     ASK_PROFILE = 7
     """Ask for the neighbour's profile again."""
     REPORT_ONE_WAY = 8
-    """Tell that the neighbour is heard, but does not hear this host."""
+    """Report that the neighbour is heard, but does not hear this host."""
     FORGET = 9
-    """End a neighbour that fell silent."""
+    """Drop a neighbour that timed out."""
     SECOND_LOOK = 10
-    """Ask for what was declined for want of room. Belongs to no neighbour: the host has a table for itself."""
+    """Request messages that were declined for lack of room. Belongs to no neighbour: the host has a table for
+    itself."""
     LEARN = 11
-    """Go on to learn a profile. In another table of the host's own."""
+    """Continue learning a profile. In another table of the host itself."""
 
 
 # To ask an enumeration for a member takes three times as long as to look up a name.
@@ -73,14 +83,17 @@ class Timers:
         """Time at which each timer is due, `NEVER` if it is not armed; by `Timer`."""
 
     def arm(self, timer: Timer, due_us: int) -> None:
-        """Let a timer end then, whenever it would have ended."""
+        """Set the time at which a timer ends."""
         self._due[timer] = due_us
         schedule = self._schedule
         if due_us < schedule.bound_us:
             schedule.marked.add(self)
 
     def hasten(self, timer: Timer, due_us: int) -> None:
-        """Let a timer end then, unless it ends sooner. Wakes the host then, whatever else this step does."""
+        """Make a timer end at this time, unless it ends sooner.
+
+        The host then wakes for it, whatever else this step does.
+        """
         if due_us < self._due[timer]:
             self._due[timer] = due_us
             schedule = self._schedule
@@ -88,42 +101,42 @@ class Timers:
                 schedule.bound_us = due_us
 
     def postpone(self, timer: Timer, delta_us: int) -> None:
-        """Let a timer end so much later, if it is armed."""
+        """Delay a timer by `delta_us`, if it is armed."""
         if self._due[timer] != NEVER:
             self._due[timer] += delta_us
 
     def cancel(self, timer: Timer) -> None:
-        """Let a timer not end."""
+        """Cancel a timer."""
         self._due[timer] = NEVER
 
     def cancel_all(self) -> None:
-        """Let none end."""
+        """Cancel all timers."""
         self._due[:] = _NONE
 
 
 class Schedule:
-    """All tables of one host, and when the first timer is due."""
+    """All tables of one host, and the time at which the first timer is due."""
 
     __slots__ = ("_tables", "bound_us", "marked")
 
     def __init__(self) -> None:
         self._tables: dict[Timers, None] = {}
         self.bound_us = NEVER
-        """No timer ends before, but for those of marked tables. Lowered by `Timers`, raised by `refresh` alone."""
+        """No timer ends before this time, except in marked tables. Lowered by `Timers`, raised by `refresh` alone."""
         self.marked: set[Timers] = set()
-        """Tables in which something was armed for sooner than the bound."""
+        """Tables in which a timer was armed for earlier than the bound."""
 
     def add(self, timers: Timers) -> None:
-        """Heed a table."""
+        """Watch a table."""
         self._tables[timers] = None
         self.marked.add(timers)
 
     def remove(self, timers: Timers) -> None:
-        """Heed a table no more."""
+        """Stop watching a table."""
         del self._tables[timers]
 
     def next_due_us(self) -> int:
-        """Return the time to look next: no timer ends before, and mostly one does then."""
+        """Return the time to wake: no timer ends before it, and usually one ends then."""
         if self.marked:
             for timers in self.marked:
                 due_us = min(timers.due)
@@ -143,7 +156,7 @@ class Schedule:
         return False
 
     def refresh(self) -> None:
-        """Look through all tables, so that the bound is the earliest timer."""
+        """Set the bound to the earliest timer of all tables."""
         self.marked.clear()
         bound_us = NEVER
         for timers in self._tables:

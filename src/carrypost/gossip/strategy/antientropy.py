@@ -1,8 +1,8 @@
-"""EMMA's strategy: who meets somebody lists what it has, and each sends what the other lacks (EMMA §3.2).
+"""EMMA's strategy: two hosts that meet list what they have, and each sends what the other lacks (EMMA §3.2).
 
-A contact begins with a session (`gossip.strategy.sessions`) where ours begins with a review; the rest is ours. A host
-takes along whatever there is, and its copies give way, and are sent, by privilege, date and id alone: so hosts that
-meet agree which of their messages are worth their room.
+A contact begins with a session (`gossip.strategy.sessions`) instead of a review; everything after that is as in
+`Exchange`. A host carries every message it is offered. Copies are evicted and sent by privilege, date and id alone, so
+that two hosts that meet agree which of their messages are worth keeping.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class AntiEntropy(Exchange):
-    """Sessions, then increments."""
+    """The strategy that opens a contact with a session, then offers what is new."""
 
     carries_everything = True
     ranking: ClassVar[Ranking] = PRIVILEGE_ONLY
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
-        """List what is here: the smaller id begins."""
+        """List the messages held here, if this node has the smaller id; otherwise wait for the neighbour's list."""
         self.sessions.begin(contact, now)
 
     def compare(self, contact: ExchangeContact, now: int) -> None:
-        """Repeat the list, as long as it may be answered; else compare the sets."""
+        """Repeat the list while the neighbour may still answer it; after that, compare the sets."""
         if not self.sessions.repeat(contact, now):
             self.review.ask(contact, now)

@@ -1,7 +1,7 @@
-"""Beliefs about a neighbour's cache, and the offers that it was made.
+"""Beliefs about a neighbour's cache, and the offers made to it.
 
-This is what the strategies `exchange` and `paper` remember of a contact. Nothing in it is believed for longer than
-until the next review.
+The strategies `exchange` and `paper` remember this of a contact. No belief outlives the next review: a neighbour may
+evict a message at any time, and nothing tells this host when it does.
 """
 
 from __future__ import annotations
@@ -45,40 +45,44 @@ class Offering:
         self.candidates = Candidates()
         """Messages that may be offered next."""
         self.looked_at = self.naming = 0
-        """Slots outside the neighbour's profile whose lists of recipients were looked at, and those that name it."""
+        """Slots outside the neighbour's profile whose recipient lists were read, and those of them that name the
+        neighbour."""
         self.offered = 0
-        """Slots that stand in an offer not answered yet."""
+        """Slots in offers without an answer yet."""
         self.offered_us = -NEVER
         """Time of the last offer of something new."""
         self.open: dict[int, OpenOffer] = {}
         """Open offers, by serial."""
         self.partials: dict[int, int] = {}
-        """By slot: which pieces of a half-received message stood in the last offer."""
+        """By slot: the pieces of a half-received message that the last offer listed."""
         self.partials_us = 0
-        """Time at which the growth of half-received messages may be told again."""
+        """Earliest time to report again that a half-received message has grown."""
         self.stalled = False
-        """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
+        """True while the neighbour is overdue: nothing is offered, or offered again, until it is heard."""
 
     def withdraw(self) -> None:
-        """No answer is waited for any more."""
+        """Forget all open offers."""
         self.open.clear()
         self._timers.cancel(OFFER_AGAIN)
         self.offered = 0
 
     def stall(self) -> None:
-        """The neighbour is overdue."""
+        """Pause offers, because the neighbour is overdue."""
         self._timers.cancel(OFFER)
         self._timers.cancel(OFFER_AGAIN)
         self.stalled = True
 
     def revive(self, now: int) -> None:
-        """Note that the neighbour is heard again."""
+        """Resume offers, because the neighbour was heard again."""
         self.stalled = False
         self._timers.arm(OFFER, now)
         self._timers.arm(OFFER_AGAIN, now)
 
     def answered(self, serial: int) -> int | None:
-        """The neighbour answered an offer: what stood in it, which it has, or is on its way. None: there was none."""
+        """Close an offer that the neighbour answered, and return its slots; None if no such offer is open.
+
+        The neighbour has these messages, or they are on their way to it.
+        """
         offer = self.open.pop(serial, None)
         if offer is None:
             return None
@@ -88,7 +92,7 @@ class Offering:
         return offer.mask
 
     def needless(self, mask: int) -> None:
-        """The neighbour offers these itself: offers of them need no answer any more."""
+        """Remove slots from open offers, because the neighbour offered the same messages itself."""
         if not self.offered & mask:
             return
         self.offered &= ~mask
@@ -101,7 +105,7 @@ class Offering:
             self._timers.cancel(OFFER_AGAIN)
 
     def forget_slots(self, mask: int) -> None:
-        """Believe nothing of these any more."""
+        """Drop every belief about these slots."""
         keep = ~mask
         self.candidates.forget_slots(mask)
         self.looked_at, self.naming = self.looked_at & keep, self.naming & keep
@@ -113,7 +117,7 @@ class Offering:
 
 
 class ExchangeContact(Contact):
-    """One neighbour, what it is believed to have, and how far the two have agreed on that."""
+    """One neighbour, the messages that it is believed to have, and the state of the comparison with it."""
 
     __slots__ = ("_review_after", "agreement", "offering")
 
@@ -122,7 +126,7 @@ class ExchangeContact(Contact):
         self.offering = Offering(link.timers)
         self.agreement = Agreement()
         self._review_after = settings.digest_every - 1
-        """After so many periods the next one may be the time to compare sets again."""
+        """Number of periods after which the next one may be due for a comparison."""
 
     def learn(self, view: View) -> None:
         """Note the neighbour's interests."""
@@ -131,29 +135,29 @@ class ExchangeContact(Contact):
         self.agreement.profile_known()
 
     def unlearn(self) -> None:
-        """The neighbour wants something else, and it is not known yet what."""
+        """Drop the neighbour's profile, which it has replaced by one not known yet."""
         self.view = None
         self.agreement.profile_changed()
         self.timers.cancel(REVIEW)
 
     def announced(self, overdue_us: int, *, period: bool) -> bool:
-        """Take an announcement that says nothing new, unless it may be time for a review."""
+        """Count an announcement that says nothing new; return False if a review may be due."""
         if self.offering.stalled or (period and not self.agreement.count_period(self._review_after)):
             return False
         self.overdue_us = overdue_us
         return True
 
     def count_period(self) -> None:
-        """Another period of the neighbour is over; after so many the sets are compared again."""
+        """Count a period of the neighbour; after `digest_every` of them the sets are compared again."""
         self.agreement.count_period()
 
     def heard(self, now: int, overdue_us: int) -> None:
-        """Anything at all from the neighbour shows that it is still there."""
+        """Note that the neighbour is still there."""
         self.overdue_us = overdue_us
         if self.offering.stalled:
             self.offering.revive(now)
 
     def forget_slots(self, mask: int) -> None:
-        """Slots were freed for other messages."""
+        """Drop every belief about slots that were freed for other messages."""
         self.offering.forget_slots(mask)
         self.agreement.forget_slots(mask)

@@ -1,8 +1,8 @@
-"""Candidates for offers, in the order of offering: each message is ranked once, not for every page.
+"""Candidates for offers, in the order of offering: each message is ranked once, not once per page.
 
-First comes what the neighbour wants for itself, then by privilege, then the one that has waited longest; of equals the
-lowest slot. Where a message stands does not change while it has its slot, so what is left over from one page is in
-order for the next one. Whether it may still be offered does change: that is asked when its turn comes.
+Messages that the neighbour wants for itself come first, then higher privilege, then those that have waited longest;
+ties go to the lowest slot. The rank of a message does not change while it keeps its slot, so the rest of one page is
+already in order for the next. Permission to offer a message does change, and is checked when its turn comes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
 
 _FEW = 16
-"""Newcomers are pushed one by one if the heap has more than so many times as many."""
+"""Newcomers are pushed one by one if the heap is more than this many times larger."""
 _STALE_SLACK = 64
 """Number of stale entries, beyond twice the others, at which stale ones are swept out."""
 
@@ -30,8 +30,8 @@ class Candidates:
 
     def __init__(self) -> None:
         self._heap: list[tuple[bool, int, int, int]] = []
-        """Of each: whether it would only be carried, its sending order, its slot, and its serial in the cache. What is
-        stale, as the slot was freed, is passed over."""
+        """For each: True if it would only be carried, its sending order, its slot, and its serial in the cache. Entries
+        whose slot was freed are stale, and are skipped."""
         self._ranked = 0
         """The slots in the heap."""
 
@@ -39,7 +39,7 @@ class Candidates:
         return len(self._heap)
 
     def clear(self) -> None:
-        """Rank everything anew: the neighbour wants something else."""
+        """Forget all ranks, because the neighbour's profile changed."""
         self._heap.clear()
         self._ranked = 0
 
@@ -48,11 +48,11 @@ class Candidates:
         self._ranked &= ~mask
 
     def unranked(self, mask: int) -> int:
-        """Return those of these slots that `rank` was not told of."""
+        """Return the slots among these that were not ranked yet."""
         return mask & ~self._ranked
 
     def rank(self, mask: int, wanted: int, copies: Sequence[Copy | None]) -> None:
-        """Add slots; those of them that are `wanted` the neighbour wants for itself."""
+        """Rank slots; the neighbour wants those in `wanted` for itself, and would only carry the others."""
         self._ranked |= mask
         chosen = set(bits(wanted))
         fresh = [
@@ -60,18 +60,25 @@ class Candidates:
             for slot in bits(mask)
             if (copy := copies[slot]) is not None
         ]
+        # Pushing one entry costs log n and heapify costs n: which is cheaper depends on how many
+        # are new.
         if _FEW * len(fresh) < len(self._heap):
             for each in fresh:
                 heappush(self._heap, each)
         else:
             self._heap += fresh
             heapify(self._heap)
+        # Freed slots leave entries behind. To remove each at once would be O(n); to keep them all
+        # would let a neighbour that makes messages come and go grow the heap without end.
         if len(self._heap) > 2 * self._ranked.bit_count() + _STALE_SLACK:
             self._heap = [each for each in self._heap if _tenant(copies, each[2], each[3]) is not None]
             heapify(self._heap)
 
     def first(self, mask: int, most: int, copies: Sequence[Copy | None]) -> list[Copy]:
-        """Take so many of these slots at most, which all were ranked. What is not among them is ranked anew later."""
+        """Return the best `most` of these slots, which must all be ranked already.
+
+        Entries that were looked at and may not be offered now lose their rank, and are ranked again later.
+        """
         heap, allowed = self._heap, Members(mask)
         found: list[Copy] = []
         passed: list[int] = []

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.strategy.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {"exchange": Exchange, "anti-entropy": AntiEntropy, "paper": Paper}
-"""By name."""
+"""Strategies by the name that settings use."""
 
 
 def chosen(settings: Settings) -> type[Strategy[Any]]:
-    """The strategy that the settings ask for."""
+    """Return the strategy that the settings ask for."""
     return STRATEGIES["paper" if settings.paper_mode else settings.strategy]

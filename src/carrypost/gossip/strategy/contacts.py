@@ -1,7 +1,7 @@
-"""Contacts: neighbours with whom messages may be exchanged, as a strategy sees them.
+"""Contacts: neighbours with which messages may be exchanged, as a strategy sees them.
 
-A `Contact` is soft state: it begins when a link becomes usable and is gone with it. Strategies that remember more of a
-neighbour than what it wants derive a class of their own.
+A `Contact` is soft state: it begins when a link becomes usable and ends with the link. A strategy that remembers more
+of a neighbour than its profile derives a class of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Contact:
-    """One neighbour with whom messages may be exchanged."""
+    """One neighbour with which messages may be exchanged."""
 
     __slots__ = ("link", "overdue_us", "timers", "view")
 
@@ -27,37 +27,38 @@ class Contact:
         self.view: View | None = None
         """Profile of the neighbour; None until it is known."""
         self.overdue_us = NEVER
-        """From then on it should have been heard again: it may be gone, though it is too early to tell."""
+        """Time by which the neighbour should have been heard again; later it may be gone, though it has not timed
+        out."""
 
     def learn(self, view: View) -> None:
         """Note that the profile of the neighbour is known."""
         self.view = view
 
     def unlearn(self) -> None:
-        """The neighbour wants something else, and it is not known yet what."""
+        """Drop the neighbour's profile, which it has replaced by one not known yet."""
         self.view = None
 
     def announced(self, overdue_us: int, *, period: bool) -> bool:  # noqa: ARG002 - others count periods
-        """Take an announcement that says nothing new, and expect the next one until `overdue_us`.
+        """Handle an announcement that says nothing new, and expect the next one by `overdue_us`.
 
-        `period`: it ends a period. False: something has to be looked at, and nothing was counted.
+        `period`: the announcement ends a period. Returns False, without counting it, if there is more to do than this.
         """
         self.overdue_us = overdue_us
         return True
 
     def count_period(self) -> None:
-        """The neighbour announced itself, a period after the last one that was counted."""
+        """Count a period of the neighbour, which has announced itself again."""
 
     def expect(self, overdue_us: int) -> None:
-        """From then on the neighbour should have been heard again."""
+        """Expect to hear the neighbour again by this time."""
         self.overdue_us = overdue_us
 
     def heard(self, now: int, overdue_us: int) -> None:  # noqa: ARG002 - others go on with what they had stopped
-        """Anything at all from the neighbour shows that it is still there."""
+        """Note that the neighbour is still there."""
         self.overdue_us = overdue_us
 
     def forget_slots(self, mask: int) -> None:
-        """Slots were freed for other messages."""
+        """Drop what is remembered of slots that were freed for other messages."""
 
 
 C = TypeVar("C", bound=Contact)
@@ -72,12 +73,12 @@ class Contacts(Generic[C]):
         self._links = links
         self._by_link: dict[Link, C] = {}
         self.of = self._by_link.get
-        """The contact over a link; None for a link over which a layer exchanges messages by itself."""
+        """Return the contact over a link; None for a link over which another layer exchanges messages."""
         self.all: list[C] = []
-        """Contacts with whom messages may be exchanged, in the order of the links."""
+        """All contacts, in the order of their links."""
 
     def begin(self, contact: C) -> None:
-        """A link became usable."""
+        """Add a contact, whose link became usable."""
         self._by_link[contact.link] = contact
         contact.link.believe(contact)
         self._changed()

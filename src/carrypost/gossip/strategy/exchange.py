@@ -1,10 +1,21 @@
-"""Our strategy: the two compare what each of them has, then offer what the other lacks (JOMS-15 §2.2, figure 3).
+"""The default strategy: compare the two sets of messages, then offer what the other lacks (JOMS-15 §2.2, figure 3).
 
-The two agree on what each of them lacks (`gossip.strategy.review`), then each offers that (`gossip.strategy.offers`),
-the other requests it, and bursts of descriptors and data come back (`gossip.transfers`). What is gained on the way is
-pushed (`gossip.strategy.fresh`), or offered to all neighbours at once. Nothing is believed for longer than until the
-next review.
+Two hosts agree on what each of them lacks (`gossip.strategy.review`). Each offers that (`gossip.strategy.offers`), the
+other requests it, and bursts of descriptors and data follow (`gossip.transfers`). Messages gained during the contact
+are pushed (`gossip.strategy.fresh`) or offered to all neighbours at once. No belief outlives the next review.
 """
+
+# Where to read on. This class only connects the parts; each part is one module with one job:
+#
+#     neighbour's profile is known -> meet()     review     what does it lack?       `states` has the table
+#     review is over               -> OFFER      offers     pages of ids             `candidates` has the order
+#     Request comes back           -> serving    bursts of parcels and pieces        `transfers.loss` has the window
+#     a new message arrives here   -> gained()   fresh      pushed, or else offered
+#
+# Why not send everything to everybody (epidemic routing)? Contacts are short and radios are slow:
+# where two hosts hold 10,000 messages each and one is new, comparing costs some 1,000 bytes and
+# flooding would cost all of them again. Why not offer everything with each announcement, as the
+# papers do? See `paper`, which exists to measure exactly that.
 
 from __future__ import annotations
 
@@ -32,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Exchange(Strategy[ExchangeContact]):
-    """Reviews, then increments."""
+    """The strategy that opens a contact with a review, then offers what is new."""
 
     contact = ExchangeContact
 
@@ -48,7 +59,7 @@ class Exchange(Strategy[ExchangeContact]):
         handlers[fr.Missing] = self._take(self.sessions.take_missing)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
-        """Compare the two sets: the smaller id begins."""
+        """Compare the two sets, if this node has the smaller id; otherwise wait for the neighbour to begin."""
         self.review.begin(contact, now)
 
     def compare(self, contact: ExchangeContact, now: int) -> None:
@@ -56,18 +67,18 @@ class Exchange(Strategy[ExchangeContact]):
         self.review.ask(contact, now)
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:
-        """Compare the sets again every so many announcements: beliefs go stale."""
+        """Return True if offers are paused, or a comparison is due again because beliefs go stale."""
         return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
-        """Offer what was pushed and did not come."""
+        """Offer again the messages that were pushed and did not arrive."""
         changed = self.transfers.pushes.announced(link, receipts, now)
         if changed and (contact := self.contacts.of(link)) is not None:
             self.fresh.offer_lost(contact, now)
         return changed
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
-        """Send it unasked to those who have agreed and are sent it by nobody else, and offer it to the others soon."""
+        """Push new messages to neighbours that want them and get them from nobody else; offer them to the rest soon."""
         others = self.fresh.push(fresh, now) if fresh and self.fresh.on else self.contacts.all
         self.offers.gained(others, now, own=own, partial=partial)
 
@@ -76,7 +87,7 @@ class Exchange(Strategy[ExchangeContact]):
         self.offers.flush(now)
 
     def repeat(self, link: Link, now: int) -> None:
-        """Do again what was lost: transfer frames, offers, requests, a review."""
+        """Repeat whatever was lost: transfer frames, offers, requests, a review."""
         super().repeat(link, now)
         contact, due = self.contacts.of(link), link.timers.due
         if contact is not None and due[OFFER_AGAIN] <= now:
@@ -85,7 +96,9 @@ class Exchange(Strategy[ExchangeContact]):
             self.compare(contact, now)
 
     def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
-        """Serve it; what it answers is believed to be known to the neighbour, or on its way."""
+        """Serve a request, and note that the neighbour has the offered messages or is about to."""
+        # A link without a contact belongs to another layer, such as a route over several hops.
+        # Nothing is believed about its other end, but its requests are served like any other.
         contact = self.contacts.of(link)
         if contact is None:
             super().take_request(link, frame, now)
@@ -93,7 +106,7 @@ class Exchange(Strategy[ExchangeContact]):
             self.offers.take_request(contact, frame, now)
 
     def take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
-        """Note what the neighbour has; where the two offered each other the same, either offer answers the other."""
+        """Handle an offer. Where both sides offered the same message, either offer answers the other."""
         contact = self.contacts.of(link)
         if contact is None:
             super().take_offer(link, frame, now)
@@ -102,11 +115,13 @@ class Exchange(Strategy[ExchangeContact]):
         waiting = bool(offering.open)
         taken = self.transfers.requests.take_offer(link, frame, now, offered=offering.offered)
         offering.needless(taken)
+        # Offers that crossed leave nothing open: whatever had to wait for their answers goes out
+        # now instead of at the next announcement.
         if waiting and not offering.open:
             self.offers.all_answered(contact, now)
 
     def take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
-        """Note what went through, and offer more once all of it has."""
+        """Mark frames as arrived, and offer more once all of them have."""
         super().take_ack(link, frame, now)
         contact = self.contacts.of(link)
         if contact is not None:
@@ -114,7 +129,7 @@ class Exchange(Strategy[ExchangeContact]):
             self.offers.acknowledged(contact, now)
 
     def _take(self, take: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
-        """Return what takes a frame over a link: by its contact, or, if there is none, not at all."""
+        """Return a handler of frames from contacts; a frame over any other link is refused as `not-linked`."""
 
         def taken(link: Link, frame: fr.Frame, now: int) -> None:
             contact = self.contacts.of(link)

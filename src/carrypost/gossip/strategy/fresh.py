@@ -1,10 +1,24 @@
-"""Fresh messages, which are sent on unasked as soon as they are here, to neighbours that have agreed and want them.
+"""Fresh messages: sent unasked, on arrival, to neighbours that have agreed on what they lack and want them."""
 
-Everybody whom its giver lists as heard was sent it by the giver as well. So it is not sent there: its arrival is
-awaited, and only what does not arrive is offered. Thus one broadcast among neighbours that all hear each other is all
-that it takes. What is lost is offered (`gossip.strategy.offers`): an own push at once, an awaited one after a moment,
-since others who await it offer it, too.
-"""
+# The problem. In a group where everybody hears everybody, an offer costs three frames (offer,
+# request, parcel) per message and neighbour, and every host that has the message makes that offer
+# to every other. Data bytes per reception should fall as the group grows; with offers alone,
+# control bytes grow instead.
+#
+# The way chosen. A small message goes out at once, in one broadcast if all neighbours that lack it
+# may be sent the same. Each announcement lists the neighbours its sender hears. So a receiver knows
+# which of its own neighbours heard the same broadcast: those that the giver lists. It does not send
+# the message to them. It *awaits* their receipts instead (`transfers.unconfirmed`), and only a
+# message whose receipt does not come is offered.
+#
+# What must hold.
+# 1. A pushed message is neither offered nor pushed again to the same neighbour while its receipt is
+#    awaited.
+# 2. Nothing is lost by a lost push. A push of this host that was not confirmed is offered at once;
+#    one by somebody else after `coalesce_s`, since every host that awaits the same receipt would
+#    otherwise offer it in the same moment.
+# 3. Only neighbours whose comparison is over are sent anything unasked: before that, nobody knows
+#    what they lack, and most of what would be sent is there already.
 
 from __future__ import annotations
 
@@ -28,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Fresh:
-    """The choice of one host of what is sent unasked, and to whom."""
+    """The messages that one host sends unasked, and the neighbours that it sends them to."""
 
     def __init__(self, ground: Ground, pushes: Pushes, contacts: Contacts[ExchangeContact], offers: Offers) -> None:
         self._pushes = pushes
@@ -39,15 +53,18 @@ class Fresh:
         """True if anything is pushed at all."""
 
     def push(self, fresh: Sequence[Arrival], now: int) -> list[ExchangeContact]:
-        """Send messages that are new here to those who lack them, or await them where their giver sends them, too.
+        """Send new messages to neighbours that lack them, or await them where their giver sends them, too.
 
-        Returns those to whom some of them are to be offered: they do not fit, or it is not agreed yet what they lack.
+        Returns the neighbours to which some have to be offered: those messages do not fit, or no comparison is over
+        yet.
         """
         slots = mask_of([arrival.copy.slot for arrival in fresh])
         chosen: dict[Link, list[Copy]] = {}
         lacking: list[tuple[ExchangeContact, int]] = []
         others: list[ExchangeContact] = []
         for contact in self._contacts.all:
+            # An overdue neighbour may be out of range: a push to it would be lost, and its offer
+            # waits for it.
             if contact.agreement.state not in SYNCED or now > contact.overdue_us:
                 others.append(contact)
             elif mask := self._offers.new_for(contact, slots):
@@ -66,7 +83,7 @@ class Fresh:
         return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
 
     def _welcome(self, chosen: Mapping[Link, Sequence[Copy]]) -> bool:
-        """Return True if these may be broadcast: they are the same for all, and nobody in reach would refuse them."""
+        """Return True if these may be broadcast: all are sent the same, and no neighbour in range would refuse any."""
         first = next(iter(chosen.values()))
         if not all(copies == first for copies in chosen.values()):
             return False
@@ -76,12 +93,14 @@ class Fresh:
             if link in chosen:
                 if not link.broadcast:
                     return False
+            # A neighbour that did not ask for this message would have to read it and refuse it. So
+            # a broadcast needs every neighbour to want the message or to have it already.
             elif mask & ~(link.known | link.unconfirmed.slots | (view.matches if view is not None else 0)):
                 return False
         return True
 
     def offer_lost(self, contact: ExchangeContact, now: int) -> None:
-        """Offer what was pushed and did not arrive."""
+        """Offer messages whose pushes did not arrive."""
         own, awaited = contact.link.unconfirmed.take_lost()
         if own:
             contact.timers.hasten(OFFER, now)

@@ -1,9 +1,10 @@
-"""The giving side of a contact: what a neighbour is offered, and what it then asks for.
+"""The giving side of a contact: the messages that a neighbour is offered, and the requests it answers with.
 
-After the review (`gossip.strategy.review`) a host offers what matches the neighbour's profile and the neighbour is not
-believed to know: what it wants for itself first, then by privilege, then the one that has waited longest; and from then
-on whatever is gained, to all neighbours at once. An offer that is not answered is repeated. What is asked for becomes a
-job of the outbox. Where several neighbours were offered the same message, its first burst waits a moment for them.
+After the review (`gossip.strategy.review`) a host offers messages that match the neighbour's profile and that the
+neighbour is not believed to have: those that it wants for itself first, then by privilege, then those that have waited
+longest. From then on it offers whatever it gains, to all neighbours at once. An offer without an answer is repeated.
+Requested messages become jobs of the outbox. If several neighbours were offered the same message, its first burst waits
+a moment for the others to request it as well.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.transfers import Transfers
 
 _OPEN_PAGES_MAX = 16
-"""So many offer frames to one neighbour may be without an answer; the rest follows."""
+"""Number of offer frames to one neighbour that may be without an answer; further ones wait."""
 _OPEN_JOBS_MAX = 2048
-"""So many messages may be asked for and not sent yet; the rest is offered later."""
+"""Number of requested messages that may wait to be sent; further ones are offered later."""
 _ENTRY_BYTES = 16
-"""An offer's entry without its id and bitmap."""
+"""Bytes of an offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
-"""Least time between two reports of the growth of a half-received message."""
+"""Shortest time between two reports that a half-received message has grown."""
 _FEW_LINKS = 2
-"""With so many neighbours, what is new is offered at once."""
+"""With at most this many neighbours, new messages are offered at once."""
 _SHARE_WAIT_US = 20_000
 """Time that a burst waits for other neighbours that were offered the same message."""
 _SENDING_ORDER = attrgetter("sending_order")
@@ -53,7 +54,7 @@ class Offers:
         self._contacts = contacts
         self._next_serial = transfers.offer_serial
         self._serial = 0
-        """Of the last offer."""
+        """Serial of the last offer."""
         self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
         self._gap_us = round(ground.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
@@ -63,10 +64,11 @@ class Offers:
     def gained(
         self, contacts: Iterable[ExchangeContact], now: int, *, own: bool = False, partial: bool = False
     ) -> None:
-        """Something new is here: it is offered to these neighbours soon, not at the next announcement.
+        """Offer new messages to these neighbours soon, not at the next announcement.
 
-        At once, if nothing is on its way to them and nobody else could tell them first: it is this host's own, or few
-        are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
+        At once, if nothing is on its way to them and no other host could tell them first: the message is this host's
+        own, or few neighbours are in range. Otherwise the offer waits for others to join it; where many neighbours are
+        in range, most hear of the message meanwhile.
         """
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
@@ -79,13 +81,15 @@ class Offers:
                 contact.timers.hasten(OFFER, due_us)
 
     def flush(self, now: int) -> None:
-        """The end of a step: make the offers that are due."""
+        """Make the offers that are due at the end of a step."""
         groups: dict[int, list[ExchangeContact]] = {}
         partial = self._cache.partial
         for contact in self._contacts.all:
             offering = contact.offering
             if contact.timers.due[OFFER] > now:
                 continue
+            # Offers to a neighbour that has missed its announcement would be repeated into the
+            # void. They resume with its first frame (`heard`), so nothing is lost by waiting.
             if now > contact.overdue_us:
                 offering.stall()
                 continue
@@ -94,6 +98,8 @@ class Offers:
                 groups.setdefault(mask, []).append(contact)
             if partial and (contact.agreement.state in SYNCED or contact.agreement.peer_lacks):
                 self._offer_partials(contact, now)
+        # Neighbours that lack the same set are offered it in one broadcast. In a group that hears
+        # one publisher this is the normal case.
         for mask, contacts in groups.items():
             if len(contacts) > 1 and self._concerns_all(mask, contacts):
                 self._offer(contacts, mask, now)
@@ -116,9 +122,9 @@ class Offers:
         return not any(mask & ~contact.link.known for contact in others)
 
     def new_for(self, contact: ExchangeContact, among: int | None = None) -> int:
-        """Return what the neighbour may be offered: it wants it, and is neither known to have it nor about to.
+        """Return the slots that may be offered: the neighbour wants them, and neither has them nor is about to.
 
-        `among`: of these slots of whole messages; else of all.
+        `among`: only these slots of whole messages; by default all of them.
         """
         view, link = contact.view, contact.link
         if view is None:
@@ -128,6 +134,8 @@ class Offers:
         if self._index.listed:
             mask |= self._naming(contact, whole & self._index.listed & ~mask)
         mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
+        # Not agreed yet: only what the neighbour's own run has shown it to lack (rule 4 of
+        # `states`).
         if mask and contact.agreement.state not in SYNCED:
             mask &= contact.agreement.peer_lacks
         if mask:
@@ -135,8 +143,10 @@ class Offers:
         return mask
 
     def _naming(self, contact: ExchangeContact, mask: int) -> int:
-        """Return those of these slots whose lists name the neighbour: it wants them, whatever its profile says."""
+        """Return the slots whose recipient lists name the neighbour, which wants them whatever its profile says."""
         offering, copies, left_of = contact.offering, self._cache.copies, self._holdings.recipients.left
+        # Lists are read once per contact and message. To read them again for each offer would cost
+        # their length each time.
         if fresh := mask & ~offering.looked_at:
             offering.looked_at |= fresh
             node = contact.link.node
@@ -146,6 +156,8 @@ class Offers:
 
     def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
         """Offer messages to one neighbour, or to several by broadcast."""
+        # Both bounds protect the neighbour, too: there is a limit to the offers that it can
+        # remember (`offers_open_max`).
         pages, most = self._room(contacts, mask)
         if pages <= 0 or most <= 0:
             return
@@ -177,7 +189,8 @@ class Offers:
         self._wait_for_answer(contact, offer, now)
 
     def _wait_for_answer(self, contact: ExchangeContact, offer: OpenOffer, now: int) -> None:
-        """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
+        """Arm the timer of an offer: longer after each try, and longer on a slow link."""
+        # On a slow link an offer that is repeated too soon only delays its own answer.
         offer.due_us = due_us = now + contact.link.outbox.recovery.answer_us(offer.tries)
         contact.timers.hasten(OFFER_AGAIN, due_us)
 
@@ -186,7 +199,7 @@ class Offers:
         return Offer(self._serial, tuple(entries))
 
     def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
-        """Return what the neighbour wants for itself, if this host ranks so, then the rest in the order of sending."""
+        """Return copies in the order of offering: those that the neighbour wants first, if this host ranks so."""
         view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
         fresh = candidates.unranked(mask)
         wanted = fresh
@@ -217,7 +230,7 @@ class Offers:
         return pages
 
     def _offer_partials(self, contact: ExchangeContact, now: int) -> None:
-        """Half-received messages are offered too, with the pieces that are here; again when there are more."""
+        """Offer half-received messages with the pieces that are here, and again when there are more."""
         view, cache = contact.view, self._cache
         if view is None or not cache.partial:
             return
@@ -242,7 +255,7 @@ class Offers:
             contact.link.send((offer,))
 
     def repeat(self, contact: ExchangeContact, now: int) -> None:
-        """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
+        """Repeat offers without an answer, under the same serial, so that an answer to either transmission counts."""
         offering, copies = contact.offering, self._cache.copies
         if now > contact.overdue_us:
             offering.stall()
@@ -253,6 +266,8 @@ class Offers:
         for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
                 continue
+            # Messages may have gone meanwhile, or become known by other ways: the repetition lists
+            # only the rest. An offer of which nothing is left is closed, not repeated empty.
             mask = offer.mask & self._cache.whole & ~contact.link.known & ~self._holdings.withheld
             entries = [self._holdings.entry_of(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
@@ -286,12 +301,12 @@ class Offers:
             self._end_turn(contact, now)
 
     def all_answered(self, contact: ExchangeContact, now: int) -> None:
-        """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
+        """Offer what had to wait for open offers, now that all of them are answered."""
         if contact.timers.due[OFFER] == NEVER and self.new_for(contact):
             contact.timers.arm(OFFER, now)
 
     def _wait_for_others(self, contact: ExchangeContact, asked: int, now: int) -> None:
-        """One transmission may serve several requesters, if it waits a moment for them."""
+        """Delay the burst a moment if others were offered the same: one transmission may then serve several."""
         outbox = contact.link.outbox
         if outbox.recovery.in_flight or not self._share_wait_us:
             return
@@ -301,7 +316,7 @@ class Offers:
                 return
 
     def acknowledged(self, contact: ExchangeContact, now: int) -> None:
-        """The neighbour has acknowledged something."""
+        """Offer more, or end the turn, once the neighbour has acknowledged everything."""
         if not contact.link.outbox.jobs:
             if self._prompt(contact) and (self.new_for(contact) or (self._cache.partial and self._few_links())):
                 contact.timers.arm(OFFER, now)
@@ -310,22 +325,22 @@ class Offers:
     def _prompt(self, contact: ExchangeContact) -> bool:
         """Return True if more may be offered as soon as there is room.
 
-        With `offer_s_min`, newer messages have their own time.
+        With `offer_s_min`, new messages wait for their own time instead.
         """
         return not self._gap_us or contact.timers.due[OFFER] == NEVER
 
     def _few_links(self) -> bool:
-        """Return True if this host relays between a few neighbours, and probably no other host does."""
+        """Return True with few neighbours: this host probably is the only relay between them."""
         return len(self._contacts.all) <= _FEW_LINKS
 
     @staticmethod
     def _end_turn(contact: ExchangeContact, now: int) -> None:
-        """Go on with the rest, once the neighbour has what its review had shown it to lack."""
+        """Begin this host's own run, once the neighbour has what its run had shown it to lack."""
         agreement = contact.agreement
         if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
             contact.timers.arm(REVIEW, now)
 
 
 def _idle(contact: ExchangeContact) -> bool:
-    """Return True if nothing is on its way to the neighbour, nor offered to it."""
+    """Return True if nothing is offered to the neighbour or on its way to it."""
     return not (contact.offering.open or contact.link.outbox.jobs)

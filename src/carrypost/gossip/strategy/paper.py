@@ -1,7 +1,7 @@
-"""The papers' strategy, for comparison (`paper_mode`): all that matches is offered with every announcement.
+"""The papers' strategy, for comparison (`paper_mode`): everything that matches is offered with each announcement.
 
 Announcements come at a fixed period, nothing is compared or coalesced, an offer is repeated by the next announcement,
-and each message is acknowledged before the next is sent (JOMS-15 §2.2, figure 3).
+and each message is acknowledged before the next one is sent (JOMS-15 §2.2, figure 3).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class _Catalogues(Offers):
-    """Offers of everything, however long they are."""
+    """Offers of everything that matches, of any length."""
 
     def everything(self, now: int) -> None:
-        """Offer the whole catalogue to whoever is there."""
+        """Offer the whole catalogue to all neighbours."""
         offered = self._cache.whole & ~self._holdings.withheld
         for contact in self._contacts.all:
             contact.offering.withdraw()
@@ -42,7 +42,7 @@ class _Catalogues(Offers):
 
 
 class Paper(Exchange):
-    """Full catalogues, at a fixed period, one message at a time."""
+    """The strategy with full catalogues, at a fixed period, one message at a time."""
 
     fixed_period = True
     stop_and_wait = True
@@ -52,17 +52,17 @@ class Paper(Exchange):
         self.offers: _Catalogues = _Catalogues(ground, transfers, self.contacts)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
-        """Nothing is compared."""
+        """Skip the comparison."""
         self.review.conclude(contact, now)
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:  # noqa: ARG002
-        """Nothing is compared again."""
+        """Return True if offers are paused; sets are never compared again."""
         return contact.offering.stalled
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
         """Do nothing: the next catalogue has what is new."""
 
     def announced(self, now: int) -> bool:
-        """Offer everything."""
+        """Offer everything that matches."""
         self.offers.everything(now)
         return True

@@ -75,7 +75,7 @@ from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wire.frames import Bucket, Digest
 
 FEW = 16
-"""A bucket with so many members is listed: its children's XORs would not be shorter."""
+"""Number of members up to which a bucket is listed: the XORs of its children would not be shorter."""
 ROOT_CHILDREN = 1 << ROOT_BITS
 CHILD_BITS = 4
 CHILDREN = 1 << CHILD_BITS
@@ -101,25 +101,25 @@ class Step:
     """The contents and consequences of one digest."""
 
     reply: Digest | None
-    """To be sent back, through `split`; None where no answer is due."""
+    """To be sent back, through `split`; None if no answer is due."""
     mine_only: int
-    """Slots of what the other side lacks, as its listings show."""
+    """Slots of messages that the other side's listings show it to lack."""
     wanted_mine: int
-    """Slots of what it asked for by fingerprint, and so lacks too."""
+    """Slots of messages that the other side asked for by fingerprint, and so lacks, too."""
 
 
 def opening(view: View) -> Digest:
-    """The question that starts a run: everything, if that is little, else the XORs of the root's children."""
+    """Return the digest that starts a run: a listing of few messages, or the XORs of the root's children."""
     if view.count <= FEW:
         return Digest(view.digest, 0, (_listed(view, 0, 0),))
     return Digest(view.digest, 0, (Bucket(0, 0, view.fingerprints),))
 
 
 def answer(view: View, digest: Digest) -> Step:
-    """Compare what one frame tells with what is here.
+    """Compare the contents of one frame with the set held here.
 
-    Raises `DecodeError` for what is no step of a reconciliation, `LimitError` for more than a frame may ask.
-    A digest with buckets is always answered, be it by an empty one; one without never is.
+    A digest with buckets is always answered, if only by an empty one; a digest without buckets never is. Raises
+    `DecodeError` for an impossible step, `LimitError` if a frame asks for more than it may.
     """
     _check(digest)
     wanted_mine = mask_of(view.find(digest.wanted)[0]) if digest.wanted else 0
@@ -140,7 +140,7 @@ def answer(view: View, digest: Digest) -> Step:
 
 
 def split(digest: Digest, mtu_bytes: int) -> list[Digest]:
-    """The digest as frames each of which fits a datagram alone and is answered by itself."""
+    """Return the digest as frames that each fit one datagram and can be answered separately."""
     room_bytes = mtu_bytes - ENVELOPE_BYTES
     frames: list[Digest] = []
     buckets: list[Bucket] = []
@@ -168,7 +168,7 @@ def split(digest: Digest, mtu_bytes: int) -> list[Digest]:
 
 
 def _compared(view: View, theirs: Bucket) -> Iterator[Bucket]:
-    """Return what is to be said about the children of a bucket that differ."""
+    """Yield the answer about those children of a bucket that differ."""
     width = ROOT_BITS if len(theirs.fingerprints) == ROOT_CHILDREN else CHILD_BITS
     depth = theirs.depth + width
     first = theirs.prefix << width
@@ -203,7 +203,7 @@ def _listed(view: View, depth: int, prefix: int) -> Bucket:
 
 
 def _cut(buckets: tuple[Bucket, ...], room_bytes: int) -> Iterator[tuple[Bucket, int]]:
-    """Buckets with their sizes; the 64 children of a root that does not fit come as four times 16."""
+    """Yield buckets with their sizes; a root with 64 children that does not fit becomes four buckets of 16."""
     for bucket in buckets:
         size_bytes = len(_ENCODER.encode(bucket))
         if size_bytes > room_bytes and len(bucket.fingerprints) == ROOT_CHILDREN:
@@ -216,6 +216,8 @@ def _cut(buckets: tuple[Bucket, ...], room_bytes: int) -> Iterator[tuple[Bucket,
 
 
 def _check(digest: Digest) -> None:
+    # Bounds come before any lookup: a stranger chooses these numbers, and each XOR may cost 16 in
+    # the reply.
     if not 0 <= digest.round <= ROUNDS_MAX:
         raise DecodeError("digest", f"round {digest.round} of a reconciliation")
     if len(digest.buckets) > BUCKETS_MAX or sum(len(b.fingerprints) for b in digest.buckets) > CHILDREN_MAX:
@@ -236,6 +238,8 @@ def _check_bucket(bucket: Bucket) -> None:
             raise DecodeError("digest", f"{len(bucket.fingerprints)} children at depth {depth}")
         return
     width = FINGERPRINT_BITS - depth
+    # A listing that names values outside its bucket would make `answer` believe that this side
+    # lacks messages that were never compared.
     if bucket.fingerprints or any(value >> width != prefix for value in bucket.members):
         raise DecodeError("digest", f"members that are not in the bucket of depth {depth}")
 

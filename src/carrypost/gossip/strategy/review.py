@@ -1,13 +1,27 @@
-"""Agreeing with a neighbour on what it lacks, once per contact and again every now and then.
+"""Reviews: agreeing with a neighbour on the messages that it lacks, once per contact and again at intervals.
 
-A review is one run of a reconciliation (`gossip.strategy.reconcile`), begun by the one who offers, for the profile of
-who wants. The smaller node id begins; the other waits a moment for it. Where both have the same profile one run serves
-both directions; else the other then runs its own, after it offered what the first one showed its neighbour to lack.
-
-A run is over when none of its questions is open: then everything that the two sets had in common is believed known to
-the neighbour, and the rest is offered. As long as answers come the run goes on, however slow the link is; when none
-comes, it is begun anew. What belongs to another run, or answers nothing that is asked, is ignored.
+A review is one run of a reconciliation (`gossip.strategy.reconcile`), begun by the side that offers, for the profile of
+the side that receives. The smaller node id begins; the other waits a moment for it. If both profiles are equal, one run
+serves both directions. Otherwise the other side runs its own, after it offered what the first run showed its neighbour
+to lack.
 """
+
+# What a run believes, and when. A run is over when none of its questions is open. Only then are the
+# messages that both sets had in common noted as known to the neighbour, and only then is the rest
+# offered. Anything sooner would offer messages that a listing still on its way shows to be there.
+#
+# What must hold.
+# 1. A run ends. Every answer lists a bucket or goes one level deeper (`reconcile`), and a run
+#    without answers is begun anew when its patience is over, later each time. While answers come it
+#    goes on, however slow the link is.
+# 2. Frames of other runs change nothing. A run has a number, a question has a number within it, and
+#    an answer names both, the part that it is, and the number of parts. Whatever answers no open
+#    question is dropped unread, so duplicates, stragglers and forgeries cost one lookup.
+# 3. What a neighbour can make this host do is bounded and charged: questions kept, parts of an
+#    answer, frames that open a run, and the runs that it causes by its announcements (`_RUN_COST`).
+#    A few runs per contact are free, because an honest neighbour needs them.
+# 4. The set that is compared is frozen (`ReviewRun.snapshot`). A message that arrives during the
+#    run is not in it, so it is neither believed known nor lacking, and is offered as a new one.
 
 from __future__ import annotations
 
@@ -28,14 +42,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
 
 _REVIEW_GRACE = 2
-"""The larger id leaves it to the other for so many periods to begin the next one."""
+"""Number of periods for which the larger id leaves the next review to the other."""
 _TURN_US = 4_000_000
-"""So long a neighbour that has begun a review may be silent before this side begins its own."""
+"""Time that a neighbour may be silent within its review before this side begins its own."""
 _ANSWERED_MAX = 4096
 _QUESTIONS_MAX = 4096
-"""Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
+"""Number of questions open to one neighbour; beyond it the oldest is forgotten."""
 _OPENINGS_MAX = 8
-"""Frames that may open a run; whoever sends more is charged for them (`gossip.transfers.accounts`)."""
+"""Number of frames that may open a run; a neighbour is charged for further ones (`gossip.transfers.accounts`)."""
 _RUN_COST = 100
 """Cost of beginning a run, which a neighbour causes by its announcements."""
 _PARTS_MAX = 256
@@ -53,18 +67,18 @@ class Review:
         self._wait_us = round(self._settings.coalesce_s * 1e6)
 
     def begin(self, contact: ExchangeContact, now: int) -> None:
-        """A contact began, or its profile changed."""
+        """Begin a run, or wait for the neighbour's: a contact began, or its profile changed."""
         if self._node < contact.link.node:
             self.ask(contact, now)
         else:
             contact.timers.arm(REVIEW, now + self._wait_us)
 
     def conclude(self, contact: ExchangeContact, now: int) -> None:
-        """Compare nothing: the neighbour may lack anything that it is not known to have."""
+        """Agree without a comparison: the neighbour may lack anything that it is not known to have."""
         self._agree(contact, ReviewRun(0, 0), now)
 
     def ask(self, contact: ExchangeContact, now: int) -> None:
-        """Begin a run, if it is known what the neighbour wants."""
+        """Begin a run, if the neighbour's profile is known."""
         view = contact.view
         if view is None:
             return
@@ -72,6 +86,8 @@ class Review:
         self._holdings.invite()
         self._number += 1
         run = ReviewRun(self._number, view.known)
+        # With nothing to compare there is nothing to ask. If the profiles are equal the run also
+        # tells what this host lacks, so an empty host asks nevertheless.
         if not run.snapshot and not self._same(contact):
             self._agree(contact, run, now)
             return
@@ -81,9 +97,9 @@ class Review:
         self._send(contact, run, reconcile.opening(view), 0)
 
     def due(self, contact: ExchangeContact, now: int) -> bool:
-        """Return True if it is time to begin anew: beliefs go stale.
+        """Return True, and arm the timer, if it is time to compare again.
 
-        A review is repeated every so many periods of the neighbour, by the smaller id if it can.
+        A review is repeated every `digest_every` periods of the neighbour, by the smaller id if it can.
         """
         grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
         if contact.agreement.periods < self._settings.digest_every + grace:
@@ -96,8 +112,10 @@ class Review:
         return contact.link.outbox.recovery.answer_us(contact.agreement.tries)
 
     def take(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
-        """A step from the neighbour; raises `RemoteError` for a senseless one."""
+        """Handle one step of a reconciliation; raises `RemoteError` for an impossible one."""
         self._departures.sweep()
+        # Even rounds are questions about what this host wants, odd rounds are answers about what it
+        # gives.
         offering = frame.round % 2 == 1
         view = contact.view if offering else self._own.view
         if view is None or frame.profile != view.digest:
@@ -107,6 +125,8 @@ class Review:
         run = agreement.asking if offering else self._answering(contact, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
+        # A digest and its answer measure the round trip before any message was sent: the first
+        # burst then starts with a timeout that fits the link.
         if frame.answers:
             contact.link.outbox.recovery.expect(now - run.asked_us)
         if run.free:
@@ -114,6 +134,7 @@ class Review:
         if offering:
             contact.timers.arm(REVIEW, now + self._patience_us(contact))
         elif contact.view is not None and (agreement.state not in SYNCED or self._same(contact)):
+            # A neighbour that begins a run and never ends it must not keep this side from its own.
             contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
@@ -123,10 +144,10 @@ class Review:
             self._end(contact, run, now, offering=offering)
 
     def _answering(self, contact: ExchangeContact, view: View, frame: Digest, now: int) -> ReviewRun | None:
-        """Return the neighbour's run, if it is the one to answer.
+        """Return the neighbour's run, if this side has to answer it.
 
-        Where both begin one for the same set at a time, that of the smaller id stands. If half of its patience is
-        over, its question or the answer was probably lost, while the neighbour's question is here.
+        If both sides begin a run for the same set at the same time, the run of the smaller id is kept. If half of its
+        patience is over, its question or the answer was probably lost, while the neighbour's question is here.
         """
         agreement = contact.agreement
         run = agreement.answering
@@ -150,7 +171,9 @@ class Review:
         return run
 
     def _end(self, contact: ExchangeContact, run: ReviewRun, now: int, *, offering: bool) -> None:
-        """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
+        """End a run without open questions."""
+        # A part of the neighbour's opening may still come, and correct what is believed from here
+        # on.
         agreement = contact.agreement
         if offering or self._same(contact):
             self._agree(contact, run, now)
@@ -164,7 +187,7 @@ class Review:
                 self.ask(contact, now)
 
     def _same(self, contact: ExchangeContact) -> bool:
-        """Return True if both want the same. Then one run serves both."""
+        """Return True if both sides have the same profile, so that one run serves both."""
         return contact.view is not None and contact.view is self._own.view
 
     def _send(self, contact: ExchangeContact, run: ReviewRun, digest: Digest, answers: int) -> None:
@@ -176,6 +199,7 @@ class Review:
             if page.buckets:
                 self._number = number = self._number + 1
                 run.questions[number] = set()
+                # A dict keeps insertion order, so the first key is the oldest question.
                 if len(run.questions) > _QUESTIONS_MAX:
                     del run.questions[next(iter(run.questions))]
             frames.append(
@@ -188,6 +212,8 @@ class Review:
     @staticmethod
     def _agree(contact: ExchangeContact, run: ReviewRun, now: int) -> None:
         contact.agreement.agree()
+        # The order matters: everything compared is known, except what the other side turned out to
+        # lack.
         contact.link.learn(run.snapshot)
         contact.link.unlearn(run.mine_only)
         contact.timers.arm(OFFER, now)
@@ -195,7 +221,7 @@ class Review:
 
 
 def _expected(run: ReviewRun, frame: Digest) -> bool:
-    """False for what was answered already, or answers nothing that is asked."""
+    """Return False for a question that was answered already, or an answer to no open question."""
     if frame.number:
         if frame.number in run.answered:
             return False

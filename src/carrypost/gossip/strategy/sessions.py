@@ -1,19 +1,30 @@
-"""Sessions: one host lists what it has, the other says what it lacks of it, and each sends what the other lacks.
+"""Sessions: one host lists the messages it has, the other answers with those it lacks, and each sends what is missing.
 
 The smaller node id lists the fingerprints of all messages that are whole or done here and that either side wants, in
-parts of one datagram (`Summary`). A part is about a range of fingerprints and is answered by itself (`Missing`), so
-what gets lost holds up nothing else. Who answers a part sends what it has in that range and is not listed; who is
-answered sends what is named. None of that is asked for or offered first: small messages go as Parcels, through the
-outbox, until they are acknowledged or declined. Larger ones are offered.
-
-A full cache has a floor, the lowest of its copies. Both frames tell it, and what is below it is neither sent nor asked
-for. What was declined here for want of room is not listed: there may be room by then, or the floor keeps it away.
-
-To the exchange (`gossip.strategy.states`) a session is a run: begun by `BEGIN`, over with `AGREE`, for both sides. If
-two lists in a row are not answered at all, the neighbour does not know these frames, and a review takes its place. So
-it does where there is more to list than a session is good for. Every strategy answers sessions; `AntiEntropy` begins
-them.
+parts of one datagram (`Summary`). Each part covers a range of fingerprints and is answered separately (`Missing`), so a
+lost part delays nothing else. The side that answers a part sends the messages that it has in that range and that are
+not listed; the side that listed them sends those named as missing. Nothing is requested or offered first: small
+messages go as Parcels, through the outbox, until they are acknowledged or declined. Larger ones are offered.
 """
+
+# Why lists at all, when `reconcile` sends digests? EMMA does it this way, and measuring it is the
+# point. Digests cost what differs, lists cost what is held. With 1,000 messages held, lists are the
+# cheaper way from about 80 new ones on; with nothing new they take 13 times the bytes
+# (docs/benchmarks.md, "Lists beside digests").
+#
+# The floor. A full cache has a lowest rank, and anything below it would be evicted on arrival. Both
+# frames carry their sender's floor, and what is below it is neither sent nor requested. Without it,
+# two full caches would hand each other the same messages in every contact and evict them again.
+# Messages declined here for lack of room are not listed: there may be room by the time the
+# neighbour looks, or the floor keeps them away.
+#
+# What must hold.
+# 1. To the exchange (`gossip.strategy.states`) a session is a run: begun by `BEGIN`, over with
+#    `AGREE`, on both sides.
+# 2. Ranges of consecutive parts share one fingerprint, so that no message falls between two parts.
+# 3. A neighbour of another version ignores `Summary`. After two lists without any answer a review
+#    takes the session's place, as it does where there are more than `LISTED_MAX` messages to list.
+#    Every strategy answers sessions, but only `AntiEntropy` begins them.
 
 from __future__ import annotations
 
@@ -38,15 +49,15 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 LISTED_MAX = 16_384
-"""Messages in one list; where there are more, sets are compared."""
+"""Number of messages in one list; if there are more, sets are compared instead."""
 _SUMMARIES = 2
-"""Lists without any answer, after which sets are compared."""
+"""Number of lists without any answer after which sets are compared instead."""
 _TURN_US = 4_000_000
-"""So long a neighbour that has begun a session may be silent before this side compares sets."""
+"""Time that a neighbour may be silent within its session before this side compares sets."""
 _RUN_COST = 100
-"""Price of a session, which a neighbour brings about by its announcements."""
+"""Price of a session, which a neighbour causes by its announcements."""
 _LOOKS = 4
-"""So many fingerprints, looked at for one frame, are one unit of its cost (`gossip.transfers.accounts`)."""
+"""Number of fingerprints read for one frame that make one unit of its cost (`gossip.transfers.accounts`)."""
 _LAST = (1 << FINGERPRINT_BITS) - 1
 _SENDING_ORDER = attrgetter("sending_order")
 
@@ -60,13 +71,13 @@ class Session(ReviewRun):
         super().__init__(number, 0)
         self.parts = parts
         self.open: dict[int, list[int]] = {}
-        """Fingerprints of the parts that were listed and not answered."""
+        """Fingerprints of the parts that were listed and not answered yet."""
         self.unanswered = 0
         """Number of lists since the last answer."""
         self.taken = 0
-        """Bitset of the parts of the neighbour's list that came."""
+        """Bitset of the parts of the neighbour's list that arrived."""
         self.answered_early = False
-        """All of them came before it was known what the neighbour wants."""
+        """True if all parts arrived before the neighbour's profile was known."""
 
 
 class Sessions:
@@ -81,7 +92,7 @@ class Sessions:
     # --- the side that lists -------------------------------------------------------------------------------
 
     def begin(self, contact: ExchangeContact, now: int) -> None:
-        """A contact began, or its profile changed: list what is here, or wait for the neighbour's list."""
+        """List the messages held here, or wait for the neighbour's list: a contact began, or its profile changed."""
         heard = contact.agreement.answering
         if isinstance(heard, Session) and heard.answered_early:
             heard.answered_early = False
@@ -92,7 +103,7 @@ class Sessions:
             contact.timers.arm(REVIEW, now + contact.link.outbox.recovery.answer_us(0))
 
     def repeat(self, contact: ExchangeContact, now: int) -> bool:
-        """List again what was not answered. Returns False if sets are to be compared instead."""
+        """List again the parts without an answer; return False if sets have to be compared instead."""
         session = contact.agreement.asking
         if not isinstance(session, Session) or session.unanswered >= _SUMMARIES:
             return False
@@ -116,7 +127,7 @@ class Sessions:
         self._send(contact, session, now)
 
     def _fingerprints(self, contact: ExchangeContact) -> list[int]:
-        """Return those of all messages that need not come here and that either side wants, ascending."""
+        """Return, in ascending order, the fingerprints of messages held or done here that either side wants."""
         mask = 0
         for view in (self._own.view, contact.view):
             if view is not None:
@@ -134,7 +145,7 @@ class Sessions:
         ])  # fmt: skip
 
     def take_missing(self, contact: ExchangeContact, frame: Missing, now: int) -> None:
-        """Send what the neighbour lacks of a part that was listed; raises `RemoteError` for a senseless answer."""
+        """Send what the neighbour lacks of a listed part; raises `RemoteError` for an impossible answer."""
         session, link = contact.agreement.asking, contact.link
         if not isinstance(session, Session) or session.number != frame.session:
             return  # Another run has taken its place.
@@ -144,6 +155,8 @@ class Sessions:
         if listed is None:
             return  # It was answered already.
         lacking = unpacked(frame.fingerprints)
+        # Without this check a neighbour could name any fingerprint, and learn by what it is sent
+        # which messages are here.
         if not set(lacking) <= set(listed):
             raise RemoteError("missing", "lacks what was not listed")
         del session.open[frame.part]
@@ -161,7 +174,7 @@ class Sessions:
     # --- the side that answers -----------------------------------------------------------------------------
 
     def take_summary(self, contact: ExchangeContact, frame: Summary, now: int) -> None:
-        """Answer one part of the neighbour's list; raises `RemoteError` for one that does not fit the others."""
+        """Answer one part of the neighbour's list; raises `RemoteError` if it does not fit the other parts."""
         link, agreement = contact.link, contact.agreement
         session = agreement.answering
         if not isinstance(session, Session) or session.number != frame.session:
@@ -177,6 +190,8 @@ class Sessions:
             session.taken |= 1 << frame.part
             if session.free:
                 link.budgets.credit(price(frame))
+            # The first range begins at zero and the last ends at the highest fingerprint, so that
+            # messages outside of all that is listed are compared, too.
             first = listed[0] if frame.part else 0
             self._compare(contact, listed, first, listed[-1] if frame.part < session.parts - 1 else _LAST, frame.floor)
         link.supply()
@@ -190,7 +205,7 @@ class Sessions:
             self._review.conclude(contact, now)
 
     def _compare(self, contact: ExchangeContact, listed: list[int], first: int, last: int, floor: int) -> None:
-        """Learn what the neighbour has from `first` to `last`, and send what it lacks there."""
+        """Note the messages that the neighbour has from `first` to `last`, and send those that it lacks there."""
         index, shift = self._index, FINGERPRINT_BITS - ROOT_BITS
         index.apply()
         buckets = [index.by_bucket.get(number, ()) for number in range(first >> shift, (last >> shift) + 1)]
@@ -201,7 +216,7 @@ class Sessions:
         self._supply(contact, mask_of(here) & ~has, floor)
 
     def _lacking(self, listed: list[int], floor: int) -> list[int]:
-        """Return the fingerprints of what is neither here nor done, nor was declined and would be again."""
+        """Return the fingerprints of messages that are not here, and would not be declined for lack of room again."""
         holders, copies, declined = self._index.holders, self._cache.copies, self._cache.memories.waiting
         lacking: list[int] = []
         for fingerprint in listed:
@@ -217,7 +232,7 @@ class Sessions:
     # --- both ----------------------------------------------------------------------------------------------
 
     def _slots(self, fingerprints: list[int]) -> int:
-        """Return the slots of those that are known here."""
+        """Return the slots of the fingerprints that are known here."""
         holders = self._index.holders
         return mask_of([slot for each in fingerprints if (slot := holders.get(each)) is not None])
 
@@ -225,7 +240,7 @@ class Sessions:
         return standing(self._holdings.privilege(descriptor), descriptor) >= floor
 
     def _supply(self, contact: ExchangeContact, lacks: int, floor: int) -> None:
-        """Send what the neighbour turned out to lack, if it wants it, highest rank first; what is left is offered."""
+        """Send the messages that the neighbour lacks and wants, highest rank first; too large ones are offered."""
         link, view = contact.link, contact.view
         lacks &= self._cache.whole & ~self._holdings.withheld & ~link.unconfirmed.slots
         if view is not None:
@@ -240,7 +255,7 @@ class Sessions:
 
 
 def _cut(fingerprints: list[int], most: int) -> list[list[int]]:
-    """Return parts of at most so many, each from the second on beginning with the last one of the part before it."""
+    """Return parts of at most `most` fingerprints, each beginning with the last one of the part before."""
     return [fingerprints[:most]] + [
         fingerprints[start : start + most] for start in range(most - 1, len(fingerprints) - 1, most - 1)
     ]

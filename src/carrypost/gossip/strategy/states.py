@@ -1,54 +1,75 @@
-"""The exchange with one neighbour as a state machine: how far the two have agreed on what the neighbour lacks.
+"""The exchange with one neighbour as a state machine: the progress in agreeing on what the neighbour lacks."""
 
-Theory of operation
--------------------
-Two hosts in contact each have a set of messages, and each wants some: those that match its profile. The exchange is
-about the difference. A host finds out which of its messages the neighbour wants and lacks, by a *review*; offers those;
-and from then on offers only what it gains. Every so often it reviews again, since what it believes goes stale: the
-neighbour may have evicted what it had.
-
-A contact has two such exchanges, one in each direction, and each host keeps one of these machines for the direction in
-which it gives. The two machines never name each other's states on the wire. What moves them is what a host sees for
-itself: the neighbour's profile, the steps of a reconciliation (`Digest`), and its own timer `REVIEW`.
-
-The machine says what may be offered, and that is all it is asked for:
-
-    uninformed, waiting, comparing    nothing: it is not known what the neighbour lacks;
-    helping                           what the neighbour's own run has shown it to lack, and nothing else;
-    agreed, reviewing                 everything that matches and the neighbour is not believed to know.
-
-What an offer leads to (a request, a burst, acknowledgements) is beside it: offers stay open, and messages under way,
-whatever the machine does.
-
-Rules
------
-1. *A run is for one profile.* When the neighbour's profile changes, whatever was compared or shown is void, and the
-   machine starts over (`PROFILE_CHANGED`, then `PROFILE_KNOWN`).
-2. *The smaller id begins* its run at once; the other waits for `coalesce_s`. Who waits begins when its time has come,
-   whoever compares begins anew when no answer comes for a while, and whoever agreed begins again after `digest_every`
-   announcements. All of these are `BEGIN`, and all of them are the timer `REVIEW`.
-3. *Equal profiles need one run.* Its answers tell both sides everything, so either side's run, once it is over, is
-   `AGREE` for both. If both began one, that of the smaller id stands: the other gives its own up (`GIVE_WAY`).
-4. *Different profiles need two, one after the other.* The neighbour's run, for what this host wants, also shows what
-   the neighbour lacks of that. If it wants any of it, this is offered before this host begins its own run (`SHOWN`).
-5. *Nothing to compare is agreement.* Who has nothing that matches the neighbour's profile need not ask, unless the
-   profiles are equal and its run would have to serve both.
-6. The contact's end is no move: the machine is gone with it, and the next contact begins with a new one.
-
-A move that the table does not have is a fault of this host. It raises, and the state stays what it was. What a
-neighbour sends can never cause one: whatever does not fit the state is refused or ignored before it comes to a move.
-
-Why
----
-- Why rule 4 offers before it compares: the messages that the other lacks are known already, and on a short contact the
-  second run may be all that there is time for.
-- Why `reviewing` is not `comparing`: a review of an agreement must not hold up what is new in the meantime. On a slow
-  link the run takes longer than many a contact lasts.
-- Why waiting has an end even while the neighbour's run goes on (4 s after its last step): the neighbour may be one that
-  begins runs and never ends them.
-- Why the two sides may disagree about the state, and nothing comes of it: a lost `Digest` leaves one side agreed and
-  the other comparing. The one that compares begins anew; who has agreed answers every run, whatever its state.
-"""
+# Theory of operation
+# -------------------
+# Two hosts in contact each hold a set of messages, and each wants some: those that match its
+# profile. The exchange is about the difference. A host finds out which of its messages the
+# neighbour wants and lacks, by a *review*; it offers those; and from then on it offers only what it
+# gains. It reviews again at intervals, because its beliefs go stale: the neighbour may have evicted
+# a message.
+#
+# The obvious way is one handshake for both directions: exchange digests, then offers, then data, as
+# in Vahdat and Becker's epidemic routing. It fails on real contacts. Profiles differ, so that the
+# two directions compare different sets. Datagrams are lost, and a handshake in lockstep waits for
+# each of them. New messages arrive while the handshake runs, and contacts of a few seconds end in
+# the middle of it.
+#
+# So a contact has two exchanges, one in each direction, and each host keeps one of these machines
+# for the direction in which it gives. The two machines never name each other's states on the wire.
+# They are moved only by what a host sees for itself: the neighbour's profile, the steps of a
+# reconciliation (`Digest`), and its own timer `REVIEW`.
+#
+# The machine answers one question, namely what may be offered:
+#
+#     uninformed, waiting, comparing    nothing: it is not known what the neighbour lacks;
+#     helping                           what the neighbour's own run has shown it to lack, and nothing else;
+#     agreed, reviewing                 everything that matches and that the neighbour is not believed to know.
+#
+# The consequences of an offer (a request, a burst, acknowledgements) are outside of it: offers stay
+# open, and messages stay under way, whatever the machine does.
+#
+# Rules
+# -----
+# 1. *A run is for one profile.* When the neighbour's profile changes, everything that was compared
+#    or shown is void, and the machine starts over (`PROFILE_CHANGED`, then `PROFILE_KNOWN`).
+# 2. *The smaller id begins* its run at once; the other waits for `coalesce_s`. A host that waits
+#    begins when that time is over, a host that compares begins anew when no answer comes for a
+#    while, and a host that agreed begins again after `digest_every` announcements. All of these are
+#    `BEGIN`, and all of them come from the timer `REVIEW`.
+# 3. *Equal profiles need one run.* Its answers tell both sides everything, so either side's run,
+#    once it is over, is `AGREE` for both. If both sides began one, that of the smaller id is kept:
+#    the other gives up its own (`GIVE_WAY`).
+# 4. *Different profiles need two runs, one after the other.* The neighbour's run, for what this
+#    host wants, also shows what the neighbour lacks of that. If it wants any of it, that is offered
+#    before this host's own run (`SHOWN`).
+# 5. *Nothing to compare is agreement.* A host without any message that matches the neighbour's
+#    profile need not ask, unless the profiles are equal and its run has to serve both directions.
+# 6. The end of a contact is no move: the machine is dropped with it, and the next contact begins
+#    with a new one.
+#
+# What must hold
+# --------------
+# - A move that the table does not have is a bug of this host. It raises, and the state stays what
+#   it was. A neighbour cannot cause one: a frame that does not fit the state is refused or ignored
+#   before it becomes a move.
+# - `_move` alone writes the state, so that every transition is in the table and the table is all
+#   there is to read.
+# - A run is attached (`asking`) exactly while this host compares or reviews.
+#
+# Why
+# ---
+# - Why rule 4 offers before it compares: the messages that the other lacks are known already, and
+#   on a short contact the second run may be all that there is time for.
+# - Why `reviewing` is not `comparing`: a repeated review must not hold up new messages. On a slow
+#   link a run takes longer than many contacts last.
+# - Why waiting ends even while the neighbour's run goes on (4 s after its last step): a hostile
+#   neighbour could begin runs and never end them.
+# - Why the two sides may disagree about the state without harm: a lost `Digest` leaves one side
+#   agreed and the other comparing. The one that compares begins anew, and the one that agreed
+#   answers every run, whatever its state.
+#
+# Read on in `review` (the runs), `reconcile` (the steps of one run) and `offers` (what follows an
+# agreement).
 
 from __future__ import annotations
 
@@ -64,7 +85,7 @@ class ExchangeState(enum.Enum):
     UNINFORMED = "uninformed"
     """The neighbour's interests are not known."""
     WAITING = "waiting"
-    """The neighbour may begin; this host does when its time has come."""
+    """The neighbour may begin its run; this host begins its own when its time to wait is over."""
     COMPARING = "comparing"
     """The first run of this host with this profile is under way."""
     HELPING = "helping"
@@ -72,7 +93,7 @@ class ExchangeState(enum.Enum):
     AGREED = "agreed"
     """The two sets have been compared: only what is new is offered."""
     REVIEWING = "reviewing"
-    """The same, while another run looks whether it is still true."""
+    """Agreed, while another run checks that the agreement still holds."""
 
 
 class Move(enum.Enum):
@@ -88,26 +109,34 @@ class Move(enum.Enum):
 
 UNINFORMED, WAITING, COMPARING, HELPING, AGREED, REVIEWING = ExchangeState
 SYNCED = (AGREED, REVIEWING)
-"""The two sets have been compared, so that everything new may be offered."""
+"""States in which the two sets have been compared, so that everything new may be offered."""
 UNDECIDED = (WAITING, HELPING)
-"""The turn to compare is this host's, and it has not begun."""
+"""States in which it is this host's turn to compare, and it has not begun."""
 
 EXCHANGE_TABLE: dict[tuple[ExchangeState, Move], ExchangeState] = {
     (UNINFORMED, Move.PROFILE_KNOWN): WAITING,
+    # A profile may become known and change again before the timer ends, so every state but the
+    # first has a way back to the start.
     (WAITING, Move.PROFILE_CHANGED): UNINFORMED,
     (WAITING, Move.BEGIN): COMPARING,
     (WAITING, Move.SHOWN): HELPING,
     (WAITING, Move.AGREE): AGREED,
+    # In any state but UNINFORMED an agreement may come from outside: the neighbour's run serves
+    # both (rule 3).
     (COMPARING, Move.PROFILE_CHANGED): UNINFORMED,
     (COMPARING, Move.BEGIN): COMPARING,
     (COMPARING, Move.GIVE_WAY): WAITING,
     (COMPARING, Move.AGREE): AGREED,
     (HELPING, Move.PROFILE_CHANGED): UNINFORMED,
     (HELPING, Move.BEGIN): COMPARING,
+    # Nothing but SHOWN adds to what is offered here: the own run has not begun, so that all else
+    # would be a guess.
     (HELPING, Move.SHOWN): HELPING,
     (HELPING, Move.AGREE): AGREED,
     (AGREED, Move.PROFILE_CHANGED): UNINFORMED,
     (AGREED, Move.BEGIN): REVIEWING,
+    # A new agreement while agreed is no fault: the neighbour repeats its run whenever its own
+    # beliefs are old.
     (AGREED, Move.AGREE): AGREED,
     (REVIEWING, Move.PROFILE_CHANGED): UNINFORMED,
     (REVIEWING, Move.BEGIN): REVIEWING,
@@ -124,28 +153,28 @@ class ReviewRun:
     def __init__(self, number: int, snapshot: int) -> None:
         self.number = number
         self.snapshot = snapshot
-        """Slots of the set as it was when the run began."""
+        """Slots of the set when the run began."""
         self.asked_us = 0
-        """Time at which a part of it last went out."""
+        """Time at which a part of the run was last sent."""
         self.mine_only = 0
-        """Slots of what the other side turned out to lack of it."""
+        """Slots of messages that the other side turned out to lack."""
         self.questions: dict[int, set[int]] = {}
         """Numbers of the questions that are open, and the parts of each answer that have come."""
         self.answered: dict[int, None] = {}
         """Numbers of the other side's questions that were answered lately."""
         self.openings = 0
-        """Frames of the other side that opened it."""
+        """Number of frames of the other side that opened the run."""
         self.free = True
         """True if an honest neighbour would do the same, so that it is not charged as waste."""
 
     def forget_slots(self, mask: int) -> None:
-        """Believe nothing of these any more."""
+        """Drop every belief about these slots."""
         self.snapshot &= ~mask
         self.mine_only &= ~mask
 
 
 class Agreement:
-    """The state of the exchange with one neighbour, and what was found out on the way (`gossip.strategy.review`)."""
+    """The state of the exchange with one neighbour, and the results of its runs so far (`gossip.strategy.review`)."""
 
     __slots__ = ("answering", "asking", "peer_lacks", "periods", "state", "tries")
 
@@ -153,18 +182,19 @@ class Agreement:
         self.state = UNINFORMED
         """Written by `_move` alone."""
         self.asking: ReviewRun | None = None
-        """The run that this host began, for what the neighbour wants: while comparing or reviewing."""
+        """The run that this host began, for the neighbour's profile: while comparing or reviewing."""
         self.answering: ReviewRun | None = None
-        """The last one that the neighbour began, for what this host wants: in any state."""
+        """The last run that the neighbour began, for this host's profile: in any state."""
         self.peer_lacks = 0
-        """Messages that the neighbour's run has shown it to lack, while helping."""
+        """Slots of messages that the neighbour's run has shown it to lack, while helping."""
         self.periods = 0
-        """Of the neighbour's announcements since the last review; every `digest_every`-th repeats it."""
+        """Number of the neighbour's announcements since the last review, which is repeated every `digest_every` of
+        them."""
         self.tries = 0
-        """Runs begun since the last one that was over."""
+        """Number of runs begun since one last ended."""
 
     def count_period(self, most: int = sys.maxsize) -> bool:
-        """Count a period of the neighbour, unless so many were counted since the last review."""
+        """Count a period of the neighbour, unless this many were counted since the last review."""
         if self.periods >= most:
             return False
         self.periods += 1
@@ -175,7 +205,7 @@ class Agreement:
         self._move(Move.PROFILE_KNOWN)
 
     def profile_changed(self) -> None:
-        """The neighbour wants something else, and it is not known yet what."""
+        """Void what was compared: the neighbour's profile changed, and the new one is not known yet."""
         self._move(Move.PROFILE_CHANGED)
         self.asking = None
         self.peer_lacks = 0
@@ -188,28 +218,28 @@ class Agreement:
         self.tries += 1
 
     def answer(self, run: ReviewRun) -> None:
-        """Answer a run that the neighbour begins."""
+        """Remember a run that the neighbour began."""
         self.answering = run
 
     def give_way(self) -> None:
-        """Give up the own run, if there is one, because the neighbour's serves both."""
+        """Give up the own run, if there is one, because the neighbour's run serves both."""
         if self.asking is not None:
             self._move(Move.GIVE_WAY)
             self.asking = None
 
     def shown(self, peer_lacks: int) -> None:
-        """Learn from the neighbour's run what it lacks."""
+        """Note the messages that the neighbour's run has shown it to lack."""
         self._move(Move.SHOWN)
         self.peer_lacks |= peer_lacks
 
     def agree(self) -> None:
-        """Believe that it is known what the neighbour lacks."""
+        """Note that the comparison is over: the messages that the neighbour lacks are known."""
         self._move(Move.AGREE)
         self.asking = None
         self.peer_lacks = self.periods = self.tries = 0
 
     def forget_slots(self, mask: int) -> None:
-        """Believe nothing of these any more."""
+        """Drop every belief about these slots."""
         self.peer_lacks &= ~mask
         for run in (self.asking, self.answering):
             if run is not None:

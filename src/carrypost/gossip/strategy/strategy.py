@@ -1,10 +1,10 @@
-"""The base of strategies: a strategy decides what a contact begins with and what is offered.
+"""The base class of strategies: a strategy decides how a contact begins and which messages are offered.
 
-A strategy is told when a contact begins, when it is known what the neighbour wants, when something new is here, when
-this host announced itself and when a contact is over; at the end of a step it makes its offers. By itself it takes
-offers, serves requests and takes acknowledgements, over any link, be there a contact or not. What a strategy does
-beyond that it brings along: its contacts, its timers, and what takes frames of other kinds (`Links.handlers`). One that
-answers `Digest` gets along with neighbours that compare sets.
+A strategy is informed when a contact begins, when the neighbour's profile is known, when this host gained a message,
+when it announced itself, and when a contact ends; at the end of a step it makes its offers. The base class handles
+offers, serves requests and handles acknowledgements over any link, with or without a contact. Each strategy brings
+everything else: its contacts, its timers, and handlers for other kinds of frames (`Links.handlers`). A strategy that
+answers `Digest` works with neighbours that compare sets.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class Strategy(Generic[C]):
-    """The deciding half of one host's contacts. By itself it offers nothing."""
+    """The deciding half of one host's contacts. The base class offers nothing."""
 
     contact: type[C]
-    """Memory of one neighbour."""
+    """Class of the memory of one neighbour."""
     fixed_period: ClassVar = False
-    """Announcements come at a fixed period, as in the papers."""
+    """True if announcements come at a fixed period, as in the papers."""
     stop_and_wait: ClassVar = False
-    """Each message is acknowledged before the next is sent, as in the papers."""
+    """True if each message is acknowledged before the next is sent, as in the papers."""
     carries_everything: ClassVar = False
-    """A host takes along whatever a neighbour has, whoever it is for."""
+    """True if a host carries every message that a neighbour has, for any recipient."""
     ranking: ClassVar[Ranking] = INTEREST_FIRST
-    """The order in which copies give way where the cache is full."""
+    """The order of eviction from a full cache."""
 
     def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:  # noqa: ARG002 - for others
         self.ground = ground
@@ -53,75 +53,75 @@ class Strategy(Generic[C]):
     # --- contacts ------------------------------------------------------------------------------------------
 
     def begin(self, link: Link) -> C:
-        """Messages may be exchanged over a link; what the neighbour wants is not known yet."""
+        """Begin a contact over a link; the neighbour's profile is not known yet."""
         contact = self.contact(link, self.ground.settings)
         self.contacts.begin(contact)
         return contact
 
     def learn(self, contact: C, view: View, now: int) -> None:
-        """The neighbour's profile is known."""
+        """Note the neighbour's profile, and begin to exchange messages."""
         contact.learn(view)
         self.meet(contact, now)
 
     def end(self, contact: C, now: int) -> None:
-        """The contact is over."""
+        """End a contact, and the transfers over its link."""
         self.contacts.end(contact)
         self.transfers.end(contact.link, now)
 
     # --- what a strategy decides ---------------------------------------------------------------------------
 
     def meet(self, contact: C, now: int) -> None:
-        """Begin a contact, and begin it anew when the neighbour's interests change."""
+        """Begin a contact, or begin anew because the neighbour's profile changed."""
 
     def stale(self, contact: C, now: int) -> bool:  # noqa: ARG002 - others look at the time
-        """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
+        """Handle an announcement that says nothing new; return True if something is due nevertheless."""
         return False
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
-        """The other side announces which unasked Parcels came. Returns True if the step has to be finished for that."""
+        """Handle the neighbour's receipts of unasked Parcels; return True if the step has to be finished for them."""
         return self.transfers.pushes.announced(link, receipts, now)
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
-        """Something new is here: published (`own`), received, or only a piece of something (`partial`).
+        """Handle new messages: published (`own`), received, or only pieces of one (`partial`).
 
-        `fresh`: all of it, where it is few messages.
+        `fresh`: all of them, if they are few.
         """
 
     def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
-        """Note that this host announced itself to everybody. Returns True if the step has to be finished for that."""
+        """Note that this host announced itself to everybody; return True if the step has to be finished for that."""
         return False
 
     def offer(self, now: int) -> None:
         """Make the offers that are due."""
 
     def repeat(self, link: Link, now: int) -> None:
-        """Something is due on a link: do again what was lost."""
+        """Repeat what was lost on a link on which a timer is due."""
         self.transfers.repeat(link, now)
 
     def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
-        """The other side asks this host for something."""
+        """Serve a request for messages."""
         contact = self.contacts.of(link)
         self.transfers.serving.serve(link, frame, None if contact is None else contact.view, now, answers=False)
 
     def take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
-        """The other side offers something."""
+        """Handle an offer of messages."""
         self.transfers.requests.take_offer(link, frame, now, offered=0)
 
     def take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
-        """The other side has these in memory."""
+        """Handle an acknowledgement of transfer frames."""
         self.transfers.serving.acknowledge(link, frame, now)
 
     # --- what happens --------------------------------------------------------------------------------------
 
     def news(self, now: int, news: News) -> None:
-        """Messages became whole, or others got another piece."""
+        """Handle messages that became whole, and those that gained another piece."""
         if news.whole:
             self.gained(now, fresh=news.fresh)
         if news.grown:
             self.gained(now, partial=True)
 
     def published(self, copies: Sequence[Copy], now: int) -> None:
-        """Messages of this node may leave from now on."""
+        """Handle own messages, which may leave from now on."""
         self.gained(now, fresh=[Arrival(copy, None, None) for copy in copies], own=True)
 
     def tick(self, now: int) -> None:
@@ -155,7 +155,7 @@ class Strategy(Generic[C]):
             transfers.flush(now)
 
     def _concerned(self, link: Link | None, now: int) -> list[Link]:
-        """The links that something may have to be sent over at the end of a step."""
+        """Return the links over which something may have to be sent at the end of a step."""
         links, wants = self._links, self.transfers.wants
         everywhere = link is None
         if wants.orphaned:

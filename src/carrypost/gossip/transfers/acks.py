@@ -1,8 +1,8 @@
 """Arrivals of a neighbour's transfer frames, and the acknowledgements that report them.
 
-An acknowledgement reports what the last two did as well, so that one may get lost. Serials mostly rise by one; one that
-is far from the others (a forged one, or one that was long on its way) must not keep those around it from being
-acknowledged: the frames noted so far are reported, and the bitmap starts anew where it is.
+An acknowledgement repeats what the last two reported, so that one may be lost. Serials mostly rise by one. A serial far
+from the others (a forged one, or a frame that was delayed) must not keep those around it from being acknowledged: the
+frames recorded so far are reported, and the bitmap starts anew at that serial.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from carrypost.gossip.wire.pieces import to_bitmap
 
 _WINDOW = 4096
 _SLACK = 64
-"""Room for serials that were overtaken by the first one heard."""
+"""Room for serials that the first one heard has overtaken."""
 _NOWHERE = -(2**62)
 
 
@@ -31,8 +31,10 @@ class Receipts:
         """Frames not acknowledged yet."""
 
     def note(self, serials: list[int]) -> list[Ack]:
-        """Note frames that arrived, mostly with serials in a row. Returns acknowledgements that are due at once."""
+        """Record frames that arrived, mostly with consecutive serials; return acknowledgements that are due at once."""
         first, count = serials[0], len(serials)
+        # Bursts arrive with consecutive serials, and are recorded by one shift instead of a loop
+        # over them.
         offset = first - self._base
         in_a_row = count == 1 or serials == list(range(first, first + count))
         if in_a_row and 0 <= offset <= self._window - count:
@@ -42,6 +44,9 @@ class Receipts:
         acks: list[Ack] = []
         for serial in serials:
             if not 0 <= serial - self._base < self._window:
+                # A jump out of the window. Reporting first matters: otherwise one forged serial
+                # would erase the arrivals that were not reported yet, and the sender would send
+                # them all again.
                 if self.count:
                     acks.append(self.report())
                 self._base, self._bits, self._marks = serial - self._slack, 0, (0, 0)
@@ -51,17 +56,19 @@ class Receipts:
 
     @property
     def told(self) -> bool:
-        """True if nothing is left that the next report would say."""
+        """True if the next report would have nothing to say."""
         return not self._bits
 
     def peek(self) -> Ack:
-        """The acknowledgement of everything noted, for one of several who have to hear it: the next one repeats it."""
+        """Return the acknowledgement of everything recorded, and repeat it next time: several hosts have to hear it."""
         return Ack(max(0, self._base), to_bitmap(self._bits >> max(0, -self._base)))
 
     def report(self) -> Ack:
-        """The acknowledgement of everything noted."""
+        """Return the acknowledgement of everything recorded."""
         self.count = 0
         ack = self.peek()
+        # Drop the bits that two reports had already: one report may be lost, two in a row hardly
+        # ever are, and a retransmission covers that.
         shift = max(0, self._marks[0] - self._base)
         self._bits >>= shift
         self._base += shift

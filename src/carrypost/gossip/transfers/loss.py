@@ -1,48 +1,62 @@
-"""Loss recovery: what was sent and is not acknowledged, when it counts as lost, and how much may be sent.
+"""Loss recovery: the frames in flight to one neighbour, when they count as lost, and how much more may be sent."""
 
-Theory of operation
--------------------
-A neighbour acknowledges *serials*. Each transmission of anything has a serial of its own, higher than all before it,
-so an acknowledgement tells which of several transmissions of one content arrived: there is no ambiguity of
-retransmissions (RFC 9002 §2), and every acknowledgement may measure the round trip. From `sent` on a frame is *in
-flight*. It leaves that state in exactly one of these ways:
-
-    acknowledged    the neighbour named its serial;
-    lost            declared so, by the packet threshold or by a timeout; its content is given back to be sent again;
-    spurious        it was a retransmission, and an earlier transmission of the same content arrived after all;
-    discarded       nobody wants its content to arrive any more.
-
-This module knows contents as values that can be compared and nothing of what they mean. It calls nobody: each input
-(`sent`, `acknowledged`, `timed_out`, `discard`) says by what it returns what became of frames, and whoever sent them
-decides what follows. It is bound by time only through `DECLARE_LOST`, its one timer.
-
-Rules
------
-1. *Packet threshold* (RFC 9002 §6.1.1). A frame is lost when an acknowledgement that leaves it out names three frames
-   in flight that were sent later. Acknowledgements repeat each other, but what was named once is in flight no more, and
-   does not count again.
-2. *Timeout* (RFC 6298 §5). When nothing was acknowledged for a whole timeout, everything in flight is lost. The timer
-   starts when something is sent while it does not run, restarts at the end of a burst (`restart`) and with each
-   acknowledgement, and stops when nothing is in flight. `Timeout` says how long it is.
-3. *Window* (RFC 9002 §7). A frame may be sent while the window is `open`: while fewer bytes are in flight than it has.
-   So the last frame may exceed it, by less than its own size. `CongestionWindow` says how large it is.
-4. *Late acknowledgements*. What is lost stays known by its serial. If that is acknowledged after all, its content is
-   there: it need not be sent again, and a retransmission of it that is in flight is spurious and no longer waited for.
-
-Why it differs from QUIC
-------------------------
-- No probes. After a timeout RFC 9002 §6.2 sends one or two packets, and declares nothing lost until an acknowledgement
-  comes. Here, as in TCP, a timeout gives everything back to be sent again, and the two datagrams of the smallest window
-  are the probe; rule 4 makes up for a timeout that came too early.
-- No time threshold (RFC 9002 §6.1.2). What it is for, the last frames of a burst, which nothing overtakes, is left to
-  the timeout.
-- Rule 4 (TCP has F-RTO for it, RFC 5682). Without it a link whose round trip is longer than the timeout never measured
-  it, since all that was acknowledged counted as lost by then: it declared everything lost again and again, and filled
-  itself with repetitions.
-- An acknowledgement may come from anybody who can forge an address. One that names nothing in flight is found out by
-  its ends, without a look at every frame; one that names what is not in flight changes nothing; and what is remembered
-  of lost frames is bounded.
-"""
+# Theory of operation
+# -------------------
+# A neighbour acknowledges *serials*. Each transmission has a serial of its own, higher than all
+# before it, so an acknowledgement tells which of several transmissions of one content arrived:
+# retransmissions are not ambiguous (RFC 9002 §2), and every acknowledgement may measure the round
+# trip. From `sent` on a frame is *in flight*. It leaves that state in exactly one of these ways:
+#
+#     acknowledged    the neighbour named its serial;
+#     lost            declared so, by the packet threshold or by a timeout; its content is returned, to be sent again;
+#     spurious        it was a retransmission, and an earlier transmission of the same content arrived after all;
+#     discarded       its content need not arrive any more.
+#
+# This module treats contents as values that can be compared, and knows nothing of their meaning. It
+# calls nobody: each input (`sent`, `acknowledged`, `timed_out`, `discard`) returns what became of
+# frames, and the sender decides what follows. Its only dependence on time is its one timer,
+# `DECLARE_LOST`.
+#
+# Rules
+# -----
+# 1. *Packet threshold* (RFC 9002 §6.1.1). A frame is lost when an acknowledgement that leaves it
+#    out names three frames in flight that were sent later. Acknowledgements repeat each other, but
+#    a frame that was named once is not in flight any more, and does not count again.
+# 2. *Timeout* (RFC 6298 §5). If nothing was acknowledged for a whole timeout, everything in flight
+#    is lost. The timer starts when something is sent while it does not run, restarts at the end of
+#    a burst (`restart`) and with each acknowledgement, and stops when nothing is in flight.
+#    `Timeout` has its length.
+# 3. *Window* (RFC 9002 §7). A frame may be sent while the window is `open`: while fewer bytes are
+#    in flight than it allows. So the last frame may exceed it, by less than its own size.
+#    `CongestionWindow` has its size.
+# 4. *Late acknowledgements*. A lost frame is remembered by its serial. If that is acknowledged
+#    after all, its content has arrived: it need not be sent again, and a retransmission of it that
+#    is in flight is spurious.
+#
+# What must hold
+# --------------
+# - `bytes_in_flight` is the sum over `in_flight`, and every serial in flight is in `_order`,
+#   rising.
+# - While anything is in flight the timer runs. Otherwise one lost burst would stop the link for
+#   good.
+# - An acknowledgement may be forged by anybody who can forge an address. One that names nothing in
+#   flight is found out by its ends, without a look at every frame; one that names frames not in
+#   flight changes nothing; and what is remembered of lost frames is bounded.
+#
+# Why it differs from QUIC
+# ------------------------
+# - No probes. After a timeout RFC 9002 §6.2 sends one or two packets, and declares nothing lost
+#   until an acknowledgement comes. Here, as in TCP, a timeout returns everything to be sent again,
+#   and the two datagrams of the smallest window are the probe; rule 4 makes up for a timeout that
+#   came too early.
+# - No time threshold (RFC 9002 §6.1.2). It exists for the last frames of a burst, which nothing
+#   overtakes. The timeout covers these.
+# - Rule 4 (TCP has F-RTO for it, RFC 5682). Without it a link whose round trip is longer than the
+#   timeout never measured its round trip, since everything acknowledged counted as lost by then: it
+#   declared everything lost again and again, and filled itself with retransmissions.
+#
+# Read on in `congestion` (the window), `timeout` (the timer), `acks` (the other side) and `outbox`
+# (what is sent).
 
 from __future__ import annotations
 
@@ -64,17 +78,17 @@ PACKET_THRESHOLD = 3
 """kPacketThreshold of RFC 9002 §6.1.1, and the three duplicate acknowledgements of RFC 5681. Where nothing is reordered
 it hardly matters: 2 and 5 make as many kB/s as 3, within 4 %."""
 _LOST_MAX = 4096
-"""So many lost frames may still be acknowledged: as many serials as a receiver looks back (`transfers.acks`)."""
+"""Number of lost frames that may still be acknowledged: as many serials as a receiver looks back (`transfers.acks`)."""
 
 _STALE_SLACK = 64
-"""Serials that are in flight no more are swept out when there are this many more than twice those that are."""
+"""Serials no longer in flight are swept out when there are this many more than twice those in flight."""
 _NBYTES = attrgetter("nbytes")
 
 Content = TypeVar("Content")
 
 
 class SentFrame(msgspec.Struct, Generic[Content], eq=False):
-    """One transmission of something, which is hashable: equal contents are the same thing sent twice."""
+    """One transmission of a content, which is hashable: equal contents are the same thing sent twice."""
 
     serial: int
     content: Content
@@ -83,20 +97,20 @@ class SentFrame(msgspec.Struct, Generic[Content], eq=False):
 
 
 class Outcome(NamedTuple, Generic[Content]):
-    """The changes by an acknowledgement. Every frame in it was in flight, except those that came late."""
+    """The consequences of an acknowledgement. Every frame in it was in flight, except the late ones."""
 
     arrived: list[SentFrame[Content]]
-    """Acknowledged; the newest first."""
+    """Acknowledged frames; the newest first."""
     late: list[SentFrame[Content]]
-    """Acknowledged although they counted as lost; the oldest first."""
+    """Frames acknowledged although they counted as lost; the oldest first."""
     spurious: list[SentFrame[Content]]
-    """Retransmissions of what came late."""
+    """Retransmissions of frames that arrived late."""
     lost: list[SentFrame[Content]]
-    """The oldest first."""
+    """Frames declared lost; the oldest first."""
 
 
 class LossRecovery(Generic[Content]):
-    """The frames in flight to one neighbour. Serials rise from `sent` to `sent`."""
+    """The frames in flight to one neighbour. Serials rise with every call of `sent`."""
 
     __slots__ = (
         "_lost", "_order", "_serials", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window",
@@ -107,21 +121,21 @@ class LossRecovery(Generic[Content]):
         self.window = CongestionWindow(datagram_bytes, window_bytes_max)
         self._timeout = Timeout(patience_us)
         self.timeouts = 0
-        """In a row, without an acknowledgement of anything (`pto_count` of RFC 9002)."""
+        """Number of timeouts in a row, without any acknowledgement (`pto_count` of RFC 9002)."""
         self.in_flight: dict[int, SentFrame[Content]] = {}
-        """By serial, rising. The window bounds it."""
+        """Frames by serial, rising. Bounded by the window."""
         self._order: deque[int] = deque()
-        """The serials in flight, rising, and some that are so no more: to find the ends of a dict takes long once many
-        were deleted there."""
+        """The serials in flight, rising, and some that are not any more: finding the ends of a dict takes long once
+        many entries were deleted there."""
         self._serials: dict[Content, set[int]] | None = None
         """The serials in flight by their contents, from the first late acknowledgement until `forget_lost`."""
         self.bytes_in_flight = 0
         self._lost: OrderedDict[int, SentFrame[Content]] = OrderedDict()
-        """By serial: lost frames, which may be acknowledged late; at most `_LOST_MAX`."""
+        """Lost frames by serial, which may be acknowledged late; at most `_LOST_MAX`."""
 
     @property
     def due_us(self) -> int:
-        """Time at which frames in flight count as lost."""
+        """Time at which the frames in flight count as lost."""
         return self._timers.due[DECLARE_LOST]
 
     @property
@@ -140,9 +154,9 @@ class LossRecovery(Generic[Content]):
         return self._timeout.us
 
     def answer_us(self, tries: int, patience_us: int = 0) -> int:
-        """Return how long to wait for the answer to something short that was asked so many times before.
+        """Return the time to wait for the answer to something short that was asked `tries` times before.
 
-        `patience_us`: time after which it is not waited for any more; 0: none.
+        `patience_us`: time after which the caller gives up; 0: never.
         """
         return self._timeout.answer_us(tries, patience_us)
 
@@ -152,15 +166,15 @@ class LossRecovery(Generic[Content]):
         return len(self.in_flight) + len(self._lost)
 
     def expect(self, round_trip_us: int) -> None:
-        """Learn how long something else took to be answered: what is sent here will hardly take less."""
+        """Note how long something else took to be answered: frames sent here will hardly take less."""
         self._timeout.expect(round_trip_us)
 
     def sent(self, serial: int, content: Content, nbytes: int, now: int) -> None:
-        """Note a frame that went out."""
+        """Record a frame that was sent."""
         self.sent_burst(serial, [SentFrame(serial, content, nbytes, now)], now)
 
     def sent_burst(self, serial: int, frames: list[SentFrame[Content]], now: int) -> None:
-        """Note frames that went out now, under this serial and those that follow it.
+        """Record frames that were sent now, under this serial and those that follow it.
 
         Most frames that a node sends are parcels and come this way: a call for each of them cost 0.2 µs of the 1.6 µs
         that sending one takes.
@@ -175,12 +189,13 @@ class LossRecovery(Generic[Content]):
             self._timers.arm(DECLARE_LOST, now + self._timeout.us)
 
     def restart(self, now: int) -> None:
-        """Wait a whole timeout from now on, if anything is in flight."""
+        """Restart the timer with a whole timeout, if anything is in flight."""
         self._timers.arm(DECLARE_LOST, now + self._timeout.us if self.in_flight else NEVER)
 
     def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
-        """Take an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
+        """Process an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
         arrived = [self._take(serial) for serial in self._named(base, bitmap)]
+        # Rule 4. Most links never lose anything, and then this costs one test.
         late = self._take_late(base, bitmap) if self._lost else []
         spurious = self._take_spurious(late) if late else []
         if arrived or late:
@@ -194,13 +209,15 @@ class LossRecovery(Generic[Content]):
         overtaken = self._overtaken(arrived)
         lost: list[SentFrame[Content]] = []
         if overtaken:
+            # The window shrinks once for a round trip, however many frames of it are lost: the
+            # newest serial in flight marks where the next round trip begins.
             self.window.on_loss(overtaken[-1], self._ends()[1])
             lost = self._declare_lost(overtaken)
         self.restart(now)
         return Outcome(arrived, late, spurious, lost)
 
     def timed_out(self, now: int) -> list[SentFrame[Content]]:
-        """Declare everything in flight lost, since nothing was acknowledged for a whole timeout; the oldest first."""
+        """Declare everything in flight lost, because nothing was acknowledged for a whole timeout; the oldest first."""
         lost: list[SentFrame[Content]] = []
         if self.in_flight:
             self.window.on_timeout(self._ends()[1])
@@ -211,20 +228,20 @@ class LossRecovery(Generic[Content]):
         return lost
 
     def discard(self, serials: Iterable[int]) -> None:
-        """Wait no more for these frames, which tell nothing about the link.
+        """Stop waiting for these frames, without drawing a conclusion about the link.
 
-        The timer runs on. Should nothing be left in flight when it ends, it only stops.
+        The timer runs on. If nothing is left in flight when it ends, it only stops.
         """
         for serial in serials:
             self._take(serial)
 
     def forget_lost(self) -> None:
-        """Stop waiting for late acknowledgements: nobody needs to know any more."""
+        """Stop waiting for late acknowledgements, because no content is left that they could concern."""
         self._lost.clear()
         self._serials = None
 
     def _ends(self) -> tuple[int, int]:
-        """Return the oldest and the newest serial in flight; something is."""
+        """Return the oldest and the newest serial in flight, of which there must be one."""
         in_flight, order = self.in_flight, self._order
         if len(order) > 2 * len(in_flight) + _STALE_SLACK:
             self._order = order = deque(in_flight)
@@ -252,7 +269,7 @@ class LossRecovery(Generic[Content]):
         return serials
 
     def _overtaken(self, arrived: list[SentFrame[Content]]) -> list[int]:
-        """Return the serials in flight that so many of these were sent after that they count as lost; rising."""
+        """Return the serials in flight that count as lost because enough of these were sent after them; rising."""
         if len(arrived) < PACKET_THRESHOLD:
             return []
         in_flight, end = self.in_flight, arrived[PACKET_THRESHOLD - 1].serial
@@ -274,6 +291,7 @@ class LossRecovery(Generic[Content]):
         for serial in serials:
             frame = lost[serial] = self._take(serial)
             frames.append(frame)
+        # A neighbour that acknowledges nothing makes this grow by a window per timeout.
         while len(lost) > _LOST_MAX:
             lost.popitem(last=False)
         return frames
@@ -288,6 +306,8 @@ class LossRecovery(Generic[Content]):
         return [lost.pop(serial) for serial in serials]
 
     def _take_spurious(self, late: list[SentFrame[Content]]) -> list[SentFrame[Content]]:
+        # Contents are indexed only from the first late acknowledgement on: links without one, which
+        # are most, save a dictionary entry per frame.
         if self._serials is None:
             self._serials = {}
             for serial, frame in self.in_flight.items():

@@ -1,7 +1,7 @@
 """The contents that have to be sent to one neighbour again, in the order of sending.
 
-Each content is here once at most. To drop those of one job, or to ask whether there are any, costs what the job has
-here, and not what all jobs have: a neighbour that loses much decides how much that is.
+Each content is here once at most. Dropping the contents of one job, or asking for them, costs what that job has here,
+and not what all jobs have: a neighbour decides by what it loses how much that is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Retransmissions(Generic[J, I]):
             self._order.move_to_end((job, item), last=False)
 
     def popleft(self) -> tuple[J, I]:
-        """Take the first."""
+        """Remove and return the first content."""
         content, _ = self._order.popitem(last=False)
         self._forget(*content)
         return content
@@ -61,7 +61,7 @@ class Retransmissions(Generic[J, I]):
             self._forget(*content)
 
     def drop(self, job: J) -> None:
-        """Drop all of a job."""
+        """Drop all contents of a job."""
         for item in self._items.pop(job, ()):
             del self._order[job, item]
 
