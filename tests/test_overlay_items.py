@@ -35,7 +35,7 @@ H = HandoffId(NodeId("A"), 4, 2**24 + 1)
 SAID: list[tuple[Item, list[object]]] = [
     (Homed(Role.CONSUMER, "flood", 1, "moved", 5), ["h", 2, "flood", 1, "moved", 5]),
     (Report("flood", 1, "B", 1, 255), ["R", "flood", 1, "B", 1, 255]),
-    (Moving("flood", 1, 4, "B"), ["m", "flood", 1, 4, "B"]),
+    (Moving("flood", 1, 4, "B"), ["m", "flood", 1, 4, "B", "nearer"]),
     (Handoff(H), ["o", ["A", 4, 2**24 + 1]]),
     (Ready(H, "seats"), ["y", ["A", 4, 2**24 + 1], "seats"]),
     (Detour(H, "flood", "B"), ["d", ["A", 4, 2**24 + 1], "flood", "B"]),

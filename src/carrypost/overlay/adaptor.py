@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import LocalError
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.overlay.events import NEARER
 from carrypost.overlay.homing import LOAD_MAX, Home, choose_home
-from carrypost.overlay.sources import HORIZONTAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -159,7 +159,7 @@ class HomeBrokerAdaptor:
             here, there = self._homes(notice)
             if choose_home(here, there, LOAD_MAX) is there:
                 consumer = notice.consumer, notice.channel, notice.subscription
-                self._moves.migrate(consumer, notice.broker, HORIZONTAL, notice.now_us)
+                self._moves.migrate(consumer, notice.broker, NEARER, notice.now_us)
 
     def _homes(self, notice: NearestBroker) -> tuple[Home, Home]:
         """Return this broker and the other one as homes: loads, and distances from producers and to the consumer."""

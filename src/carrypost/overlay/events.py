@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from carrypost.events import LayerEvent
 from carrypost.model.ids import NodeId
 from carrypost.overlay.items import Role
 
-FIRST, NEARER, ORPHAN = "first", "nearer", "orphan"
-"""Reasons for a home: it is the first one; it is nearer than the one before, or on a shorter path; or that one is gone.
+FIRST: Final = "first"
+NEARER: Final = "nearer"
+LOAD: Final = "load"
+ORPHAN: Final = "orphan"
+"""Reasons for a home: it is the first one; it is nearer than the one before, or on a shorter path; that one had
+too much work; or that one is gone.
 """
 
 
@@ -45,7 +51,7 @@ class Relocated(LayerEvent, frozen=True):
     broker: NodeId
     """Broker that has the seat now."""
     operation: str
-    """Reason for the move: `horizontal`, if the consumer moved."""
+    """Operation: `horizontal`, because of the consumer's place, or of the work at this broker."""
     state_bytes: int
     """Bytes of the snapshot that moved."""
     pause_us: int

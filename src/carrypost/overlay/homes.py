@@ -70,6 +70,8 @@ class _Client(msgspec.Struct, eq=False):
     """The home that the program was told of last."""
     reason: str = events.FIRST
     """Reason for that broker."""
+    moves_for: str = events.NEARER
+    """Reason for which the seat of a consumer moves, as its home told last."""
     refusal: str = ""
     """Reason why the broker that answered last refused; empty if it did not."""
     detail: str = ""
@@ -203,6 +205,7 @@ class Homes:
         if found is None or not self._consumers.moving(item, author):
             return False
         found.due_us = min(found.due_us, now + self._orphan_us)
+        found.moves_for = item.reason
         return True
 
     def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
@@ -216,7 +219,7 @@ class Homes:
                 self._leave(client, author, now)
             return False
         if client.broker != author:
-            self._move(client, author, now, events.NEARER)
+            self._move(client, author, now, client.moves_for)
             client.homed = True
             self._tell(client, author)
         elif self._consumers.is_adopting(item.subscription):

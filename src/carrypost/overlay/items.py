@@ -86,6 +86,7 @@ class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 Relocation = Literal["strict", "stateless", "lossy", "light"]
+MoveReason = Literal["nearer", "load"]
 
 
 class Role(enum.IntEnum):
@@ -180,6 +181,8 @@ class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
     epoch: _Count
     """Epoch of the seat at the author; that of the new one is the next."""
     to: _Name
+    reason: MoveReason = "nearer"
+    """Reason for the move (`events`)."""
 
 
 class Handoff(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.overlay import destinations, sources
 from carrypost.overlay.adoption import Adoptions
 from carrypost.overlay.destinations import Destinations
-from carrypost.overlay.items import Abort, Detour, Detoured, Ready, Role, Seated
+from carrypost.overlay.items import Abort, Detour, Detoured, MoveReason, Ready, Role, Seated
 from carrypost.overlay.sayings import Sayings
 from carrypost.overlay.sources import Sources
 
@@ -82,13 +82,13 @@ class Moves:
             self.destinations.attached(client, now)
         return self._clients.attach(client, now)
 
-    def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, operation: str, now: int) -> bool:
+    def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, reason: MoveReason, now: int) -> bool:
         """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now."""
         node, channel, subscription = consumer
         client = self._clients.table.at(node, Role.CONSUMER, channel, subscription)
         if client is None or not client.seated or not self.destinations.is_confirmed(client):
             return False
-        return self.sources.migrate(client, to, operation, now)
+        return self.sources.migrate(client, to, reason, now)
 
     def lost(self, broker: NodeId) -> None:
         """Note that a broker cannot be reached any more."""

@@ -15,8 +15,20 @@ import msgspec
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import LEASE_US
-from carrypost.overlay.events import Relocated
-from carrypost.overlay.items import ITEMS, Abort, Detour, Detoured, Handoff, Homed, Moving, Ready, Seated, State
+from carrypost.overlay.events import LOAD, NEARER, Relocated
+from carrypost.overlay.items import (
+    ITEMS,
+    Abort,
+    Detour,
+    Detoured,
+    Handoff,
+    Homed,
+    MoveReason,
+    Moving,
+    Ready,
+    Seated,
+    State,
+)
 from carrypost.overlay.relocation import VARIANTS, Action, Actions, HandoffId, Source, SourceInput, SourceState
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
@@ -36,7 +48,9 @@ if TYPE_CHECKING:
 FAMILY, GONE = b"H", b"G"
 """First bytes of the names of rows: seats whose state was sent, and seats that moved away."""
 HORIZONTAL = "horizontal"
-"""Operation: the seat follows its consumer."""
+"""Operation: the seat goes to another broker because of its consumer, or of the work that it makes."""
+OPERATIONS: Mapping[MoveReason, str] = {NEARER: HORIZONTAL, LOAD: HORIZONTAL}
+"""Operations by the reasons for them."""
 _REFUSED_US = 60_000_000
 """A broker that refused a seat, or did not answer, is offered none for so long."""
 _SETTLED = 4
@@ -52,7 +66,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 
     h: HandoffId
     to: NodeId
-    operation: str
+    reason: MoveReason
     until_us: int = 0
     """Time until which it is remembered, once the seat works elsewhere."""
 
@@ -66,7 +80,7 @@ class _Move(msgspec.Struct, eq=False):
 
     source: Source
     client: Client
-    operation: str
+    reason: MoveReason
     size: int = 0
     """Bytes of the state."""
     message: MessageId | None = None
@@ -114,7 +128,7 @@ class Sources:
             self._gone[digest] = msgspec.structs.replace(row, until_us=now + LEASE_US)
             return
         source = Source(row.h, row.to, VARIANTS[client.item.relocation], self._settings, now, moved=True)
-        self._moves[digest] = _Move(source, client, row.operation)
+        self._moves[digest] = _Move(source, client, row.reason)
         self._seats.suspend(client)
 
     def start(self, incarnation: int, now: int) -> None:
@@ -132,15 +146,15 @@ class Sources:
         """
         move, gone, item = self._moves.get(client.digest), self._gone.get(client.digest), client.item
         if move is not None and move.source.state is SourceState.MOVED:
-            h, to, fresh = move.source.handoff, move.source.to, True
+            h, to, reason, fresh = move.source.handoff, move.source.to, move.reason, True
         elif gone is not None:
-            h, to, fresh = gone.h, gone.to, gone.until_us > now + LEASE_US - self._settled_us
+            h, to, reason, fresh = gone.h, gone.to, gone.reason, gone.until_us > now + LEASE_US - self._settled_us
         else:
             return False
         if not item.active or item.epoch > h.epoch:
             return False
         if fresh:
-            self._sayings.say(client.node, Moving(item.channel, item.subscription, item.epoch, to))
+            self._sayings.say(client.node, Moving(item.channel, item.subscription, item.epoch, to, reason))
         else:
             self._disown(client)
         return True
@@ -167,7 +181,7 @@ class Sources:
 
     # --- relocations ---------------------------------------------------------------------------------------
 
-    def migrate(self, client: Client, to: NodeId, operation: str, now: int) -> bool:
+    def migrate(self, client: Client, to: NodeId, reason: MoveReason, now: int) -> bool:
         """Begin to move a seat, which the consumer has confirmed. Returns False if it stays for now."""
         seat = self._seats.find(client)
         busy = client.digest in self._moves or len(self._moves) >= self._limits.handoffs_max
@@ -176,7 +190,7 @@ class Sources:
             return False
         self._counter += 1
         h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
-        move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, operation)
+        move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, reason)
         self._act(move, move.source.take(SourceInput.MIGRATE, now))
         return True
 
@@ -225,7 +239,7 @@ class Sources:
     def _tell(self, move: _Move, now: int) -> None:
         seat, client = self._seats.find(move.client), move.client
         pause_us = now - seat.spoke_us if seat is not None and seat.spoke_us else 0
-        told = client.node, client.item.channel, client.item.subscription, move.source.to, move.operation
+        told = client.node, client.item.channel, client.item.subscription, move.source.to, OPERATIONS[move.reason]
         self._outputs.tell(Relocated(*told, move.size, pause_us))
 
     def lost(self, broker: NodeId, now: int) -> None:
@@ -271,7 +285,7 @@ class Sources:
             if action is Action.HANDOFF:
                 say.say(to, Handoff(h), origin=move.client.origin)
             elif action is Action.MOVING:
-                say.say(move.client.node, Moving(item.channel, item.subscription, h.epoch, to))
+                say.say(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
             elif action is Action.DETOUR:
                 say.say_all(sorted(source.waiting), Detour(h, item.channel, to))
             elif action is Action.DETOUR_BACK:
@@ -310,7 +324,7 @@ class Sources:
             return
         payload = packed(seat.snapshot(state=source.variant.state))
         move.size = len(payload)
-        self._rows.put(FAMILY + move.client.digest, _encode(_Row(source.handoff, source.to, move.operation)))
+        self._rows.put(FAMILY + move.client.digest, _encode(_Row(source.handoff, source.to, move.reason)))
         self._sayings.say(source.to, State(source.handoff), payload=payload)
 
     def published(self, copies: Sequence[Copy]) -> None:
@@ -328,7 +342,7 @@ class Sources:
         self._clients.forget(move.client, now)
         self._rows.delete(FAMILY + digest)
         self._gone.pop(digest, None)
-        gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.operation, now + LEASE_US)
+        gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.reason, now + LEASE_US)
         self._ledger.put(GONE + digest, _encode(gone))
         for oldest, row in list(self._gone.items()):
             if len(self._gone) <= self._limits.clients_max and row.until_us > now:
