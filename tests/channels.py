@@ -8,7 +8,7 @@ from itertools import combinations
 from carrypost.errors import LocalError
 from carrypost.events import Event, Published, Stored
 from carrypost.model.ids import MessageId
-from carrypost.overlay.consumer import EventsLost
+from carrypost.overlay.kept import EventsLost
 from carrypost.overlay.numbers import event_of
 from carrypost.testing import Network, network
 

@@ -53,7 +53,7 @@ class OverlayCommands:
             busy_us=sum(each.busy_us for each in seats.instances),
             emitted=overlay.producer.numbers.total,
             consumed=sum(each.row.events for each in overlay.consumers),
-            lost=overlay.consumers.missed,
+            lost=overlay.consumers.coverage.missed,
         )
 
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:

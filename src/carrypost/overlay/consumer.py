@@ -20,27 +20,27 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, RemoteError
-from carrypost.events import LayerEvent, PayloadWanted, Reason
+from carrypost.errors import IllegalArgumentException, LocalError, RemoteError
+from carrypost.events import Reason
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role, shortened
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.kept import Coverage, KeptCheckpoints
 from carrypost.overlay.relocation import VARIANTS
-from carrypost.overlay.snapshot import Snapshot, digest, extended, unpacked
 from carrypost.overlay.subscription import FAMILY, NUMBER_BYTES, Subscription, SubscriptionRow, decode, encode
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.headers import Covers
+    from carrypost.overlay.modulator import Modulator
     from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.snapshot import Snapshot
 
 _COUNTER = FAMILY
 """Name of the row that has the number of the last subscription."""
@@ -52,22 +52,13 @@ _AGAIN_US = 1_000_000
 """Time after which results that could not be written are accepted again."""
 
 
-class EventsLost(LayerEvent, frozen=True):
-    """Events that a consumer did not get are missing before the result that follows."""
-
-    destination: str
-    """Destination of the subscription's results."""
-    producer: NodeId
-    events: int
-
-
 class Consumers:
     """The subscriptions of one node to channels."""
 
     def __init__(self, ground: Ground, rows: RevertingRows, brokers: Container[NodeId]) -> None:
         """`brokers`: nodes that are known as brokers."""
         self._node, self._rows, self._limits = ground.node, rows, ground.limits
-        self._brokers = brokers
+        self._brokers, self.coverage, self.kept = brokers, Coverage(ground), KeptCheckpoints(ground, rows)
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
         self._open: dict[str, Subscription] = {}
@@ -75,10 +66,6 @@ class Consumers:
         self._last = 0
         self._lost: dict[MessageId, int] = {}
         """Events that are missing before results which passed last."""
-        self.missed = 0
-        """Events that were missing, in this life."""
-        self._payloads: dict[MessageId, bytes | Blank] = {}
-        """The checkpoint that was read last."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._open.values())
@@ -121,8 +108,7 @@ class Consumers:
         for copy in [each for each in self._holdings.known_copies() if each.descriptor.destination == destination]:
             self._finish(copy)
         self._rows.delete(found.name)
-        if self._rows.latest(found.checkpoint_name) is not None:
-            self._rows.delete(found.checkpoint_name)
+        self.kept.forget(found)
         return found
 
     def change(self, destination: str, modulator: Modulator | None) -> Subscription:
@@ -153,26 +139,7 @@ class Consumers:
     def adoption(self, number: int) -> Snapshot | None:
         """Return the state that a new home of a subscription begins with; None if it has all that it needs."""
         found = self._open[address.results(self._node, str(number))]
-        row, kept = found.row, self._kept(found)
-        if not row.adopting:
-            return None
-        if kept is None:
-            return Snapshot(row.epoch, row.number, row.cursors)
-        return Snapshot(row.epoch, row.number, kept.cursors, kept.state, kept.modulator, repeats=row.repeats)
-
-    def _kept(self, found: Subscription) -> Snapshot | None:
-        """Return the last checkpoint of the present modulator; None if it has no state, or gave no results yet."""
-        stored = self._rows.latest(found.checkpoint_name) if found.row.keeps else None
-        try:
-            kept = None if stored is None else unpacked(stored, self._limits)
-        except RemoteError:  # The limits were other ones when it was stored.
-            return None
-        return kept if kept is not None and kept.modulator == digest(found.row.modulator) else None
-
-    def needed_after(self, found: Subscription) -> Mapping[str, int]:
-        """Return the last event of each producer that no home of a subscription will need any more."""
-        kept = self._kept(found)
-        return found.row.cursors if kept is None else kept.cursors
+        return self.kept.adoption(found) if found.row.adopting else None
 
     def adopted(self, number: int, epoch: int) -> None:
         """Note that the home has the state."""
@@ -316,12 +283,12 @@ class Consumers:
         passed = []
         while found.after_us <= now and (event := self._next(found)):
             last, covers = event[-1]
-            if covers.mute and last.descriptor.size and not self._has_read(found, last, now):
+            if covers.mute and last.descriptor.size and not self.kept.has_read(last):
+                found.after_us = now + _AGAIN_US
                 break
-            new = self._count(found, covers)
+            new = self.coverage.count(found, covers)
             found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
-            if last.id in self._payloads:
-                self._keep(found, last, covers)
+            self.kept.keep(found, last, covers)
             for copy, of in event:
                 if self._accept(found, copy, passes=new and not of.mute):
                     passed.append(copy)
@@ -344,36 +311,6 @@ class Consumers:
             self._finish(copy)
         return passes
 
-    # --- checkpoints ---------------------------------------------------------------------------------------
-
-    def _has_read(self, found: Subscription, copy: Copy, now: int) -> bool:
-        """Return True if the payload of a checkpoint was read; else have it read."""
-        if copy.id in self._payloads:
-            return True
-        found.after_us = now + _AGAIN_US
-        self._outputs.tell(PayloadWanted(copy.descriptor))
-        return False
-
-    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of a checkpoint whose turn it is."""
-        found, covers = self._open.get(copy.descriptor.destination), _covers(copy)
-        if found is not None and covers is not None and found.held.get(covers.number) is copy:
-            self._payloads = {copy.id: payload}
-            found.after_us = 0
-
-    def _keep(self, found: Subscription, copy: Copy, covers: Covers) -> None:
-        """Keep a checkpoint instead of the one before, and of the events since."""
-        payload, row = self._payloads.pop(copy.id), found.row
-        try:
-            snapshot = unpacked(payload, self._limits)
-            if (snapshot.epoch, snapshot.number) != (covers.epoch, covers.number) or snapshot.repeats or snapshot.runs:
-                raise DecodeError("snapshot", "the snapshot is of another seat, or of another time")
-        except RemoteError as error:
-            self._outputs.refuse(error.reason, copy.descriptor.node, copy.descriptor.shown)
-            return
-        row.keeps, row.repeats = bool(snapshot.modulator), []
-        self._rows.put(found.checkpoint_name, payload if isinstance(payload, bytes) else b"")
-
     def _next(self, found: Subscription) -> list[tuple[Copy, Covers]]:
         """Return the results of the next event, if all of them are here: the last one covers it.
 
@@ -389,38 +326,12 @@ class Consumers:
                 return event
         return []
 
-    def _count(self, found: Subscription, covers: Covers) -> bool:
-        """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
-        named, row = nodes(covers.producers), found.row
-        new = not covers.runs
-        for at, after, upto in covers.runs:
-            cursor = row.cursors.setdefault(named[at], after)
-            if upto > cursor:
-                new = True
-                row.cursors.pop(named[at], None)  # The last one that was heard of is the last to be forgotten.
-                row.cursors[named[at]] = upto
-                if row.keeps and upto > after:
-                    row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
-                row.events += upto - max(after, cursor)
-                if after > cursor:
-                    row.lost += after - cursor
-                    self.missed += after - cursor
-                    self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
-        if new:
-            row.faults += covers.faults
-            row.busy_us += covers.busy_us
-        self._shorten(found)
-        return new
-
-    def _shorten(self, found: Subscription) -> None:
-        """Keep within the bounds what a home could make grow by results that name ever more producers, or events."""
-        row = found.row
-        while len(row.cursors) > self._limits.clients_max:
-            del row.cursors[next(iter(row.cursors))]
-            self._outputs.refuse("lanes", row.home or "")
-        if len(row.repeats) > self._limits.runs_max:
-            row.keeps, row.repeats = False, []
-            self._outputs.refuse("repeats", row.home or "")
+    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
+        """Take the payload of a checkpoint whose turn it is."""
+        found, covers = self._open.get(copy.descriptor.destination), _covers(copy)
+        if found is not None and covers is not None and found.held.get(covers.number) is copy:
+            self.kept.read(copy, payload)
+            found.after_us = 0
 
     def lost_before(self, message: MessageId) -> int:
         """Return how many events are missing before a result that passed with the last `take`."""

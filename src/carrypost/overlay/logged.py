@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.times import MICROSECONDS
-from carrypost.overlay.consumer import EventsLost
 from carrypost.overlay.events import Homed, Relocated
+from carrypost.overlay.kept import EventsLost
 from carrypost.record import Kind
 
 if TYPE_CHECKING:

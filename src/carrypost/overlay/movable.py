@@ -45,12 +45,12 @@ class MovableSeats(Seats):
         for producer, lane in seat.lanes.items():
             later = [number for number in lane.events if number > row.cursors.get(producer, 0)]
             if later:
-                self._skip_to(seat, producer, min(later))
+                self._gaps.skip_to(seat, producer, min(later))
             elif producer not in row.cursors and 1 in lane.events:
                 seat.row.cursors[producer] = 0
-            self._room.release_upto(lane, seat.row.cursors.get(producer, 0))
+            self._gaps.room.release_upto(lane, seat.row.cursors.get(producer, 0))
             lane.since_us = NEVER
-            self._look_for_gap(seat, producer)
+            self._gaps.look(seat, producer)
         self.write(client)
 
     def adopt(self, client: Client, snapshot: Snapshot) -> None:
@@ -59,7 +59,7 @@ class MovableSeats(Seats):
         if not seat.awaits_state:
             return
         self._begin(seat, adopted(client.item, snapshot), seat.processing)
-        self._expect(seat)
+        self._gaps.expect(seat)
 
     def lacks_state(self, client: Client) -> bool:
         """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over."""
@@ -92,8 +92,7 @@ class MovableSeats(Seats):
         seat = self.at(client)
         seat.suspended, seat.reading, seat.leaving = True, None, None
         del self._of_channels[client.item.channel][name_of(client)]
-        for lane in seat.lanes.values():
-            self._room.clear(lane)
+        self._gaps.clear(seat)
         seat.lanes = {}
 
     def resume(self, client: Client) -> None:

@@ -66,7 +66,7 @@ class Progresses:
                 open_now = {other.destination for other in self._consumers}
                 self._results = {to: last for to, last in self._results.items() if to in open_now}
                 self._results[each.destination] = number
-                for page in _pages(self._consumers.needed_after(each)):
+                for page in _pages(self._consumers.kept.needed_after(each)):
                     self._sayings.say(home, Progress(each.row.channel, each.number, page))
 
     def progress(self, item: Progress, author: NodeId, _now: int) -> bool:

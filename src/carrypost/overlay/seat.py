@@ -6,9 +6,7 @@ say which events they cover (`Headers.covers`). A result, the cursor and the num
 a seat goes on where its results end. If a batch is lost, the seat goes back to what is on disk, and processes the same
 events again, which it keeps until then.
 
-An event that comes before its turn waits in a lane. What lies before it is asked for (`Replay`), from its producer, and
-is skipped if the producer does not have it any more, or after `gap_s`. A seat that hears of a producer for the first
-time asks it which events it sent since the consumer subscribed.
+Events come to a seat by its lanes (`overlay.lanes`), and what is missing there is asked for (`overlay.gaps`).
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
 from carrypost.overlay.events import ModulatorFault
-from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Leaving, Room, Seat, date_of, known_lanes, name_of
+from carrypost.overlay.gaps import Gaps
+from carrypost.overlay.lanes import Leaving, Seat, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.numbers import event_of
 from carrypost.overlay.pace import Pace
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
+    from carrypost.overlay.items import Gone, Item, Sent, Start
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.modulator import Meter
     from carrypost.overlay.rows import RevertingRows
@@ -63,7 +62,7 @@ class Seats:
         self.modules = Modules(ground, legs)
         self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._room, self._gap_us = Room(legs, ground.limits), round(ground.settings.overlay.gap_s * 1e6)
+        self._gaps = Gaps(ground, legs)
         self._seats: dict[bytes, Seat] = {}
         """By name of the row."""
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
@@ -74,8 +73,6 @@ class Seats:
         self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
-        self._said: list[tuple[NodeId, Item]] = []
-        self._started = False
         self._worked = 0
         """Events that were processed in this step."""
 
@@ -89,10 +86,10 @@ class Seats:
 
     def start(self) -> None:
         """Begin to look for missing events: before, nobody knows the time."""
-        self._started = True
+        self._gaps.start()
         for seat in self._seats.values():
             seat.next_us = 0
-            self._expect(seat)
+            self._gaps.expect(seat)
 
     def prepare(self, client: Client, now: int) -> Processing | None:
         """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
@@ -124,7 +121,7 @@ class Seats:
             row = fresh(item) if stored is None else _decode(stored)
             processing.restore(row.state)
             seat = self._add(client, row, processing)
-            self._expect(seat)
+            self._gaps.expect(seat)
         seat.client = client
         changed = item.modulator != seat.processing.modulator
         if seat.awaits_state:
@@ -136,17 +133,7 @@ class Seats:
             changed = True
         if changed:
             self._begin(seat, msgspec.structs.replace(seat.row, state=b"", begun=False, repeats=[]), processing)
-            self._expect(seat)
-
-    def _expect(self, seat: Seat) -> None:
-        """Look for events that have to be repeated, or were let go, and are asked for again."""
-        for producer, _, upto in seat.row.repeats:
-            if (lane := self._lane(seat, NodeId(producer))) is not None:
-                lane.last = max(lane.last, upto)
-        for producer in seat.lanes:
-            lane = seat.lanes[producer]
-            lane.since_us = NEVER
-            self._look_for_gap(seat, producer)
+            self._gaps.expect(seat)
 
     def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
         """Let a seat go on from a row, with another state than before."""
@@ -189,136 +176,32 @@ class Seats:
         name = name_of(client)
         if (seat := self._seats.pop(name, None)) is not None:
             self._of_channels[client.item.channel].pop(name, None)
-            for lane in seat.lanes.values():
-                self._room.clear(lane)
+            self._gaps.clear(seat)
             self._rows.delete(name)
 
     # --- events --------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, channel: str) -> None:
         """Let an event wait for its turn in the lanes of all seats of its channel."""
-        event = copy.descriptor.original
-        number, producer = event_of(event), event.node
         if not self._of_channels.get(channel):
             return
-        if not number or address.channel_of(event.destination) != channel:
+        event = copy.descriptor.original
+        if not event_of(event) or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
         for seat in self._of(channel):
-            if (lane := self._lane(seat, producer)) is None:
-                continue
-            cursor = seat.row.cursors.get(producer)
-            if producer in seat.skips:
-                self._skip_to(seat, producer, number)
-                cursor = seat.row.cursors[producer]
-            elif cursor is None and number == 1:
-                cursor = seat.row.cursors[producer] = 0
-            lane.last = max(lane.last, number)
-            if (cursor is None or number > cursor) and number not in lane.events:
-                if not self._room.keep(lane, number, copy):
-                    self._outputs.refuse("lanes", producer, event.shown)
-                self._look_for_gap(seat, producer)
-
-    def _skip_to(self, seat: Seat, producer: NodeId, number: int) -> None:
-        """Leave out what came before an event while the seat moved, if its consumer does not mind."""
-        if producer in seat.skips and number > seat.row.cursors[producer]:
-            seat.skips.discard(producer)
-            seat.pass_over(producer, number - 1)
-
-    def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
-        """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.
-
-        Anybody can invent producers. So a producer of which nothing is certain gives way to the next one.
-        """
-        if (lane := seat.lanes.get(producer)) is not None:
-            return lane
-        known = seat.lanes.keys() | seat.row.cursors.keys()
-        if len(known) >= self._limits.clients_max and producer not in known:
-            before_us = self._holdings.now_us - self._gap_us
-            unsure = next((each for each in seat.lanes if seat.is_unsure(each, before_us)), None)
-            if unsure is None:
-                self._outputs.refuse("lanes", producer)
-                return None
-            self._room.clear(seat.lanes.pop(unsure))
-        lane = seat.lanes[producer] = Lane()
-        return lane
-
-    def _look_for_gap(self, seat: Seat, producer: NodeId) -> None:
-        lane = seat.lanes[producer]
-        if not self._started or seat.gap(producer) is None:
-            lane.since_us = lane.ask_us = NEVER
-            lane.delay_us = ASK_US
-        elif lane.since_us == NEVER:
-            now = self._holdings.now_us
-            lane.since_us = now
-            lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
+            self._gaps.enter(seat, copy)
 
     def heard(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
-        """Take the answer of a producer that was asked for what is missing, or the word of producers' homes.
-
-        `trusted`: the author is a broker. What it says of other producers counts until these say something else.
-        """
-        if isinstance(item, Start):
-            self._start(item, author)
-        elif isinstance(item, Gone):
-            self._skip(item, author)
-        else:
-            for producer, number in item.last:
-                if trusted or producer == author:
-                    self._sent(item.channel, NodeId(producer), number, final=producer == author)
-
-    def _sent(self, channel: str, producer: NodeId, number: int, *, final: bool) -> None:
-        """Take the number of a producer's last event; `final`: the producer itself says so."""
-        for seat in self._of(channel):
-            if (lane := self._lane(seat, producer)) is not None:
-                lane.last = number if final else max(lane.last, number)
-                self._look_for_gap(seat, producer)
-
-    def _start(self, item: Start, producer: NodeId) -> None:
-        """Take the place from which on a producer's events are for a seat, as the producer says."""
-        for seat in self._of(item.channel):
-            unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
-            if unknown and self._lane(seat, producer) is not None:
-                seat.row.cursors[producer] = item.number
-                self._advanced(seat, producer)
-
-    def _skip(self, item: Gone, producer: NodeId) -> None:
-        """Skip events that their producer does not have any more."""
-        for seat in self._of(item.channel):
-            for after, upto in item.runs:
-                gap, cursor = None, seat.row.cursors.get(producer)
-                if producer in seat.lanes:
-                    gap = seat.gap(producer)
-                if cursor is not None and gap is not None and after <= cursor < upto:
-                    self._pass_over(seat, producer, min(upto, gap[1]))
-
-    def _pass_over(self, seat: Seat, producer: NodeId, upto: int) -> None:
-        """Skip events that nobody has. The state lacks those that were to be repeated, which are counted."""
-        if repeated := seat.pass_over(producer, upto):
-            self._outputs.refuse("repeats", producer, count=repeated)
-        self._advanced(seat, producer)
-
-    def _advanced(self, seat: Seat, producer: NodeId) -> None:
-        """Let go events that a cursor passed without processing them."""
-        lane = seat.lanes[producer]
-        self._room.release_upto(lane, seat.row.cursors[producer])
-        lane.since_us = NEVER
-        self._look_for_gap(seat, producer)
+        """Take what producers, and homes of producers (`trusted`), say of events that are missing."""
+        self._gaps.heard(self._of(item.channel), item, author, trusted=trusted)
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are asked for again."""
         self.modules.left(copies)
         gone = {copy.id for copy in copies} if self._seats else set()
         for seat in self._seats.values():
-            for producer, lane in seat.lanes.items():
-                for number in [number for number, copy in lane.events.items() if copy.id in gone]:
-                    seat.next_us = 0
-                    if lane.events[number] is seat.reading:
-                        seat.reading = None
-                    self._room.remove(lane, number)
-                    self._look_for_gap(seat, producer)
-
-    # --- asking --------------------------------------------------------------------------------------------
+            self._gaps.forget(seat, gone)
 
     @property
     def due_us(self) -> int:
@@ -336,28 +219,11 @@ class Seats:
         """Ask producers for what is missing; skip what is missing for long."""
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             seat.next_us = 0
-            for producer, lane in seat.lanes.items():
-                if lane.ask_us <= now:
-                    self._ask(seat, producer, lane, now)
-
-    def _ask(self, seat: Seat, producer: NodeId, lane: Lane, now: int) -> None:
-        gap = seat.gap(producer)
-        if gap is None:
-            self._look_for_gap(seat, producer)
-            return
-        if now - lane.since_us >= self._gap_us and seat.waits(producer):
-            self._pass_over(seat, producer, gap[1])
-            return
-        known, item = producer in seat.row.cursors, seat.client.item
-        asked = Replay(item.channel, *gap, 0 if known else item.since_us)
-        self._said.append((producer, asked))
-        lane.ask_us = now + lane.delay_us
-        lane.delay_us = min(2 * lane.delay_us, ASK_US_MAX)
+            self._gaps.expire(seat, now)
 
     def said(self) -> list[tuple[NodeId, Item]]:
         """Take what is to be said to producers."""
-        said, self._said = self._said + self.modules.said(), []
-        return said
+        return self._gaps.said() + self.modules.said()
 
     # --- processing ----------------------------------------------------------------------------------------
 
@@ -448,7 +314,7 @@ class Seats:
         self._rows.put(name_of(seat.client), encode(row), message)
         for producer in seat.lanes:
             if row.cursors.get(producer) != before.cursors.get(producer):
-                self._look_for_gap(seat, producer)
+                self._gaps.look(seat, producer)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event that seats asked for."""
@@ -484,7 +350,7 @@ class Seats:
                 continue
             for producer, cursor in _decode(stored).cursors.items():
                 if (lane := seat.lanes.get(NodeId(producer))) is not None:
-                    self._room.release_upto(lane, cursor)
+                    self._gaps.room.release_upto(lane, cursor)
 
     def reverted(self, names: Iterable[bytes]) -> None:
         """Go back to what is on disk."""
@@ -497,4 +363,4 @@ class Seats:
                 for producer in seat.lanes:
                     if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
                         seat.row.cursors[producer] = 0
-                    self._look_for_gap(seat, producer)
+                    self._gaps.look(seat, producer)

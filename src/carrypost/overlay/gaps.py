@@ -1,0 +1,200 @@
+"""Gaps: events that are missing in the lanes of seats, and what is done about them.
+
+An event that comes before its turn waits in a lane. What lies before it is asked for (`Replay`), from its producer, and
+is skipped if the producer does not have it any more, or after `gap_s`. A seat that hears of a producer for the first
+time asks it which events it sent since the consumer subscribed.
+
+Callers pass the seats concerned: `overlay.seat` has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
+from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room, Seat
+from carrypost.overlay.numbers import event_of
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.ids import MessageId
+    from carrypost.overlay.legs import Legs
+
+
+class Gaps:
+    """The lanes of the seats of one broker, and questions about what is missing in them."""
+
+    def __init__(self, ground: Ground, legs: Legs) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._clients_max, self._gap_us = ground.limits.clients_max, round(ground.settings.overlay.gap_s * 1e6)
+        self.room = Room(legs, ground.limits)
+        self._said: list[tuple[NodeId, Item]] = []
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to look for missing events: before, nobody knows the time."""
+        self._started = True
+
+    def said(self) -> list[tuple[NodeId, Item]]:
+        """Take what is to be said to producers."""
+        said, self._said = self._said, []
+        return said
+
+    # --- lanes ---------------------------------------------------------------------------------------------
+
+    def enter(self, seat: Seat, copy: Copy) -> None:
+        """Let an event wait for its turn."""
+        event = copy.descriptor.original
+        number, producer = event_of(event), event.node
+        if (lane := self._lane(seat, producer)) is None:
+            return
+        cursor = seat.row.cursors.get(producer)
+        if producer in seat.skips:
+            self.skip_to(seat, producer, number)
+            cursor = seat.row.cursors[producer]
+        elif cursor is None and number == 1:
+            cursor = seat.row.cursors[producer] = 0
+        lane.last = max(lane.last, number)
+        if (cursor is None or number > cursor) and number not in lane.events:
+            if not self.room.keep(lane, number, copy):
+                self._outputs.refuse("lanes", producer, event.shown)
+            self.look(seat, producer)
+
+    def skip_to(self, seat: Seat, producer: NodeId, number: int) -> None:
+        """Leave out what came before an event while the seat moved, if its consumer does not mind."""
+        if producer in seat.skips and number > seat.row.cursors[producer]:
+            seat.skips.discard(producer)
+            seat.pass_over(producer, number - 1)
+
+    def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
+        """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.
+
+        Anybody can invent producers. So a producer of which nothing is certain gives way to the next one.
+        """
+        if (lane := seat.lanes.get(producer)) is not None:
+            return lane
+        known = seat.lanes.keys() | seat.row.cursors.keys()
+        if len(known) >= self._clients_max and producer not in known:
+            before_us = self._holdings.now_us - self._gap_us
+            unsure = next((each for each in seat.lanes if seat.is_unsure(each, before_us)), None)
+            if unsure is None:
+                self._outputs.refuse("lanes", producer)
+                return None
+            self.room.clear(seat.lanes.pop(unsure))
+        lane = seat.lanes[producer] = Lane()
+        return lane
+
+    def forget(self, seat: Seat, gone: Container[MessageId]) -> None:
+        """Forget events that are gone: they are asked for again."""
+        for producer, lane in seat.lanes.items():
+            for number in [number for number, copy in lane.events.items() if copy.id in gone]:
+                seat.next_us = 0
+                if lane.events[number] is seat.reading:
+                    seat.reading = None
+                self.room.remove(lane, number)
+                self.look(seat, producer)
+
+    def clear(self, seat: Seat) -> None:
+        """Let all events of a seat go."""
+        for lane in seat.lanes.values():
+            self.room.clear(lane)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def heard(self, seats: Iterable[Seat], item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+        """Take the answer of a producer that was asked for what is missing, or the word of producers' homes.
+
+        `trusted`: the author is a broker. What it says of other producers counts until these say something else.
+        """
+        for seat in seats:
+            if isinstance(item, Start):
+                self._start(seat, item, author)
+            elif isinstance(item, Gone):
+                self._skip(seat, item, author)
+            else:
+                for producer, number in item.last:
+                    if trusted or producer == author:
+                        self._sent(seat, NodeId(producer), number, final=producer == author)
+
+    def _sent(self, seat: Seat, producer: NodeId, number: int, *, final: bool) -> None:
+        """Take the number of a producer's last event; `final`: the producer itself says so."""
+        if (lane := self._lane(seat, producer)) is not None:
+            lane.last = number if final else max(lane.last, number)
+            self.look(seat, producer)
+
+    def _start(self, seat: Seat, item: Start, producer: NodeId) -> None:
+        """Take the place from which on a producer's events are for a seat, as the producer says."""
+        unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
+        if unknown and self._lane(seat, producer) is not None:
+            seat.row.cursors[producer] = item.number
+            self._advanced(seat, producer)
+
+    def _skip(self, seat: Seat, item: Gone, producer: NodeId) -> None:
+        """Skip events that their producer does not have any more."""
+        for after, upto in item.runs:
+            gap, cursor = None, seat.row.cursors.get(producer)
+            if producer in seat.lanes:
+                gap = seat.gap(producer)
+            if cursor is not None and gap is not None and after <= cursor < upto:
+                self._pass_over(seat, producer, min(upto, gap[1]))
+
+    def _pass_over(self, seat: Seat, producer: NodeId, upto: int) -> None:
+        """Skip events that nobody has. The state lacks those that were to be repeated, which are counted."""
+        if repeated := seat.pass_over(producer, upto):
+            self._outputs.refuse("repeats", producer, count=repeated)
+        self._advanced(seat, producer)
+
+    def _advanced(self, seat: Seat, producer: NodeId) -> None:
+        """Let go events that a cursor passed without processing them."""
+        lane = seat.lanes[producer]
+        self.room.release_upto(lane, seat.row.cursors[producer])
+        lane.since_us = NEVER
+        self.look(seat, producer)
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    def expect(self, seat: Seat) -> None:
+        """Look for events that have to be repeated, or were let go, and are asked for again."""
+        for producer, _, upto in seat.row.repeats:
+            if (lane := self._lane(seat, NodeId(producer))) is not None:
+                lane.last = max(lane.last, upto)
+        for producer in seat.lanes:
+            lane = seat.lanes[producer]
+            lane.since_us = NEVER
+            self.look(seat, producer)
+
+    def look(self, seat: Seat, producer: NodeId) -> None:
+        """Note since when something of a producer is missing, and when it is asked for."""
+        lane = seat.lanes[producer]
+        if not self._started or seat.gap(producer) is None:
+            lane.since_us = lane.ask_us = NEVER
+            lane.delay_us = ASK_US
+        elif lane.since_us == NEVER:
+            now = self._holdings.now_us
+            lane.since_us = now
+            lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
+
+    def expire(self, seat: Seat, now: int) -> None:
+        """Ask producers for what is missing; skip what is missing for long."""
+        for producer, lane in seat.lanes.items():
+            if lane.ask_us <= now:
+                self._ask(seat, producer, lane, now)
+
+    def _ask(self, seat: Seat, producer: NodeId, lane: Lane, now: int) -> None:
+        gap = seat.gap(producer)
+        if gap is None:
+            self.look(seat, producer)
+            return
+        if now - lane.since_us >= self._gap_us and seat.waits(producer):
+            self._pass_over(seat, producer, gap[1])
+            return
+        known, item = producer in seat.row.cursors, seat.client.item
+        asked = Replay(item.channel, *gap, 0 if known else item.since_us)
+        self._said.append((producer, asked))
+        lane.ask_us = now + lane.delay_us
+        lane.delay_us = min(2 * lane.delay_us, ASK_US_MAX)
