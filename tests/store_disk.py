@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from carrypost.journal import Batch, Durability, Key, PieceOf, StoredMessage, Value
@@ -89,13 +89,6 @@ def opened(path: Path) -> Iterator[Disk]:
         yield disk
     finally:
         disk.store.close()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
 
 
 ID = described(1).id

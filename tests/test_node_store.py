@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, eventually, kept, message, opened
+from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, kept, message, opened
+from tests.waiting import eventually
 
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError

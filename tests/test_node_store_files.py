@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.examples import soaked
-from tests.store_disk import META, Disk, described, eventually, message, opened
+from tests.store_disk import META, Disk, described, message, opened
+from tests.waiting import eventually
 
 from carrypost.errors import NodeError
 from carrypost.journal import STRUCK, StoredMessage

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store_disk import META, Disk, described, eventually, kept, message, opened
+from tests.store_disk import META, Disk, described, kept, message, opened
+from tests.waiting import eventually
 
 from carrypost.journal import Batch, Durability, Key, Value
 from carrypost.model.headers import Headers

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 from tools import netns
 from tools.netns import Net
 
@@ -643,13 +644,6 @@ def agents(net: Net, *namespaces: str, **settings: object) -> Iterator[list[Agen
         each.close()
 
 
-def await_(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
-
-
 THREE = {f"eth0 {means}" for means in Means}
 
 
@@ -661,21 +655,21 @@ def test_a_node_heard_by_three_means_and_two_families_is_one_peer(net: Net) -> N
         assert a.usable == b.usable == THREE
         assert [address.rpartition(":")[0] for address in a.addresses] == ["10.77.1.1", "[fe80::1:1%eth0]"]
         a.send("hello", announcing=True)
-        await_(lambda: all(b.means()[each]["heard"] == 1 for each in THREE))
+        eventually(lambda: all(b.means()[each]["heard"] == 1 for each in THREE))
         assert b.came == [(a.addresses[0], "hello")]
         assert {b.means()[each]["peers"] for each in THREE} == {1}
         b.send("answer", to=a.addresses[0])
         b.send("data for all")
-        await_(lambda: len(a.came) == 2)
+        eventually(lambda: len(a.came) == 2)
         assert a.came == [(b.addresses[0], "answer"), (b.addresses[0], "data for all")]
         b.send("from its other address", to=a.addresses[1])
-        await_(lambda: len(a.came) == 3)
+        eventually(lambda: len(a.came) == 3)
         # b had announced nothing yet, so a could not know whose that is; now it does.
         assert a.came[2] == (b.addresses[1], "from its other address")
         b.send("hello", announcing=True)
-        await_(lambda: a.status()["counters"]["duplicates"] == 2)
+        eventually(lambda: a.status()["counters"]["duplicates"] == 2)
         b.send("again", to=a.addresses[1])
-        await_(lambda: len(a.came) == 5)
+        eventually(lambda: len(a.came) == 5)
         assert a.came[4] == (b.addresses[0], "again")
         assert a.status()["counters"]["echoes"] > 0
         assert a.status()["counters"]["errors"] == {}
@@ -689,10 +683,10 @@ def test_one_family_alone_is_enough(net: Net, family: str, number: int) -> None:
     with agents(net, "a", "b") as (a, b):
         (mine,) = a.addresses
         a.send("hello", announcing=True)
-        await_(lambda: b.came)
+        eventually(lambda: b.came)
         assert b.came == [(mine, "hello")]
         b.send("answer", to=mine)
-        await_(lambda: a.came)
+        eventually(lambda: a.came)
         assert a.came == [(b.addresses[0], "answer")]
         assert len([each for each in THREE if ("ipv6" in each) == bool(number)]) == len(a.usable)
 
@@ -708,10 +702,10 @@ def test_data_for_several_uses_the_means_that_each_of_them_is_heard_by(net: Net)
     ):
         b.send("I am b", announcing=True)
         c.send("I am c", announcing=True)
-        await_(lambda: len(a.came) == 2)
+        eventually(lambda: len(a.came) == 2)
         before = a.status()["counters"]["sent"]
         a.send("data")
-        await_(lambda: b.came and c.came)
+        eventually(lambda: b.came and c.came)
         assert b.came == [(a.addresses[1], "data")]
         assert c.came == [(a.addresses[0], "data")]
         assert a.status()["counters"]["sent"] == before + 2
@@ -723,14 +717,14 @@ def test_interfaces_appear_and_vanish_and_loopback_serves_while_there_is_no_othe
     with agents(net, "a", "b") as (a, b):
         assert a.usable == {"lo ipv4-multicast", "lo ipv4-broadcast"}
         net.cable("a", "b")
-        await_(lambda: a.usable == b.usable == THREE)
+        eventually(lambda: a.usable == b.usable == THREE)
         a.send("hello", announcing=True)
-        await_(lambda: b.came)
+        eventually(lambda: b.came)
         net.ip("a", ["link del eth0"])
-        await_(lambda: a.usable == b.usable == {"lo ipv4-multicast", "lo ipv4-broadcast"})
+        eventually(lambda: a.usable == b.usable == {"lo ipv4-multicast", "lo ipv4-broadcast"})
         net.ip("a", ["link add eth0 type veth peer name eth1"])
         net.ip("a", ["addr add 10.5.0.1/24 dev eth0", "link set eth0 up", "link set eth1 up"])
-        await_(lambda: {"eth0 ipv4-multicast", "eth0 ipv4-broadcast"} <= a.usable)
+        eventually(lambda: {"eth0 ipv4-multicast", "eth0 ipv4-broadcast"} <= a.usable)
         assert not any("lo" in each for each in a.usable)
         assert a.logs[:5] == ["used: lo", "no longer used: lo", "used: eth0", "no longer used: eth0", "used: lo"]
 
@@ -742,16 +736,16 @@ def test_an_address_that_changes_is_the_one_that_is_sent_from(net: Net) -> None:
     with agents(net, "a", "b") as (a, b):
         port = a.addresses[0].partition(":")[2]
         a.send("one", announcing=True)
-        await_(lambda: b.came)
+        eventually(lambda: b.came)
         net.ip("a", ["addr del 10.77.1.1/24 dev eth0"])
-        await_(lambda: a.status()["addresses"] in ([], ["127.0.0.1:" + port]))
+        eventually(lambda: a.status()["addresses"] in ([], ["127.0.0.1:" + port]))
         net.ip("a", ["addr add 10.77.1.9/24 dev eth0"])
-        await_(lambda: a.status()["addresses"] == ["10.77.1.9:" + port])
+        eventually(lambda: a.status()["addresses"] == ["10.77.1.9:" + port])
         a.send("two", announcing=True)
-        await_(lambda: len(b.came) == 2)
+        eventually(lambda: len(b.came) == 2)
         assert b.came == [("10.77.1.1:" + port, "one"), ("10.77.1.9:" + port, "two")]
         b.send("answer", to="10.77.1.9:" + port)
-        await_(lambda: a.came)
+        eventually(lambda: a.came)
         assert a.came == [(b.addresses[0], "answer")]
 
 
@@ -763,10 +757,10 @@ def test_broadcasts_go_to_the_network_that_an_interface_is_in_now(net: Net) -> N
         for name, address in (("a", "10.5.0.1"), ("b", "10.5.0.2")):
             # The new one first, so that the interface is never without.
             net.ip(name, [f"addr add {address}/16 dev eth0", f"addr del 10.77.1.{address[-1]}/24 dev eth0"])
-        await_(lambda: a.status()["addresses"][0].startswith("10.5.0.1:"))
-        await_(lambda: b.status()["addresses"][0].startswith("10.5.0.2:"))
+        eventually(lambda: a.status()["addresses"][0].startswith("10.5.0.1:"))
+        eventually(lambda: b.status()["addresses"][0].startswith("10.5.0.2:"))
         a.send("hello", announcing=True)
-        await_(lambda: b.came)
+        eventually(lambda: b.came)
         assert b.came == [(a.status()["addresses"][0], "hello")]
 
 
@@ -779,10 +773,10 @@ def test_a_peer_that_is_first_heard_by_one_family_needs_one_means_once_it_is_kno
         only_v6 = "4,40 0 0 0,21 1 0 13107,6 0 0 2,6 0 0 0"  # 0x3333: Ethernet addresses of IPv6 multicast
         net.tc("a", "filter", "add", "dev", "eth0", "ingress", "bpf", "da", "bytecode", only_v6)
         b.send("one", announcing=True)
-        await_(lambda: a.came)
+        eventually(lambda: a.came)
         net.tc("a", "filter", "del", "dev", "eth0", "ingress")
         b.send("two", announcing=True)
-        await_(lambda: a.status()["counters"]["duplicates"] == 2)
+        eventually(lambda: a.status()["counters"]["duplicates"] == 2)
         sent = a.status()["counters"]["sent"]
         a.send("data")
         assert a.status()["counters"]["sent"] == sent + 1
@@ -795,7 +789,7 @@ def test_own_echoes_from_an_address_that_is_new_are_still_echoes(net: Net) -> No
     with agents(net, "a", poll_s=3_600) as (a,):
         net.ip("a", ["addr del 10.77.1.1/24 dev eth0", "addr add 10.77.1.9/24 dev eth0"])
         a.send("hello", announcing=True)  # Broadcast still works, from the new address; nobody has looked yet.
-        await_(lambda: a.status()["counters"]["echoes"] >= 1)
+        eventually(lambda: a.status()["counters"]["echoes"] >= 1)
         assert a.came == []
 
 
@@ -806,14 +800,14 @@ def test_a_node_on_two_links_is_one_peer_and_answers_find_the_link_that_is_left(
     with agents(net, "a", "b") as (a, b):
         a.send("hello", announcing=True)
         b.send("hello", announcing=True)
-        await_(lambda: b.status()["counters"]["duplicates"] == 5)
+        eventually(lambda: b.status()["counters"]["duplicates"] == 5)
         assert len(b.came) == 1
         name = b.came[0][0]
         end = {first.ends[0].addresses[0].split("/")[0]: first}.get(name.split(":")[0], second).ends[1]
         end.set(up=False)
-        await_(lambda: not any(each.startswith(end.interface) for each in b.usable))
+        eventually(lambda: not any(each.startswith(end.interface) for each in b.usable))
         b.send("by the other link", to=name)
-        await_(lambda: "by the other link" in {text for _, text in a.came})
+        eventually(lambda: "by the other link" in {text for _, text in a.came})
 
 
 @in_namespaces

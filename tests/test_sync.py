@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh
 from tests.loopback import apart
+from tests.waiting import eventually
 
 import carrypost
 from carrypost import (
@@ -141,10 +142,7 @@ def test_what_was_taken_is_acknowledged_soon_also_if_the_program_does_nothing_mo
     inbox = ctx.create_consumer(name)
     taken = next(iter(inbox))
     batch = sync.process.loop().batches[0]
-    deadline = time.monotonic() + WITHIN_S
-    while not batch.is_over and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert batch.is_over
+    eventually(lambda: batch.is_over)
     assert taken.get_body(str) == "x"
 
 
@@ -293,9 +291,7 @@ def test_channels_are_consumed_from_and_modulated_also_after_the_node_was_closed
         inbox.set_modulator(None)
         ctx.send(flood, "It rises more")
         ctx.commit()
-        ends = time.monotonic() + WITHIN_S
-        while inbox.overlay.home is None and time.monotonic() < ends:
-            time.sleep(0.05)
+        eventually(lambda: inbox.overlay.home is not None)
         assert (inbox.overlay.home, inbox.overlay.hops, inbox.overlay.faults) == (ctx.node_id, 0, 0)
     with sync.ConnectionFactory(data=tmp_path, client_id="c", **alone).create_context() as ctx:
         again = ctx.create_durable_consumer("channel/flood", "inbox")

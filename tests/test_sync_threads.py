@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
+from tests.waiting import eventually
 from tests.ways import running
 
 from carrypost import DeliveryMode, IllegalStateException, JMSException, ListenerException, SessionMode
@@ -196,10 +197,10 @@ def test_each_session_has_a_thread_of_its_own_and_a_listener_may_block(context: 
     assert done.acquire(timeout=WITHIN_S)
     assert threads == ["carrypost listeners"] * 2
     ctx.close()
-    deadline = time.monotonic() + WITHIN_S
-    while any(each.name == "carrypost listeners" for each in threading.enumerate()):
-        assert time.monotonic() < deadline, "the threads of a closed context end"
-        time.sleep(0.01)
+    eventually(
+        lambda: all(each.name != "carrypost listeners" for each in threading.enumerate()),
+        "the threads of a closed context end",
+    )
 
 
 def test_listeners_of_one_context_are_called_one_at_a_time_in_order(context: Make) -> None:
