@@ -149,17 +149,19 @@ class _Compiling:
     """Compiles a module again and again, in a thread of its own."""
 
     def __init__(self, module: bytes) -> None:
-        self._module, self._over = module, threading.Event()
+        self._module, self._begun, self._over = module, threading.Event(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self) -> None:
         compiler = Compiler(Limits(), 1.0)
         while not self._over.is_set():
             await compiler.compile(self._module)
+            self._begun.set()
 
     def __enter__(self) -> None:
+        """Return once the first module is compiled, and the next one has its turn."""
         self._thread.start()
-        time.sleep(0.3)  # The process starts.
+        self._begun.wait()
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
