@@ -19,6 +19,13 @@ PERCENTILES = (50, 80, 90, 95, 99)
 
 _RUN = Column("run", "string", "scenario/settings/seed")
 _NODE = Column("node", "string", "who")
+_TIME = Column("t", "float64", "when, in seconds")
+_WINDOW = Column("t", "float64", "begin of the window, in seconds")
+_METRIC = Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`")
+_MESSAGE = Column("message", "string", "label or id")
+_MODE = Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told")
+_PRIORITY = Column("priority", "int64", "0 to 9", nullable=True)
+_RECEPTIONS = Column("copies", "int64", "receptions")
 _COUNTS = (
     Column("bcast", "int64", "messages broadcast"),
     Column("rcvd", "int64", "messages received, own ones never"),
@@ -52,7 +59,7 @@ PROCESSING_BY_NODE = _family("processing_by_node", "the same for each node", _NO
 DELAY_SPREAD = _family(
     "delays",
     "transmission delay, co-delivery latency and both together (CAUSAL, Tables III and VI)",
-    Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+    _METRIC,
     Column("count", "int64", "copies"),
     *_SPREAD,
     *(Column(f"p{share}_s", "float64", f"{share} % are not above", nullable=True) for share in PERCENTILES),
@@ -60,7 +67,7 @@ DELAY_SPREAD = _family(
 DELAY_CDF = _family(
     "delay_cdf",
     "how delays are distributed (CAUSAL, figures 5 and 10): the least, and every value that another thousandth reaches",
-    Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+    _METRIC,
     *_CUMULATIVE,
 )
 DELAY_GRID = _family(
@@ -76,7 +83,7 @@ REGISTRIES = _family(
     "registries",
     "sizes of registries over time (CAUSAL, figures 6 and 11)",
     _NODE,
-    Column("t", "float64", "when, in seconds"),
+    _TIME,
     Column("leaving", "bool", "whether the node was about to leave: no part of means over time"),
     Column("c_barrier", "int64", "entries of the causal barrier", nullable=True),
     Column("co_delivered", "int64", "sources of which something was delivered (sdlv)", nullable=True),
@@ -101,14 +108,14 @@ DELIVERY = _family(
     "delivery",
     "of each message, who got it of those who could: the nodes that it lists or, where it lists none, all other than "
     "its author that were there while it lived",
-    Column("message", "string", "label or id"),
+    _MESSAGE,
     Column("source", "string", "author"),
     Column("published", "float64", "when"),
     Column("recipients", "int64", "nodes that it lists, or that were there while it lived"),
     Column("delivered", "int64", "of these, those that got it while it lived"),
     Column("ratio", "float64", "delivered / recipients", nullable=True),
-    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
-    Column("priority", "int64", "0 to 9", nullable=True),
+    _MODE,
+    _PRIORITY,
 )
 DELIVERY_RATIO = _family(
     "delivery_ratio",
@@ -119,8 +126,8 @@ DELIVERY_RATIO = _family(
 CLASSES = _family(
     "classes",
     "the same by class of messages (EMMA, figures 1, 3, 5 and 6)",
-    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
-    Column("priority", "int64", "0 to 9", nullable=True),
+    _MODE,
+    _PRIORITY,
     Column("messages", "int64", "how many"),
     Column("recipients", "int64", "of all of them"),
     Column("delivered", "int64", "to recipients while they lived"),
@@ -130,7 +137,7 @@ MODE_DELAYS = _family(
     "mode_delays",
     "how long messages of a mode take to be delivered (EMMA, figure 2): as in `delay_cdf`, but shares are of all "
     "recipients",
-    Column("mode", "string", "`persistent` or `non-persistent`; `unknown` where it is not told"),
+    _MODE,
     *_CUMULATIVE[:-1],
     Column("share", "float64", "of all recipients of messages of this mode, delivered in this or less"),
 )
@@ -153,12 +160,12 @@ HOP_COUNTS = _family(
     "hop_counts",
     "receptions by their hops",
     Column("hops", "int32", "1: from the author"),
-    Column("copies", "int64", "receptions"),
+    _RECEPTIONS,
 )
 SPREAD = _family(
     "spread",
     "how one message spread (JOMS): of each run the one that most nodes got, the first of these",
-    Column("message", "string", "label or id"),
+    _MESSAGE,
     Column("reached", "int64", "nodes that have got it by then, its author not counted"),
     Column("after_s", "float64", "since it was published"),
 )
@@ -166,7 +173,7 @@ THROUGHPUT = _family(
     "throughput",
     "payload by time from publication to reception, by size of messages (JOMS)",
     Column("size", "int64", "payload bytes"),
-    Column("copies", "int64", "receptions"),
+    _RECEPTIONS,
     Column("bytes_per_s", "float64", "mean of size / transmission delay", nullable=True),
 )
 TRAFFIC = _family(
@@ -179,7 +186,7 @@ TRAFFIC = _family(
 TIMELINE = _family(
     "timeline",
     "how often what happened, by time",
-    Column("t", "float64", "begin of the window, in seconds"),
+    _WINDOW,
     Column("kind", "string", "kind of row in the record"),
     Column("count", "int64", "rows"),
     Column("size", "int64", "their sizes together", nullable=True),
@@ -208,7 +215,7 @@ NEIGHBOURS = _family(
 NEIGHBOURS_TIMELINE = _family(
     "neighbours_timeline",
     "how many were there and how many neighbours they had, by time (JOMS)",
-    Column("t", "float64", "begin of the window, in seconds"),
+    _WINDOW,
     Column("active", "float64", "mean number of nodes that were there"),
     Column("neighbours", "float64", "mean number of neighbours of a node that was there", nullable=True),
 )
@@ -223,7 +230,7 @@ PATH_LENGTHS = _family(
     "path_lengths",
     "mean hops between brokers of the overlay, and from producers to consumers of channels, by time (OVERLAY, figures "
     "7, 8 and 10 to 12); none where there are no brokers",
-    Column("t", "float64", "when, in seconds"),
+    _TIME,
     Column(
         "path",
         "string",
@@ -259,7 +266,7 @@ EVENT_LATENCY = _family(
     "event_latency",
     "time from an event to its result at a consumer, by time of the event (OVERLAY, figures 16 and 17); of a producer "
     "with several channels only of events that come unchanged",
-    Column("t", "float64", "begin of the window, in seconds"),
+    _WINDOW,
     Column("results", "int64", "that consumers were given of events in the window"),
     Column("avg_s", "float64", "mean"),
     Column("p50_s", "float64", "half of them are not above"),
