@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import combinations
+from typing import Generic, TypeVar
 
 from carrypost.errors import LocalError
 from carrypost.events import Event, Published, Stored
@@ -108,10 +109,13 @@ NODES = "ABCDpqyz"
 LINKS = "AB BC CD pA qB yC zD"
 
 
-class Storm:
+W = TypeVar("W", bound=World)
+
+
+class Storm(Generic[W]):
     """Links that come and go, crashes, full disks, while producers emit."""
 
-    def __init__(self, seed: int, kind: type[World] = World) -> None:
+    def __init__(self, seed: int, kind: type[W]) -> None:
         chance = random.Random(seed)
         loss = chance.choice([0.0, 0.1, 0.3])
         self.world = kind(
@@ -119,6 +123,15 @@ class Storm:
             disk_delay_s=chance.choice([0.0, 0.05, 0.4]),
         )  # fmt: skip
         self.chance, self.net = chance, self.world.net
+
+    def pass_over(self, moves: int, last: str) -> None:
+        """Break things so many times, mend all of them, and let these producers emit the last events."""
+        for _ in range(moves):
+            self.move()
+        self.heal()
+        self.net.advance(30)
+        for node in last:
+            self.world.emit(node)
 
     def move(self) -> None:
         chance, net, down = self.chance, self.net, self.world.down

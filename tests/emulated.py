@@ -24,6 +24,26 @@ period_s = 20
 size = 1000
 lifetime_s = 60
 """
+BROKERS = """
+mode = "ideal"
+[nodes]
+file = "nodes.csv"
+[contacts]
+file = "contacts.csv"
+[radio]
+routes = "told"
+[[nodes.group]]
+name = "brokers"
+names = ["A", "B", "C"]
+[nodes.group.settings.overlay]
+broker = true
+[settings]
+island = true
+[settings.overlay]
+enabled = true
+update_s = 10
+"""
+"""An overlay with three brokers; further lines belong to its settings."""
 
 
 def csv(folder: Path, name: str, header: str, rows: Iterable[str]) -> None:

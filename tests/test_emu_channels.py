@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.emulated import BROKERS, Rows, contacts, nodes
+from tests.emulated import rows as rows_of
 
 from carrypost.emu import Scenario, run
 from carrypost.errors import ConfigError
 
-LINE = """
+LINE = f"""
 duration_s = 60
-mode = "ideal"
-sample_s = 20
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[radio]
-routes = "told"
-[settings]
-island = true
-[settings.overlay]
-enabled = true
-update_s = 10
+sample_s = 20{BROKERS}
 neighbours_max = 2
-[[nodes.group]]
-name = "brokers"
-names = ["A", "B", "C"]
-[nodes.group.settings.overlay]
-broker = true
 [[nodes.group]]
 name = "sources"
 names = ["p"]
@@ -50,19 +34,12 @@ first_s = 15
 period_s = 10
 size = 100
 """
-CONTACTS = "a,b,start,end\n" + "".join(f"{pair[0]},{pair[1]},0,100\n" for pair in ("pA", "AB", "BC", "Cx", "By"))
-NODES = "node,join,leave\n" + "".join(f"{node},0,\n" for node in "pABCxy")
-Rows = list[dict[str, Any]]
 
 
-def scenario(folder: Path, **changes: object) -> Scenario:
-    (folder / "contacts.csv").write_text(CONTACTS, encoding="utf-8")
-    (folder / "nodes.csv").write_text(NODES, encoding="utf-8")
-    return Scenario.parse(LINE, folder, overrides={key.replace("__", "."): value for key, value in changes.items()})
-
-
-def rows_of(made: Scenario, seed: int = 1) -> Rows:
-    return [row | {"attrs": dict(row["attrs"] or ())} for row in run(made, seed).table.to_pylist()]
+def scenario(folder: Path, text: str = LINE, **changes: object) -> Scenario:
+    contacts(folder, *(f"{one},{other},0,100" for one, other in ("pA", "AB", "BC", "Cx", "By")))
+    nodes(folder, *(f"{node},0," for node in "pABCxy"))
+    return Scenario.parse(text, folder, overrides={key.replace("__", "."): value for key, value in changes.items()})
 
 
 def results_of(rows: Rows, consumer: str) -> Rows:
@@ -111,11 +88,7 @@ def test_homes_are_told(tmp_path: Path) -> None:
 
 
 def test_a_modulator_runs_at_the_homes_of_consumers(tmp_path: Path) -> None:
-    (tmp_path / "contacts.csv").write_text(CONTACTS, encoding="utf-8")
-    (tmp_path / "nodes.csv").write_text(NODES, encoding="utf-8")
-    made = Scenario.parse(
-        LINE.replace("size = 100", 'size = 100\nmodulator = "synthetic"\nparams = {ratio = 0.5}'), tmp_path
-    )
+    made = scenario(tmp_path, LINE + 'modulator = "synthetic"\nparams = {ratio = 0.5}')
     found = results_of(rows_of(made), "x")
     assert [(row["node"], row["size"]) for row in found] == [("C", 50)] * 5
     assert not any("origin" in row["attrs"] for row in found)
@@ -130,9 +103,7 @@ def test_a_group_of_another_is_drawn_by_seed(tmp_path: Path) -> None:
 
 
 def test_a_consumer_that_crashes_goes_on_where_it_was(tmp_path: Path) -> None:
-    made = Scenario.parse(
-        LINE + '[[faults.event]]\nt = 27\nnode = "x"\nkind = "crash"\nduration_s = 10\n', scenario(tmp_path).folder
-    )
+    made = scenario(tmp_path, LINE + '[[faults.event]]\nt = 27\nnode = "x"\nkind = "crash"\nduration_s = 10\n')
     numbers = [row["attrs"]["covers"].split(" ")[1] for row in results_of(rows_of(made), "x")]
     assert numbers == ["1", "2", "3", "4", "5"]
 

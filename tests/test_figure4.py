@@ -8,32 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.emulated import BROKERS, contacts, nodes
+
 from carrypost.emu import Scenario, run
 from carrypost.lab.metrics import families, tables
 
 THROUGHOUT = "PA A1 1B A2 2C C4 4B B3 35 5X C6"
 AT_FIRST = "6X 65"
 MOVED_S, END_S = 60, 180
-SCENARIO = """
-mode = "ideal"
-sample_s = 10
-[nodes]
-file = "nodes.csv"
-[contacts]
-file = "contacts.csv"
-[radio]
-routes = "told"
-[settings]
-island = true
-[settings.overlay]
-enabled = true
-update_s = 10
+SCENARIO = f"""
+sample_s = 10{BROKERS}
 discovery_s = 5
-[[nodes.group]]
-name = "brokers"
-names = ["A", "B", "C"]
-[nodes.group.settings.overlay]
-broker = true
 [[nodes.group]]
 name = "producer"
 names = ["P"]
@@ -53,10 +38,9 @@ def played(folder: Path, homing: str) -> tuple[dict[float, float], list[str], in
     """Return the hops from P to X by time, the homes of X, and the number of results that it got."""
     rows = [f"{pair[0]},{pair[1]},0,{END_S}" for pair in THROUGHOUT.split()]
     rows += [f"{pair[0]},{pair[1]},0,{MOVED_S}" for pair in AT_FIRST.split()]
-    (folder / "contacts.csv").write_text("a,b,start,end\n" + "\n".join(rows), encoding="utf-8")
+    contacts(folder, *rows)
     # X comes when the brokers know each other, so that its first home is the nearest one.
-    joins = [f"{node},{5 if node == 'X' else 0}," for node in "PABCX123456"]
-    (folder / "nodes.csv").write_text("node,join,leave\n" + "\n".join(joins), encoding="utf-8")
+    nodes(folder, *(f"{node},{5 if node == 'X' else 0}," for node in "PABCX123456"))
     changes = {"duration_s": END_S, "settings.overlay.homing": homing}
     records = run(Scenario.parse(SCENARIO, folder, overrides=changes), 1).table
     lengths = tables("figure", records, [families.PATH_LENGTHS])["path_lengths"].to_pylist()

@@ -187,15 +187,9 @@ def test_a_node_may_crash_with_every_batch_of_an_adoption(crash: tuple[str, int]
 def test_states_are_those_of_a_sequential_run_whatever_fails(seed: int) -> None:
     storm = Storm(seed, Histories)
     world = storm.world
-    assert isinstance(world, Histories)
-    with world.net as net:
+    with world.net:
         world.begin(LINKS, "yz")
-        for _ in range(60):
-            storm.move()
-        storm.heal()
-        net.advance(30)
-        for node in "pqpq":
-            world.emit(node)
+        storm.pass_over(60, "pqpq")
         world.settle()
         assert world.wrong() == []
 

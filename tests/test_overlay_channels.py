@@ -85,16 +85,11 @@ def test_events_that_nobody_has_any_more_are_told_as_lost() -> None:
 
 @pytest.mark.parametrize("seed", [*range(1, 4), *soaked(range(4, 300))])
 def test_each_event_comes_once_and_in_order_whatever_fails(seed: int) -> None:
-    storm = Storm(seed)
+    storm = Storm(seed, World)
     world = storm.world
-    with world.net as net:
+    with world.net:
         world.begin(LINKS, "yz")
-        for _ in range(80):
-            storm.move()
-        storm.heal()
-        net.advance(30)
-        for node in "pq":
-            world.emit(node)
+        storm.pass_over(80, "pq")
         world.settle()
         assert world.faults() == []
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.channels import LINKS, Storm
+from tests.channels import Storm
 from tests.examples import soaked
-from tests.test_overlay_modulated import Modulated
+from tests.test_overlay_modulated import Modulated, count_across_restarts, weather
 from tests.wasm_modules import example, module, process
 
 from carrypost.errors import LocalError
@@ -36,6 +36,19 @@ class Modular(Modulated):
         elif isinstance(event, CompileWanted):
             self.compiled += 1
 
+    def count(self, links: str) -> str:
+        """Let y consume with a module that counts events; returns the destination of the results."""
+        self.begin(links)
+        destination = self.net.consume("y", "flood", example("every_nth", b"\1"))
+        self.net.advance(10)
+        return destination
+
+    def counted(self, destination: str) -> int:
+        """Return how many events the module counted, and told in order and once each."""
+        counts = [int(each) for each in self.results("y", destination)[1::2]]
+        assert counts == list(range(1, len(counts) + 1))
+        return len(counts)
+
 
 @pytest.mark.parametrize("security", ["off", "signed"])
 def test_home_brokers_run_modules_of_their_clients(security: str) -> None:
@@ -45,9 +58,7 @@ def test_home_brokers_run_modules_of_their_clients(security: str) -> None:
         third = net.consume("y", "flood", example("every_nth", b"\3"))
         second = net.consume("z", "flood", example("every_nth", b"\2"))
         net.advance(10)
-        for _ in range(6):
-            world.emit("p")
-            net.advance(0.5)
+        world.flow(6, 0.5)
         net.advance(10)
         assert world.results("y", third) == [b"3", b"3", b"6", b"6"]
         assert world.results("z", second) == [b"2", b"2", b"4", b"4", b"6", b"6"]
@@ -55,22 +66,7 @@ def test_home_brokers_run_modules_of_their_clients(security: str) -> None:
 
 
 def test_a_module_keeps_its_state_when_its_home_restarts() -> None:
-    world = Modular("Apy")
-    with world.net as net:
-        world.begin("Ap Ay")
-        third = net.consume("y", "flood", example("every_nth", b"\3"))
-        net.advance(5)
-        for number in range(1, 10):
-            world.emit("p")
-            net.advance(2)
-            if number in {2, 4, 6}:
-                net.kill("A")
-                net.advance(1)
-                net.restart("A")
-                net.advance(20)
-        net.advance(60)
-        assert world.results("y", third) == [b"3", b"3", b"6", b"6", b"9", b"9"]
-        assert world.lost == []
+    count_across_restarts(Modular("Apy"), example("every_nth", b"\3"))
 
 
 def test_a_client_that_restarts_still_has_its_module() -> None:
@@ -86,9 +82,7 @@ def test_a_client_that_restarts_still_has_its_module() -> None:
         net.link("B", "p")
         net.link("B", "y")
         net.advance(60)
-        for _ in range(4):
-            world.emit("p")
-            net.advance(2)
+        world.flow(4, 2)
         net.advance(20)
         assert world.results("y", second) == [b"2", b"2", b"4", b"4"]
 
@@ -99,9 +93,7 @@ def test_a_broker_runs_modules_of_its_own_programs() -> None:
         world.begin("Ap")
         second = net.consume("A", "flood", example("every_nth", b"\2"))
         net.advance(5)
-        for _ in range(4):
-            world.emit("p")
-            net.advance(1)
+        world.flow(4, 1)
         net.advance(10)
         assert world.results("A", second) == [b"2", b"2", b"4", b"4"]
 
@@ -217,18 +209,14 @@ def test_programs_and_refusals_are_bounded() -> None:
 def test_the_seat_of_a_module_follows_its_consumer_with_its_state() -> None:
     world = Modular("ABCpy")
     with world.net as net:
-        world.begin("AB BC AC pA yB")
-        every = net.consume("y", "flood", example("every_nth", b"\1"))
-        net.advance(10)
-        for at in range(30):
-            world.emit("p", b"e")
-            net.advance(0.5)
-            if at == 10:
-                net.link("y", "C")
-                net.unlink("y", "B")
+        every = world.count("AB BC AC pA yB")
+        world.flow(11, 0.5, b"e")
+        net.link("y", "C")
+        net.unlink("y", "B")
+        world.flow(19, 0.5, b"e")
         net.advance(20)
         assert net.overlay("y").homes == {"flood": "C"}
-        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 31)]
+        assert world.counted(every) == 30
         assert (world.compiled, world.lost) == (2, [])
 
 
@@ -236,37 +224,29 @@ def test_a_seat_stays_where_it_is_if_the_nearer_broker_does_not_run_its_module()
     world = Modular("ABCpy")
     with world.net as net:
         net.host("C").overlay._overlay.seats.modules._allowed = "named"  # noqa: SLF001 - one setting of one broker
-        world.begin("AB BC AC pA yB")
-        every = net.consume("y", "flood", example("every_nth", b"\1"))
-        net.advance(10)
+        every = world.count("AB BC AC pA yB")
         net.link("y", "C")
         net.unlink("y", "B")
-        for _ in range(10):
-            world.emit("p", b"e")
-            net.advance(2)
+        world.flow(10, 2, b"e")
         net.advance(20)
         assert net.overlay("y").homes == {"flood": "B"}
-        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 11)]
+        assert world.counted(every) == 10
         assert world.compiled == 1
 
 
 def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:
     world = Modular("ABpy")
     with world.net as net:
-        world.begin("Ap Ay AB")
-        every = net.consume("y", "flood", example("every_nth", b"\1"))
+        every = world.count("Ap Ay AB")
+        world.flow(11, 1, b"e")
         net.advance(10)
-        for at in range(20):
-            world.emit("p", b"e")
-            net.advance(1)
-            if at == 10:
-                net.advance(10)
-                net.kill("A")
-                net.link("B", "p")
-                net.link("B", "y")
+        net.kill("A")
+        net.link("B", "p")
+        net.link("B", "y")
+        world.flow(9, 1, b"e")
         net.advance(60)
         assert net.overlay("y").homes == {"flood": "B"}
-        assert world.results("y", every)[1::2] == [str(each).encode() for each in range(1, 21)]
+        assert world.counted(every) == 20
 
 
 class Hoarding(Modular):
@@ -282,37 +262,14 @@ class Hoarding(Modular):
         events = [int(each) for each in histories[-1].split(";")[:-1]] if histories else []
         if len(set(events)) < len(events) or len(events) < len(histories):
             found.append(f"repeated: {events}")
-        producers = {number: self.stored[each][0] for each, number in self.numbers.items() if each in self.stored}
-        for producer in set(producers.values()):
-            numbers = [each for each in events if producers.get(each) == producer]
-            missing = {each for each, of in producers.items() if of == producer} - set(numbers)
-            lost = sum(count for to, by, count in self.lost if (to, by) == (destination, producer))
-            if numbers != sorted(numbers) or len(missing) > lost:
-                found.append(f"from {producer}: {numbers}, {missing} missing, {lost} told of")
-        return found
+        return found + self.displaced(destination, events, set(self.producers))
 
 
 @pytest.mark.parametrize("seed", [1, *soaked(range(2, 100))])
 def test_results_and_states_of_modules_are_right_whatever_fails(seed: int) -> None:
     storm = Storm(seed, Hoarding)
-    world = storm.world
-    assert isinstance(world, Hoarding)
-    with world.net as net:
-        world.begin(LINKS)
-        places = [(node, net.consume(node, "flood", example("hoard"))) for node in "yz"]
-        net.advance(5)
-        for _ in range(60):
-            storm.move()
-        storm.heal()
-        net.advance(30)
-        for node in "pqpq":
-            world.emit(node)
-        for _ in range(60):
-            net.advance(10)
-            if not any(world.wrong(*place) for place in places):
-                break
-        assert [world.wrong(*place) for place in places] == [[], []]
-        assert all(world.results(*place) for place in places)
+    with storm.world.net:
+        weather(storm, example("hoard"))
 
 
 # --- documents ---------------------------------------------------------------------------------------------
