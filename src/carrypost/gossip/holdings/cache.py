@@ -1,19 +1,29 @@
-"""The cache: copies of messages, and the memory of those that need not come again (N5, N7, N8, N11, N14).
+"""The cache: copies of messages, and the memory of those that need not come again (N5, N7, N8, N11, N14)."""
 
-A message known here has a slot and one `Copy`, and is in one of these states, each of the last four a bitset:
-
-    admitted   here, but none of its pieces is
-    `partial`  here, with some of its pieces
-    `whole`    here, with all of its pieces
-    `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
-    `declined` not here: evicted, or no room; not to be asked for again until there is room (`holdings.memories`)
-
-The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
-is not given again before `take_released` reported it to the owners of other bitsets. What is here stays within both
-limits, and `gossip.holdings.memories` bounds what is not. Nothing outlives its deadline, pinned or not. All that is
-`declined` is forgotten when a copy leaves (but not for want of room) and less than nine tenths of both limits are used.
-Who gives way is decided in `gossip.holdings.room`.
-"""
+# A message known here has a slot and one `Copy`, and is in one of these states, each of the last
+# four a bitset:
+#
+#     admitted   here, but none of its pieces is
+#     `partial`  here, with some of its pieces
+#     `whole`    here, with all of its pieces
+#     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
+#     `declined` not here: evicted, or no room; not requested again until there is room (`holdings.memories`)
+#
+# What must hold.
+# 1. The four sets are disjoint, and each bit has a `Copy` in `copies`.
+# 2. A slot whose tenancy ended is not reused before `take_released` reported it to the owners of
+#    other bitsets. Otherwise a neighbour believed to know one message would be believed to know
+#    another, and never be offered it.
+# 3. Copies stay within both limits (messages, bytes); `gossip.holdings.memories` bounds the rest.
+# 4. Nothing outlives its deadline, pinned or not. A pin protects from eviction, never from time.
+# 5. Everything `declined` is forgotten when a copy leaves (unless for lack of room itself) and less
+#    than nine tenths of both limits are used. The tenth in between keeps a cache at its limit from
+#    asking for the same messages again and again, each time one expires.
+#
+# Why a memory of what is gone? Without it a message that was delivered would come back with the
+# next neighbour that still carries it, and be delivered twice; and a message that was evicted would
+# be offered, requested and evicted in every contact. Which copy is evicted is decided in
+# `gossip.holdings.room`, by the order in `gossip.holdings.ranking`.
 
 from __future__ import annotations
 
@@ -33,26 +43,27 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
 
 _ENDED_MAX = 32
-"""So many slots of expired copies are freed together."""
+"""Number of slots of expired copies that are freed together."""
 
 
 class Cache:
-    """Copies by slot, their room, their deadlines, and what is remembered of those that left."""
+    """Copies by slot, their room, their deadlines, and the memory of those that left."""
 
     def __init__(self, settings: Settings, ranking: Ranking = INTEREST_FIRST) -> None:
         self.whole = self.partial = 0
         self.tenants = Tenants()
         self.copies, self.get = self.tenants.copies, self.tenants.get
-        """By slot, and by id: the copy that is here, or (its `here` is false) what is remembered of it."""
+        """By slot, and by id: the copy that is here, or (its `here` is false) the memory of it."""
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
         self.room = Room(settings, self.copies, ranking.level_shift)
         self.memories = Memories(settings.limits, self.copies, self.room, ranking)
         self.changed = False
-        """True if `take_removed` and `take_released` have something to return. Read after every step."""
+        """True if `take_removed` and `take_released` have something to return. Checked after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._ended = 0
-        """Number of ended tenancies, or `_ENDED_MAX` where they must be known soon: what expired waits for company."""
+        """Number of ended tenancies, or `_ENDED_MAX` if they must be reported soon; expired copies are reported in
+        batches."""
 
     @property
     def done(self) -> int:
@@ -61,7 +72,7 @@ class Cache:
 
     @property
     def declined(self) -> int:
-        """Slots of messages that are not here, and not asked for until there is room."""
+        """Slots of messages that are not here, and not requested until there is room."""
         return self.memories.declined
 
     @property
@@ -71,12 +82,12 @@ class Cache:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes that they use."""
+        """Number of bytes that the copies use."""
         return self.room.bytes
 
     @property
     def floor(self) -> int:
-        """Floor that neighbours are told: the lowest copy of a full cache; 0 while there is room."""
+        """Floor to advertise to neighbours: the lowest rank in a full cache; 0 while there is room."""
         if self.room.fits(1, 1, interesting=False):
             return 0
         lowest = self.room.lowest(0)
@@ -103,11 +114,11 @@ class Cache:
         held: int = 0,
         now: int,
     ) -> Copy | Reason:
-        """Let a message in, with `nbytes` to begin with; `held`: pieces that are here already, paid by them.
+        """Admit a message with `nbytes` to begin with; `held`: the pieces already here, which these bytes cover.
 
-        The answer `EXPIRED`, `NO_ROOM` or `SHARE` means that it stays outside, and nobody was evicted for it.
-        For want of room it is then remembered as `declined`, unless it is the host's own. One that was
-        declined gets in under its old slot. Raises `StateError` for one that is here or `done`.
+        The results `EXPIRED`, `NO_ROOM` and `SHARE` mean that it was refused, and that nothing was evicted for it. For
+        lack of room it is then remembered as `declined`, unless it is the host's own. A declined message is admitted
+        under its old slot. Raises `StateError` for a message that is here or `done`.
         """
         if not descriptor.alive(now):
             return Reason.EXPIRED
@@ -142,11 +153,11 @@ class Cache:
         return copy
 
     def backdate(self, copy: Copy, received_us: int) -> None:
-        """Set when a copy came in, in an earlier life."""
+        """Set the arrival time of a copy that was received before a restart."""
         copy.received_us = received_us
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
-        """Let in whole messages of one piece, not known here, that fit as if they were only carried."""
+        """Admit whole messages of one piece, not known here, that fit even as merely carried ones."""
         found: list[Copy] = []
         orders, places = self.ranking.orders, self.tenants.take(len(newcomers))
         for (slot, serial), (descriptor, privilege, hops, age_ms) in zip(places, newcomers, strict=True):
@@ -161,7 +172,7 @@ class Cache:
         return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
-        """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""
+        """Add a verified piece to a copy; return False, and change nothing, if there is no room or the copy left."""
         if not copy.here:
             return False
         held = copy.held | 1 << piece
@@ -178,20 +189,20 @@ class Cache:
         return True
 
     def confine(self, bytes_max: int) -> None:
-        """Evict carried copies down to this bound, and only those: a full disk may soon have room again."""
+        """Evict carried copies, and only those, down to this bound: a full disk may soon have room again."""
         self.room.confine(bytes_max)
         self._give_way([])
 
     def relieve(self) -> None:
-        """End `confine`; what was declined is worth another look."""
+        """End `confine`, and consider declined messages again."""
         self.room.confine(None)
         self.memories.loosen()
         self._reconsider()
 
     def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
-        """Let come again what this owner turned away (`holdings.owners`), all or these `slots`, and nothing else.
+        """Allow messages that this owner turned away (`holdings.owners`), all or these `slots`, to come again.
 
-        `at_once`: neighbours in reach are asked for it. Else, and of others, it comes after the next review.
+        `at_once`: request them from neighbours in range. Otherwise they come after the next review.
         """
         self.memories.reopen(owner, slots, at_once=at_once)
         self.memories.loosen()
@@ -207,11 +218,11 @@ class Cache:
             self._evict(leaving)
 
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
-        """Take a copy out, or change the memory of one. What has no slot any more is left alone.
+        """Remove a copy, or change the memory of one. A copy without a slot is left alone.
 
         `EXPIRED` forgets it altogether. Otherwise it is `done` if the caller says so, withdrawn, the host's own or
-        marked before, else `declined`; and that it makes room itself is no reason to ask for it again. What is
-        `PENDING` may come again by the word of its `owner` alone (`reopen`).
+        marked before, else `declined`. The room that it leaves is no reason to request it again. A `PENDING` one may
+        come again only when its `owner` allows it (`reopen`).
         """
         if self.copies[copy.slot] is not copy:
             return
@@ -234,7 +245,7 @@ class Cache:
             self.mark_done((copy,))
 
     def throw_out(self, copies: Iterable[Copy], reason: Reason) -> None:
-        """Take copies that are here out together, and never want them again; the next sweep reports them."""
+        """Remove copies that are here together, and never want them again; the next sweep reports them."""
         leaving = [copy for copy in copies if copy.here]
         mask = mask_of([copy.slot for copy in leaving])
         self.whole, self.partial = self.whole & ~mask, self.partial & ~mask
@@ -248,9 +259,9 @@ class Cache:
         self._keep_memory(leaving)
 
     def remember(self, descriptor: Descriptor, *, done: bool = True, given: int = 0) -> Copy:
-        """Remember a message without a copy. If it is known already, `done` alone is noted.
+        """Remember a message without a copy. If it is known already, only `done` is noted.
 
-        `given`: to whom it was given in an earlier life.
+        `given`: the programs that it was given to before a restart.
         """
         copy = self.get(descriptor.id)
         if copy is None:
@@ -262,12 +273,12 @@ class Cache:
         return copy
 
     def note_removed(self, copy: Copy, reason: Reason) -> None:
-        """Let a copy that was removed be reported by the next sweep, as evicted ones are."""
+        """Have a removed copy reported by the next sweep, as evicted ones are."""
         self._removed.append((copy, reason))
         self.changed = True
 
     def mark_undone(self, copy: Copy) -> None:
-        """Let a copy that is here be wanted again once it leaves, unless it is the host's own."""
+        """Want a copy that is here again once it leaves, unless it is the host's own."""
         copy.finished = copy.own
 
     def mark_done(self, copies: Iterable[Copy]) -> None:
@@ -278,23 +289,23 @@ class Cache:
             copy.finished = True
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
-        """Keep copies that are here from being evicted until this owner unpins them (`holdings.owners`)."""
+        """Protect copies that are here from eviction until this owner unpins them (`holdings.owners`)."""
         self.room.pin(copies, owner)
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> None:
-        """Let copies be evicted again, as far as this owner is concerned."""
+        """Remove this owner's pin from copies, which may be evicted unless another owner pins them."""
         if self.room.unpin(copies, owner):
             self.memories.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
-        """Note whether a copy is wanted here or only carried, after the local interests changed."""
+        """Set whether a copy is wanted here or only carried, after the local interests changed."""
         changes = copy.interesting is not interesting
         copy.interesting = interesting
         if changes and copy.here:
             self.room.rerank(copy, self.ranking.rank(copy.privilege, interesting, copy.descriptor))
 
     def expire(self, now: int) -> list[Copy]:
-        """Forget everything whose deadline has come; the copies that were here, earliest deadline first."""
+        """Forget everything whose deadline has passed; return the copies that were here, earliest deadline first."""
         ended = self.deadlines.take(now)
         gone = [copy for copy in ended if copy.here]
         for copy in gone:
@@ -307,25 +318,25 @@ class Cache:
         return gone
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
-        """The copies that were removed since the last call, in order, and why."""
+        """Return the copies removed since the last call, in order, with the reasons."""
         removed, self._removed = self._removed, []
         return removed
 
     def take_released(self) -> int:
-        """The slots whose tenancy ended since the last call. They may be given again from now on."""
+        """Return the slots whose tenancy ended since the last call. They may be reused from now on."""
         self._ended = 0
         self.changed = bool(self._removed)
         return self.tenants.release()
 
     def _tenant(self, descriptor: Descriptor) -> Copy:
-        """Give a slot and an empty copy to a message that is not known yet."""
+        """Assign a slot and an empty copy to a message that is not known yet."""
         ((slot, serial),) = self.tenants.take()
         copy = Copy(slot, serial, descriptor, descriptor.id)
         self.tenants.enter((copy,))
         return copy
 
     def _refuse(self, copy: Copy) -> None:
-        """Turn a new tenant away: remember it, unless it is the host's own."""
+        """Refuse a new tenant: remember it, unless it is the host's own."""
         if copy.own:
             self.tenants.refuse(copy)
         else:
@@ -342,7 +353,7 @@ class Cache:
         copy.held = held
 
     def _unset(self, copy: Copy) -> None:
-        """Take a copy out of `whole` or `partial`."""
+        """Remove a copy from `whole` or `partial`."""
         if copy.whole:
             self.whole ^= 1 << copy.slot
             copy.whole = False
@@ -350,7 +361,7 @@ class Cache:
             self.partial ^= 1 << copy.slot
 
     def _evict(self, leaving: list[Copy]) -> None:
-        """Remember copies that left the room for another as evicted."""
+        """Remember copies that made room for another as evicted."""
         for copy in leaving:
             self._unset(copy)
             self.note_removed(copy, Reason.EVICTED)
@@ -365,12 +376,12 @@ class Cache:
             self._forget(excess)
 
     def _reconsider(self) -> None:
-        """Forget what was declined if there is room again."""
+        """Forget declined messages if there is plenty of room again."""
         if self.declined and self.room.plenty and (waiting := self.memories.waiting):
             self._forget([copy for slot in bits(waiting) if (copy := self.copies[slot])])
 
     def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
-        """End the tenancy of copies that left the room. `at_leisure`: others need not know at once."""
+        """End the tenancy of copies that left the room; `at_leisure`: others need not know at once."""
         self._ended += len(copies) if at_leisure else _ENDED_MAX
         if self._ended >= _ENDED_MAX:
             self.changed = True

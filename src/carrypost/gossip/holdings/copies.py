@@ -1,8 +1,8 @@
 """Copies: the state of one message in the cache (`Copy`), and the room that several of them use (`Usage`).
 
-The lowest module of holdings: whoever speaks of messages that are here knows it, and it knows nobody. Who may stay when
-room is short, and whom a copy's room is charged to, is for `gossip.holdings.room`; when copies come and go, and what
-is remembered of those that left, for `gossip.holdings.cache`.
+The lowest module of holdings: all others import it, and it imports none of them. Eviction, and the accounts that a
+copy's room is charged to, are in `gossip.holdings.room`; arrival and removal of copies, and the memory of those that
+left, in `gossip.holdings.cache`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.ids import MessageId, NodeId
 
 DELIVERED, CLAIMED = 1, 2
-"""The copy was delivered to the application; a subscription of messaging has, or had, a claim to it."""
+"""Flags: the copy was delivered to the application; a subscription of messaging has, or had, a claim to it."""
 
 
 SERIAL_SHIFT, DEADLINE_SHIFT = 32, 96
@@ -34,11 +34,11 @@ def slot_of(expiry: int) -> int:
 
 
 class Copy(msgspec.Struct, eq=False, gc=False):
-    """The copy of one message, present or past: one object per tenancy of a slot, changed only by the cache.
+    """The copy of one message, present or past: one object per tenancy of a slot, written only by the cache.
 
-    `handle` and `entry` belong to the exchange, `given` to `Holdings`. Of a copy that left (`here` is false) `held` and
-    `held_bytes` still say what it had, until it is admitted again or condensed. What follows `expiry` up to
-    `sending_order` is set when it is admitted, and known only then.
+    `handle` and `entry` belong to the exchange, `given` to `Holdings`. When a copy has left (`here` is false), `held`
+    and `held_bytes` keep their values until it is admitted again or condensed. The fields after `expiry` up to
+    `sending_order` are set on admission, and unknown before.
     """
 
     slot: int
@@ -47,42 +47,43 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     descriptor: Descriptor
     id: MessageId
     expiry: int = 0
-    """Deadline, serial and slot as one number: the order in which copies expire."""
+    """Deadline, serial and slot as one number: the order of expiry."""
     privilege: int = 0
     interesting: bool = False
-    """Wanted here, or own; else carried for others."""
+    """True if wanted here, or own; False if carried for others."""
     own: bool = False
     giver: NodeId | None = None
     hops: int = 0
     age_ms: int = 0
-    """At receipt."""
+    """Age at receipt."""
     received_us: int = 0
     rank: int = 0
-    """Place in the order of replacement (`holdings.ranking`); copies of higher rank stay longer."""
+    """Place in the order of eviction (`holdings.ranking`); copies of higher rank stay longer."""
     sending_order: int = 0
     held: int = 0
-    """Bitset of pieces."""
+    """Bitset of the pieces that are here."""
     held_bytes: int = 0
-    """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
+    """Bytes that it is charged with: those passed to `admit`, and those of every `grow`."""
     here: bool = False
     """True if the copy uses room: all, some or (just admitted) none of its pieces are held."""
     whole: bool = False
     """True if the copy is here with all of its pieces."""
     finished: bool = False
-    """Once it leaves it is never wanted again."""
+    """True if it is never wanted again once it leaves."""
     pins: int = 0
-    """Owners that keep the copy from being evicted (`holdings.owners`); of a copy that left, those at that time."""
+    """Owners that protect the copy from eviction (`holdings.owners`); of a copy that left, those at that time."""
     handle: int = -1
     entry: OfferEntry | None = None
     given: int = 0
-    """To whom it was given (`DELIVERED`, `CLAIMED`), in this life or, unconfirmed, in an earlier one. A field here and
-    no bitset of slots: to look at one bit copies a bitset, which has 125 kB once a million ids are remembered."""
+    """The programs that it was given to (`DELIVERED`, `CLAIMED`), in this life or, unconfirmed, before a restart. A
+    field and not a bitset of slots: reading one bit copies the bitset, which has 125 kB once a million ids are
+    remembered."""
 
     wire: bytes = b""
-    """Of a `Memory`: the descriptor as it travels."""
+    """Of a `Memory`: the encoded descriptor."""
 
     def condense(self) -> None:
-        """Become a `Memory`: the copy left, what it leaves is reported, and it is never wanted again."""
+        """Turn into a `Memory`: the copy left, that is reported, and it is never wanted again."""
         if not self.wire:
             self.wire, self.descriptor, self.giver = self.descriptor.wire, _FORGOTTEN, None
             self.age_ms = self.received_us = self.rank = self.sending_order = self.held_bytes = self.held = 0
@@ -93,10 +94,10 @@ class Copy(msgspec.Struct, eq=False, gc=False):
 
 
 class Memory(Copy, eq=False, gc=False):
-    """A copy that is gone for good, in a third of the memory: the descriptor is made whenever somebody asks for it.
+    """A copy that is gone for good, in a third of the memory: its descriptor is decoded on demand.
 
-    Profiles that come later are still matched against it. A class of its own, because a copy that is here is asked for
-    its descriptor twenty times per message.
+    Profiles that arrive later are still matched against it. It is a class of its own because the descriptor of a copy
+    that is here is read twenty times per message.
     """
 
     descriptor = cast("Any", property(lambda memory: decode(memory.wire)))
@@ -109,7 +110,7 @@ Newcomer = tuple[Descriptor, int, int, int]
 
 
 class Usage:
-    """So many messages of so many bytes."""
+    """A number of messages and their bytes."""
 
     __slots__ = ("bytes", "messages")
 
@@ -118,6 +119,6 @@ class Usage:
         self.bytes = 0
 
     def add(self, messages: int, nbytes: int) -> None:
-        """Count so much more, or less."""
+        """Count more, or less."""
         self.messages += messages
         self.bytes += nbytes

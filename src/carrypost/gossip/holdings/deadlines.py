@@ -1,9 +1,9 @@
 """The order in which copies expire, and in which memories are forgotten.
 
-Entries are the copies' own `expiry`: deadline, serial and slot as one number, so that no copy is kept alive by an entry
-and none has to be compared. They are sorted in when somebody asks, a burst at a time: most messages come in bursts, and
-nobody asks before the earliest deadline has come. An entry is stale once its slot has another tenant, or none; stale
-ones are dropped when they come up, and swept out when there are too many.
+Entries are the copies' own `expiry`: deadline, serial and slot as one number, so that an entry keeps no copy alive and
+comparing two is fast. They are sorted in on demand, a burst at a time: most messages come in bursts, and nothing reads
+them before the earliest deadline. An entry is stale once its slot has another tenant, or none; stale entries are
+dropped when they come up, and swept out when there are too many.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Deadlines:
 
     def __init__(self, copies: Sequence[Copy | None]) -> None:
         self.due_us = NEVER
-        """Not after the earliest deadline: before it nobody expires."""
+        """Not after the earliest deadline: nothing expires before this time."""
         self._copies = copies
-        """By slot: whose tenancy it is."""
+        """The tenants by slot."""
         self._entries: list[int] = []
         """A heap."""
         self._new: list[int] = []
 
     def add(self, copies: Sequence[Copy], tenants: int) -> None:
-        """Note when copies expire; there are so many tenants in all."""
+        """Add the deadlines of copies; `tenants` is the number of tenants in all."""
         expiries = [copy.expiry for copy in copies]
         self._new += expiries
         if expiries:
@@ -44,7 +44,7 @@ class Deadlines:
             self._entries.clear()
 
     def take(self, now: int) -> list[Copy]:
-        """Take the copies whose deadline has come, earliest first; they still have their slots."""
+        """Remove and return the copies whose deadline has passed, earliest first; they still have their slots."""
         ended: list[Copy] = []
         if self.due_us > now:
             return ended
@@ -57,7 +57,7 @@ class Deadlines:
         return ended
 
     def pop(self) -> Copy:
-        """Take the copy with the earliest deadline; there has to be one."""
+        """Remove and return the copy with the earliest deadline; there must be one."""
         entries = self._in_order()
         while True:
             expiry = heappop(entries)

@@ -1,8 +1,8 @@
-"""Messages by destination, so that a subscription finds its messages without looking at all of them.
+"""Messages by destination, so that a subscription finds its messages without reading all of them.
 
-Whole destinations are looked up, and what begins like a pattern is found by bisection: two thousand subscriptions over
-twenty thousand messages look at what they get, not at forty million pairs. A pattern that begins with anything at all,
-or an entry that does not name the destination, still has to look at all there is.
+Whole destinations are looked up, and destinations that begin like a pattern are found by bisection: two thousand
+subscriptions over twenty thousand messages read what they match, not forty million pairs. A pattern that begins with a
+wildcard, or an entry that does not name the destination, still has to read everything.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _STALE_SLACK = 1024
 
 
 class Destinations:
-    """Slots of a cache by the destinations of what was there."""
+    """Slots of a cache by the destinations of their messages."""
 
     __slots__ = ("_slots", "_sorted")
 
     def __init__(self) -> None:
         self._slots: dict[str, set[int]] = {}
         self._sorted: list[str] | None = None
-        """All destinations, made when somebody asks for those that begin with something."""
+        """All destinations, sorted when a prefix is first looked up."""
 
     def add(self, destination: str, slot: int) -> None:
         """Add a slot, unless it is there already."""
@@ -41,7 +41,7 @@ class Destinations:
         slots.add(slot)
 
     def candidates(self, entries: Iterable[Entry]) -> set[int]:
-        """All that one of the entries may match, and perhaps more."""
+        """Return the slots that one of the entries may match, and perhaps more."""
         found: set[int] = set()
         for destination in self._possible(entries):
             found |= self._slots[destination]
@@ -73,8 +73,8 @@ class Destinations:
 class CachedDestinations:
     """The messages of one cache, by destination.
 
-    Nothing is done for a message that comes or goes: newcomers are entered when somebody subscribes, and a slot that
-    has no tenant, or another one, is passed over until there are many of that kind.
+    Arrivals and removals cost nothing: new messages are entered when a program subscribes, and a slot without a tenant,
+    or with another one, is skipped until there are many of that kind.
     """
 
     __slots__ = ("_cache", "_entered", "_serial", "_slots")
@@ -83,12 +83,12 @@ class CachedDestinations:
         self._cache = cache
         self._slots = Destinations()
         self._entered = 0
-        """Number of times that a slot was entered."""
+        """Number of slots entered so far, doubled ones included."""
         self._serial = 0
-        """Of the last copy that was."""
+        """Serial of the last copy entered."""
 
     def candidates(self, entries: Iterable[Entry]) -> list[Copy]:
-        """The copies, here or remembered, that one of the entries may match, and perhaps more; by slot."""
+        """Return the copies, here or remembered, that one of the entries may match, and perhaps more; by slot."""
         self._catch_up()
         copies = self._cache.copies
         slots = sorted(self._slots.candidates(entries))

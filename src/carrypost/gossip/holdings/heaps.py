@@ -1,7 +1,8 @@
-"""Order in which copies give way: those of a cache, or of one author or giver (`gossip.holdings.room`).
+"""The order of eviction among the copies of a cache, or of one author or giver (`gossip.holdings.room`).
 
 Heaps are lazy: an entry whose copy left, was pinned, changed its rank or belongs elsewhere by now is dropped when it
-comes up; a heap with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
+comes up, and a heap with mostly such entries is rebuilt. Authors and givers have a heap only once their share has
+mattered.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ class Heap:
     __slots__ = ("_arrived", "_belongs", "_entries", "_of")
 
     def __init__(self, of: Usage, copies: list[Copy], belongs: Callable[[Copy], bool] | None = None) -> None:
-        """`belongs`: which copies it is for; None: all."""
+        """Make a heap of these copies; `belongs` selects the copies that it is for, None all of them."""
         self._of, self._belongs = of, belongs
         self._arrived = copies
-        """Not sorted in yet: nobody has to be, as long as there is room."""
+        """Copies that are not sorted in yet, which is not necessary while there is room."""
         self._entries: list[tuple[int, int, Copy]] = []
 
     def push(self, copy: Copy) -> None:
-        """Add a copy that came, or may give way again."""
+        """Add a copy that arrived, or may be evicted again."""
         self._arrived.append(copy)
         if len(self._entries) + len(self._arrived) > 2 * self._of.messages + _STALE_SLACK:
             self._arrived, self._entries = self.copies(), []
 
     def copies(self) -> list[Copy]:
-        """All that are here, in no order; a pinned one may be missing once `lowest` was asked for."""
+        """Return all copies that are here, unordered; a pinned one may be missing once `lowest` was called."""
         both = dict.fromkeys(self._arrived)
         both.update((copy, None) for rank, _, copy in self._entries if rank == copy.rank)
         return [copy for copy in both if copy.here]
 
     def lowest(self) -> Copy | None:
-        """The copy that gives way first."""
+        """Return the copy to evict first."""
         entries = self._entries
         if self._arrived:
             self._sort_in()

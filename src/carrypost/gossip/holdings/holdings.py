@@ -1,10 +1,9 @@
 """The messages of one host: the cache, the index of profiles over it, hash lists and handles.
 
-A copy that comes in is matched against every profile, and counts in what is compared with neighbours once its id is
-known. One that goes is noted here, journalled and reported by `gossip.transfers.departures`; its slot is given to
-another message only after everybody who keeps bitsets has forgotten it.
-
-Whatever the store should know of a copy is here as well: that it was delivered, and that this was confirmed.
+A copy that arrives is matched against every profile, and takes part in comparisons with neighbours once its id is
+known. A copy that leaves is noted here, journalled and reported by `gossip.transfers.departures`; its slot is reused
+only after every owner of a bitset has forgotten it. The state of a copy that the store has to know is here as well:
+that it was delivered, and that this was confirmed.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ if TYPE_CHECKING:
 
 _HANDLE_BASE_MAX = 2**24
 _REMINDERS_MAX = 64
-"""Reminders that are heeded in one step."""
+"""Number of reminders that are processed in one step."""
 _BLANK = PayloadCodec.BLANK
 _NORMAL = Durability.NORMAL
 
 
 class Holdings:
-    """The copies of one host, and what is known of them."""
+    """The copies of one host, and the state that belongs to them."""
 
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
@@ -73,45 +72,45 @@ class Holdings:
         self.purged = Purged()
         """Messages that are not admitted any more, because they reached their addressees."""
         self.recipients = Recipients(node, journal, self.purged, self.cache.get)
-        """Recipients that are left of messages that list some."""
+        """The remaining recipients of messages that list recipients."""
         self._needed: set[MessageId] = set()
-        """Messages that a layer must have a copy of and lacks."""
+        """Messages of which a layer needs a copy that is not here."""
         self.now_us = 0
-        """The time of the step that is being done: the host's to set."""
+        """The time of the current step, set by the host."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
-        """By whom, by slot."""
+        """The owners that withhold each slot."""
         self.watched = 0
-        """Slots of own messages of which it is to be told that a neighbour has them."""
+        """Slots of own messages for which a program waits until a neighbour has them."""
         self._carried: list[Copy] = []
-        """Copies of needed messages that arrived, until they are taken."""
+        """Watched messages that a neighbour has, until `take_carried`."""
         self.paused_until_us = 0
-        """The disk is full or failing: nothing is asked for until then."""
+        """Time until which nothing is requested, because the disk is full or failing."""
         self.claims = False
-        """True if messaging ever had a claim in this life or, unconfirmed, in an earlier one."""
+        """True if messaging ever had a claim in this life or, unconfirmed, before a restart."""
         self.follows = False
-        """True if messaging follows who has the messages of this host; it says so."""
+        """True if messaging tracks the recipients of this host's messages. Set by messaging."""
         self.struck: list[tuple[MessageId, NodeId]] = []
-        """Recipients that have a persistent message of this host, until messaging takes that."""
+        """Recipients that have a persistent message of this host, until messaging reads them."""
         self.lingering: list[Copy] = []
-        """Copies that nobody is left for, and that somebody on this host has still to get."""
+        """Copies without any recipient left that a program on this host has still to get."""
         self.acknowledged: dict[MessageId, tuple[int, str]] = {}
-        """Messages that this host has to acknowledge, and until when that counts, until they are taken."""
+        """Messages to acknowledge, and the time until which that counts, until they are read."""
         self.reminders: dict[MessageId, str] = {}
-        """Messages that this host is done with and was offered, and by whom: perhaps its acknowledgement got lost."""
+        """Finished messages that were offered again, and by whom: perhaps the acknowledgement was lost."""
         self._seen: dict[int, MessageId] = {}
-        """Confirmed messages, by slot: their ids are stored until the deadline. All were delivered or claimed."""
+        """Confirmed messages by slot: their ids are stored until the deadline. All were delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._handled: dict[int, Copy] = {}
         self.by_handle: Callable[[int], Copy | None] = self._handled.get
-        """The copy that neighbours heard of under a number."""
+        """Return the copy that neighbours know by a handle."""
         self._hashes: dict[int, bytes] = {}
         """Hash lists of messages of several pieces, by slot."""
 
     def close(self) -> None:
-        """Break reference cycles: the host is gone."""
+        """Break reference cycles when the host is gone."""
         self.index.close()
         self.cache.copies.clear()
 
@@ -131,9 +130,9 @@ class Holdings:
         withheld_by: int = 0,
         now: int,
     ) -> Copy | Reason:
-        """Let a message in with the pieces that are `held`, and `nbytes` for them; else why not (`Cache.admit`).
+        """Admit a message with the pieces that are `held`, and `nbytes` for them; else the reason (`Cache.admit`).
 
-        `withheld_by`: the owner by whose word alone it is offered (`permit`).
+        `withheld_by`: the owner without whose permission it is not offered (`permit`).
         """
         copy = self.cache.admit(
             descriptor, nbytes=nbytes, privilege=self.privilege(descriptor), interesting=interesting, own=own,
@@ -154,7 +153,7 @@ class Holdings:
         return copy
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
-        """Let in whole messages of one piece, not known here, where there is room (`Cache.admit_small`)."""
+        """Admit whole messages of one piece, not known here, if there is room (`Cache.admit_small`)."""
         copies = self.cache.admit_small(newcomers, giver, now, interesting=interesting)
         self.index.add_all(copies)
         for copy in copies:
@@ -164,7 +163,7 @@ class Holdings:
         return copies
 
     def _enter_headers(self, copy: Copy, headers: Headers) -> None:
-        """Note a copy that came in if it lists its recipients, or is for one overlay or connected hosts alone."""
+        """Index a new copy that lists its recipients, or is for one overlay or connected hosts alone."""
         if headers.recipients:
             self.index.mark_listed(copy)
             self.recipients.enter(copy.descriptor, self.now_us)
@@ -174,55 +173,55 @@ class Holdings:
             self.withhold(copy, ISLAND)
 
     def _keep_to_itself(self, copy: Copy) -> None:
-        """Offer a copy to nobody if this host is the only recipient left. It counts as known all the same."""
+        """Withhold a copy from all if this host is the only recipient left. It counts as known nevertheless."""
         if self.recipients.is_for_this_host_alone(copy.descriptor):
             self.withhold(copy, RECIPIENTS)
 
     def strike(self, copy: Copy, node: NodeId) -> bool:
-        """Strike one of its recipients off a message. Returns True if nobody is left."""
+        """Strike a recipient off a message; return True if none is left."""
         over = self.recipients.strike(copy.descriptor, node, self.now_us)
         if not over and copy.here:
             self._keep_to_itself(copy)
         return over
 
     def note_struck(self, copy: Copy, node: NodeId) -> None:
-        """Let messaging know, if it is there, that a recipient has an own message."""
+        """Inform messaging, if it asked for it, that a recipient has an own message."""
         if self.follows:
             self.struck.append((copy.id, node))
 
     def take_struck(self) -> list[tuple[MessageId, NodeId]]:
-        """Take what messaging has to know, once."""
+        """Return what messaging has to know, once."""
         taken, self.struck = self.struck, []
         return taken
 
     def linger(self, copy: Copy) -> None:
-        """Keep a copy that nobody is left for, for those on this host who have a claim to it; offer it to nobody."""
+        """Keep a copy without recipients for programs on this host that have a claim to it; withhold it from all."""
         if copy not in self.lingering:
             self.withhold(copy, RECIPIENTS)
             self.cache.mark_done((copy,))
             self.lingering.append(copy)
 
     def take_lingering(self) -> list[Copy]:
-        """Take the copies that lingered, and that nobody on this host needs any more."""
+        """Return the lingering copies that no program on this host needs any more."""
         taken = [copy for copy in self.lingering if copy.here and not copy.pins]
         self.lingering = [copy for copy in self.lingering if copy.here and copy.pins]
         return taken
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
-        """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""
+        """Add a verified piece to a copy; return False, and change nothing, if there is no room or the copy left."""
         grown = self.cache.grow(copy, piece, nbytes)
         if grown and copy.whole:
             self.index.mark_known(copy)
         return grown
 
     def remember(self, descriptor: Descriptor, *, delivered: bool = False) -> Copy:
-        """Know of a message without having it: it is not to come again. `delivered`: an earlier life delivered it."""
+        """Remember a message without a copy, so that it does not come again; `delivered`: before a restart."""
         memory = self.cache.remember(descriptor, given=DELIVERED if delivered else 0)
         self.note_memory(memory)
         return memory
 
     def note_memory(self, memory: Copy) -> None:
-        """Count a message that is not here among those that are known."""
+        """Count a message that is not here among the known ones."""
         self.index.add(memory)
         self._note_gone(memory)
 
@@ -232,7 +231,7 @@ class Holdings:
             memory.condense()
 
     def need(self, message: MessageId, *, needed: bool) -> None:
-        """A layer has to have a copy of this message, or has one, or needs none any more."""
+        """Note that a layer needs a copy of this message, or does not any more."""
         if needed:
             self._needed.add(message)
         else:
@@ -248,7 +247,7 @@ class Holdings:
         self._withholders[copy.slot] = self._withholders.get(copy.slot, 0) | owner
 
     def permit(self, copy: Copy, owner: int) -> None:
-        """Let a copy be offered, as far as this owner is concerned."""
+        """Remove this owner's objection to offering a copy."""
         owners = self._withholders.pop(copy.slot, 0) & ~owner
         if owners:
             self._withholders[copy.slot] = owners
@@ -257,24 +256,24 @@ class Holdings:
         self.index.mark_known(copy)
 
     def is_withheld(self, copy: Copy, *, by: int = -1, but_by: int = 0) -> bool:
-        """Return True if one of some owners (all, if none is named) keeps a copy from being offered."""
+        """Return True if one of these owners (by default any) withholds a copy."""
         return bool(self._withholders.get(copy.slot, 0) & by & ~but_by)
 
     def watch(self, copy: Copy) -> None:
-        """Tell when the first neighbour has this own message, all of it (`take_carried`), once."""
+        """Report once when the first neighbour has this own message whole (`take_carried`)."""
         self.watched |= 1 << copy.slot
 
     def unwatch(self, copy: Copy) -> None:
-        """Tell no more, also if a neighbour has it already and that was not taken yet."""
+        """Stop reporting, also if a neighbour has it already and that was not read yet."""
         self.watched &= ~(1 << copy.slot)
         if self._carried:
             self._carried = [each for each in self._carried if each is not copy]
 
     def mark_carried(self, mask: int) -> None:
-        """A neighbour has these slots: asked for them and acknowledged all of them, or offers them whole.
+        """Note that a neighbour has these slots: it acknowledged all of their frames, or offers them whole.
 
-        Of what is acknowledged it may be that the neighbour found no room for it after all: nobody says so. That it
-        knows of a message, by a review or by asking for nothing of an offer, says less, and does not count.
+        After acknowledging, the neighbour may still have found no room; nothing reports that. A neighbour that merely
+        knows of a message, by a review or by requesting nothing of an offer, does not count.
         """
         found = mask & self.watched
         self.watched &= ~found
@@ -285,20 +284,20 @@ class Holdings:
         return [copy for slot in bits(mask) if (copy := self.cache.copies[slot]) is not None]
 
     def take_carried(self) -> list[Copy]:
-        """Return the watched messages that were found to be at a neighbour since the last call."""
+        """Return the watched messages found to be at a neighbour since the last call."""
         carried, self._carried = self._carried, []
         return carried
 
     def pause(self, until_us: int) -> None:
-        """Ask for nothing until then: the store cannot write."""
+        """Request nothing until this time, because the store cannot write."""
         self.paused_until_us = until_us
 
     def known_copies(self) -> list[Copy]:
-        """Everything that has a slot: here, or remembered."""
+        """Return everything that has a slot: here, or remembered."""
         return [copy for copy in self.cache.copies if copy is not None]
 
     def invite(self) -> None:
-        """Choose what was declined and, as it would find room, does not count as known when sets are compared next."""
+        """Choose declined messages that would find room, and leave them out of the next comparison."""
         invited, ended = self.cache.memories.invite()
         for copy in invited:
             self.index.mark_unknown(copy)
@@ -308,7 +307,7 @@ class Holdings:
     # --- hash lists and handles ----------------------------------------------------------------------------
 
     def hashes(self, copy: Copy) -> bytes:
-        """The hash list of a message of several pieces; empty where there is none."""
+        """Return the hash list of a message of several pieces; empty if there is none."""
         return self._hashes.get(copy.slot, b"")
 
     def keep_hashes(self, copy: Copy, hashes: bytes) -> None:
@@ -316,7 +315,7 @@ class Holdings:
         self._hashes[copy.slot] = hashes
 
     def handle_of(self, copy: Copy) -> int:
-        """The number under which neighbours hear of this copy."""
+        """Return the number under which neighbours know this copy."""
         if copy.handle < 0:
             self._handle += 1
             copy.handle = self._handle
@@ -324,7 +323,7 @@ class Holdings:
         return copy.handle
 
     def entry_of(self, copy: Copy) -> OfferEntry:
-        """Return the entry of an offer for this copy, as long as all of it is here."""
+        """Return the entry of an offer for this copy, which must be whole."""
         if copy.entry is None:
             copy.entry = OfferEntry(copy.id, self.handle_of(copy), copy.descriptor.length, copy.privilege)
         return copy.entry
@@ -332,7 +331,7 @@ class Holdings:
     # --- delivered and confirmed ---------------------------------------------------------------------------
 
     def is_delivered(self, copy: Copy) -> bool:
-        """Return True if it was delivered to the application, in this life or, unconfirmed, in an earlier one."""
+        """Return True if it was delivered to the application, in this life or, unconfirmed, before a restart."""
         return bool(copy.given & DELIVERED)
 
     def is_claimed(self, copy: Copy) -> bool:
@@ -344,12 +343,12 @@ class Holdings:
         return bool(copy.given)
 
     def mark_delivered(self, copies: Iterable[Copy]) -> None:
-        """Note that the application is given these."""
+        """Note that these were delivered to the application."""
         for copy in copies:
             copy.given |= DELIVERED
 
     def unmark_delivered(self, copy: Copy) -> None:
-        """Undo the mark: it was not delivered to any program."""
+        """Undo the mark of a copy that was not delivered to any program."""
         copy.given = 0
 
     def mark_claimed(self, copy: Copy) -> None:
@@ -358,11 +357,11 @@ class Holdings:
         self.claims = True
 
     def is_confirmed(self, copy: Copy) -> bool:
-        """Return True if a program here confirmed it. Then no program gets it that was not promised it before."""
+        """Return True if a program here confirmed it. Then only programs that were promised it before get it."""
         return copy.slot in self._seen
 
     def confirm(self, copies: Iterable[Copy]) -> None:
-        """Journal that somebody here has these, as far as they were given to anybody, and that was not said before."""
+        """Journal that a program here has these, as far as they were given to one, and that is new."""
         seen = self._seen
         done: list[Copy] = []
         for copy in copies:
@@ -376,35 +375,36 @@ class Holdings:
         self.keep_confirmations(done)
 
     def acknowledge(self, message: MessageId, until_us: int) -> None:
-        """Let everybody know that this host, a recipient of it, has a message, once what changed so far is durable.
+        """Acknowledge a message that lists this host to everybody, once all changes so far are durable.
 
-        If it is confirmed, that has to stand. It counts until then, or for a day (`gossip.acked`).
+        A confirmation must not be lost afterwards. The acknowledgement counts until then, or for a day
+        (`gossip.acked`).
         """
         copy = self.cache.get(message)
         self.acknowledged[message] = until_us, "" if copy is None else copy.giver or ""
 
     def remind(self, message: MessageId, peer: str) -> None:
-        """Note that a message was offered which this host is done with."""
+        """Note that a finished message was offered."""
         if len(self.reminders) < _REMINDERS_MAX:
             self.reminders[message] = peer
 
     def take_reminders(self) -> dict[MessageId, str]:
-        """Take what was offered although this host is done with it."""
+        """Return the finished messages that were offered."""
         taken, self.reminders = self.reminders, {}
         return taken
 
     def take_acknowledged(self) -> dict[MessageId, tuple[int, str]]:
-        """Take what is to be acknowledged, once: until when, and the address of the neighbour that brought it."""
+        """Return the messages to acknowledge, once: until when, and the address of the neighbour that brought each."""
         taken, self.acknowledged = self.acknowledged, {}
         return taken
 
     def unconfirm(self, copy: Copy) -> None:
-        """Undo a confirmation that could not be written and is not to be written again."""
+        """Undo a confirmation that could not be written and will not be written again."""
         if self._seen.pop(copy.slot, None) is not None:
             self._journal.delete((keys.SEEN, copy.id, 0))
 
     def mark_confirmed(self, copy: Copy) -> None:
-        """An earlier life knew that somebody here has it."""
+        """Restore a confirmation of an earlier life."""
         copy.given |= DELIVERED
         self._seen[copy.slot] = copy.id
         self.cache.mark_done((copy,))
@@ -412,7 +412,7 @@ class Holdings:
     # --- the store -----------------------------------------------------------------------------------------
 
     def keep(self, copies: Iterable[Copy], durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
-        """Journal what the store should know of copies; `again`: of such as it has already."""
+        """Journal the state of copies; `again`: the store has them already."""
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
@@ -422,19 +422,19 @@ class Holdings:
         }, durability, again=again)  # fmt: skip
 
     def keep_pieces(self, pieces: Iterable[tuple[Descriptor, bytes]], number: int = 0) -> None:
-        """Journal pieces of this number, of one payload each, where there are bytes in them."""
+        """Journal pieces of this number, one for each payload, unless they are blank."""
         self._journal.put_all({
             (keys.PIECE, descriptor.id, number): body
             for descriptor, body in pieces if descriptor.codec is not _BLANK
         })  # fmt: skip
 
     def keep_pieces_of(self, copy: Copy, source: MessageId, durability: Durability) -> None:
-        """Journal that a message has the same pieces as another one, all of which the store has: nobody reads them."""
+        """Journal that a message has the same pieces as another, all of which are stored, without reading them."""
         for piece in range(copy.descriptor.pieces) if copy.descriptor.codec is not _BLANK else ():
             self._journal.put_piece_of((keys.PIECE, copy.id, piece), source, durability)
 
     def keep_confirmations(self, copies: Sequence[Copy]) -> None:
-        """Journal that these are never to be delivered again."""
+        """Journal that these are never delivered again."""
         seen: dict[Key, Value] = {}
         durability = _NORMAL
         for copy in copies:
@@ -457,16 +457,16 @@ class Holdings:
     # --- out -----------------------------------------------------------------------------------------------
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
-        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again.
+        """Remove a copy; the next sweep reports it. A copy that the store lost is forgotten, so that it may come again.
 
-        What its `owner` has no room for (`PENDING`) may when that owner says so (`Cache.reopen`).
+        A copy that its `owner` has no room for (`PENDING`) may come again when that owner allows it (`Cache.reopen`).
         """
         forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
         self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done, owner=owner)
         self.cache.note_removed(copy, reason)
 
     def clear(self, copies: Iterable[Copy], *, expired: bool) -> None:
-        """Forget what belonged to copies that left: in the store, hash lists, handles; those still known count so."""
+        """Drop what belonged to copies that left, in the store and here; those still remembered count as known."""
         hashes, handled, known, seen = self._hashes, self._handled, self.cache.get, self._seen
         for copy in copies:
             self.forget(copy.descriptor, copy.held)
@@ -481,7 +481,7 @@ class Holdings:
                 self._note_gone(copy)
 
     def take_released(self) -> int:
-        """Slots that may be given to other messages from now on: nothing here remembers them."""
+        """Return the slots that may be reused from now on, after everything here forgot them."""
         released = self.cache.take_released()
         if released:
             self.index.release(released)

@@ -1,8 +1,7 @@
-"""The life of a copy: what a host can have of one message, and what moves it from one state to the next.
+"""The life of a copy: the states of one message on a host, and the moves between them.
 
-The table is the whole truth about it: a test drives the cache through every state and finds exactly these moves, and
-the diagram in the protocol document is made from it. The cache itself keeps the states as bitsets; `state_of` reads
-them for whoever asks about one message.
+The table is complete: a test drives the cache through every state and finds exactly these moves, and the diagram in the
+protocol document is generated from it. The cache itself keeps the states as bitsets; `state_of` reads them.
 """
 
 from __future__ import annotations
@@ -21,23 +20,24 @@ class CopyState(enum.Enum):
     """The state of a message on a host."""
 
     UNKNOWN = "unknown"
-    """Nothing is here, not even a memory. On offer, it is a *want*: noted, requested, then a buffer of fragments."""
+    """Nothing is here, not even a memory. On offer, it is a *want*: recorded, requested, then a buffer of fragments."""
     PARTIAL = "partial"
     """Some pieces are here. They are offered."""
     WHOLE = "whole"
-    """All pieces are here; nobody here was given it."""
+    """All pieces are here, and it was given to no program here."""
     WAITING = "waiting"
     """Whole, and held back until the messages that it depends on were delivered: it is not evicted."""
     PINNED = "pinned"
     """Whole, delivered, not confirmed: it is not evicted."""
     UNSENT = "unsent"
-    """Published here, and not offered before it is durable, because it has an order or says so: it is not evicted."""
+    """Published here, and not offered before it is durable, because it has an order or asks for it: it is not
+    evicted."""
     FINISHED = "finished"
     """Whole, and never wanted again: confirmed, or published here. It is still offered to others."""
     DONE = "done"
     """No copy, and never wanted again."""
     DECLINED = "declined"
-    """No copy, for want of room; not asked for until there is room."""
+    """No copy, for lack of room; not requested until there is room."""
 
 
 class Move(enum.Enum):
@@ -110,7 +110,7 @@ sent."""
 
 
 def state_of(cache: Cache, message: MessageId) -> CopyState:
-    """The state of one message."""
+    """Return the state of one message."""
     copy = cache.get(message)
     if copy is None:
         return CopyState.UNKNOWN

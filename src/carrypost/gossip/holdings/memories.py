@@ -1,23 +1,29 @@
-"""The memory of messages that are not here: they do not come again, or not before there is room for them.
+"""The memory of messages that are not here: they do not come again, or not before there is room for them."""
 
-A message is `done`, and never wanted again, or `declined`: it found no room, or had to give way. The invariant is that
-both sets of slots are disjoint, and within `limits.seen_max` and `seen_bytes_max`, unless what was `delivered` alone
-takes more. What was declined is forgotten before what is done; of either, the memory with the earliest deadline first.
-
-Of what is done, that which was given to somebody here is `delivered`. It is remembered until its deadline, so that it
-is not delivered twice. While this fills the memory (`full`), nothing wanted is let in (`transfers.inspection`): the
-memory outgrows its bounds only by what the cache had until then. Messages without a deadline would fill it for ever, so
-their ids are forgotten like others that are done.
-
-Beside these, offers of neighbours that there was no room for are declined, whether any of the messages came or not.
-
-What was declined is asked for again when room appears that may do for it (`transfers.second_look`). For that the
-highest rank and the smallest size of all that wait are noted, or better ones than these. Some were turned away by an
-owner (`holdings.owners`), and are not asked for before that owner reopens them, whatever room there is.
-
-What was declined counts as known when sets are compared, or it would be offered in every contact. While there is room
-some that would find it are invited: left out of what is compared, so that a neighbour that has them offers them again.
-"""
+# A message is `done`, and never wanted again, or `declined`: it found no room, or was evicted.
+#
+# What must hold.
+# 1. Both sets of slots are disjoint, and within `limits.seen_max` and `seen_bytes_max`, unless
+#    `delivered` messages alone take more. Declined messages are forgotten before done ones; of
+#    either, the earliest deadline first.
+# 2. A done message that was given to a program here is `delivered`, and remembered until its
+#    deadline, so that it is not delivered twice. While these fill the memory (`full`), nothing
+#    wanted is admitted (`transfers.inspection`): the memory outgrows its bounds only by what the
+#    cache had until then. The obvious way, to forget the oldest, is a replay attack: send a million
+#    small messages, then the old one again.
+# 3. Messages without a deadline would fill the memory for ever, so their ids are forgotten like
+#    others that are done. `lifetime_s_max` keeps such messages out of nodes that care.
+# 4. A declined message counts as known in comparisons, or it would be offered in every contact.
+#    While there is room, some that would fit are *invited*: left out of the comparison, so that a
+#    neighbour that has them offers them again.
+# 5. Declined messages are requested again when enough room appears (`transfers.second_look`). To
+#    test that in O(1), the highest rank and the smallest size of all that wait are kept, or better
+#    ones than these.
+# 6. Some were turned away by an owner (`holdings.owners`), for example a full queue. They are not
+#    requested before that owner reopens them, whatever room the cache has.
+#
+# Offers of neighbours for which there was no room are remembered beside these, by neighbour and
+# handle, whether any piece of their messages arrived or not.
 
 from __future__ import annotations
 
@@ -36,7 +42,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 _INVITED_MIN = 256
-"""Fewest declined messages that may be offered again after a review; as many as there are places, if those are more."""
+"""Fewest declined messages that may be offered again after a review; if there are more places, as many as those."""
 _INVITE_SCAN = 4096
 """Number of remembered copies that are examined at a time."""
 
@@ -47,40 +53,41 @@ class Memories:
     def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room, ranking: Ranking) -> None:
         self._copies, self._room, self._ranking = copies, room, ranking
         self.done = self.declined = self.delivered = 0
-        """The last is a part of the first."""
+        """Bitsets of slots; `delivered` is a subset of `done`."""
         self.full = False
         """True while `delivered` reaches a bound."""
         self._delivered = Usage()
         self._count = self._bytes = 0
         self._count_max, self._bytes_max = limits.seen_max, limits.seen_bytes_max
         self._done_order, self._declined_order = Deadlines(copies), Deadlines(copies)
-        """Orders in which memories, less `delivered`, are forgotten. A declined one that is finished may be in both."""
+        """Orders in which memories, except `delivered`, are forgotten. A declined one that is finished may be in
+        both."""
         self._offers: dict[Hashable, OrderedDict[int, OfferEntry]] = defaultdict(OrderedDict)
-        """By neighbour and handle: what was declined; of each neighbour at most `_offers_max`."""
+        """Declined offers by neighbour and handle; at most `_offers_max` of each neighbour."""
         self._offers_max = limits.offers_open_max
         self.turned_away: dict[int, int] = {}
-        """By owner."""
+        """Slots by the owner that turned them away."""
         self._reopened: set[MessageId] = set()
-        """Of those, messages that are to be asked for at once."""
+        """Messages among these to request at once."""
         self._rank_max, self._bytes_min = -1, UNBOUNDED
-        """Of all that waits for room."""
+        """Highest rank and smallest size of everything that waits for room."""
         self._short = self.loosened = False
-        """Room has been short, and since the last `opens` some has appeared, or may have."""
+        """Flags: room has been short; and since the last `opens` some has appeared, or may have."""
         self._invited = 0
         """Declined slots that do not count as known."""
         self._up_to = 0
-        """The first slot that is looked at by the next `invite`."""
+        """The first slot to examine at the next `invite`."""
 
     @property
     def waiting(self) -> int:
-        """Declined slots that nothing but want of room keeps away."""
+        """Declined slots that only the lack of room keeps away."""
         waiting = self.declined
         for slots in self.turned_away.values():
             waiting &= ~slots
         return waiting
 
     def keep(self, copies: Sequence[Copy]) -> list[Copy]:
-        """Remember copies that are not here any more. Returns those that are to be forgotten for it."""
+        """Remember copies that are not here any more; return those to forget in exchange."""
         declined = [copy for copy in copies if not copy.finished]
         for copy in declined:
             self.fall_short()
@@ -107,7 +114,7 @@ class Memories:
         self.full = self._delivered.messages >= self._count_max or self._delivered.bytes >= self._bytes_max
 
     def _excess(self) -> list[Copy]:
-        """Return what is to be forgotten, so that the rest is within the bounds: as much as may be."""
+        """Return the copies to forget so that the rest is within the bounds, as far as possible."""
         count, nbytes, declined = self._count, self._bytes, self.declined.bit_count()
         excess: list[Copy] = []
         while (count > self._count_max or nbytes > self._bytes_max) and count > self._delivered.messages:
@@ -124,13 +131,13 @@ class Memories:
         self._add_done([copy])
 
     def recall(self, copy: Copy) -> None:
-        """Forget that a message was declined: it comes in."""
+        """Forget that a message was declined, because it is admitted."""
         self.declined ^= 1 << copy.slot
         self._count -= 1
         self._bytes -= _nbytes(copy)
 
     def forget(self, copies: Iterable[Copy], keep: int) -> None:
-        """Forget copies whose tenancy ends; `keep`: all other slots."""
+        """Forget copies whose tenancy ends; `keep` are all other slots."""
         remembered, delivered = Members(self.done | self.declined), Members(self.delivered)
         for copy in copies:
             if copy.slot in remembered:
@@ -148,7 +155,7 @@ class Memories:
     # --- offers that were declined -------------------------------------------------------------------------
 
     def decline(self, neighbour: Hashable, entry: OfferEntry, *, interesting: bool) -> None:
-        """Remember what a neighbour offers; what is too much is left to the next review."""
+        """Remember a declined offer; offers beyond the bound are left to the next review."""
         offers = self._offers[neighbour]
         offers[entry.handle] = entry
         if len(offers) > self._offers_max:
@@ -156,11 +163,11 @@ class Memories:
         self.expect(self._ranking.best(entry.privilege, interesting), entry.length)
 
     def offers(self, neighbour: Hashable) -> Collection[OfferEntry]:
-        """Return what was declined of what a neighbour offers."""
+        """Return the declined offers of a neighbour."""
         return self._offers[neighbour].values() if neighbour in self._offers else ()
 
     def forget_offer(self, neighbour: Hashable, handle: int) -> None:
-        """Forget an offer, if it is remembered: it is asked for, or of no use any more."""
+        """Forget a declined offer, if it is remembered: it is requested, or of no use any more."""
         self._offers[neighbour].pop(handle, None)
 
     def leave(self, neighbour: Hashable) -> None:
@@ -178,7 +185,7 @@ class Memories:
         return any(slots >> copy.slot & 1 for slots in self.turned_away.values())
 
     def reopen(self, owner: int, slots: int, *, at_once: bool) -> None:
-        """End that this owner turned these slots away; `at_once`: those that it did are taken by `take_reopened`."""
+        """Allow these slots that the owner turned away again; `at_once`: have them returned by `take_reopened`."""
         away = self.turned_away.get(owner, 0)
         self.turned_away[owner] = away & ~slots
         for slot in bits(away & slots) if at_once else ():
@@ -186,7 +193,7 @@ class Memories:
                 self._reopened.add(copy.id)
 
     def take_reopened(self) -> set[MessageId]:
-        """Return what was reopened since the last call and is to be asked for at once."""
+        """Return the messages reopened since the last call that are to be requested at once."""
         reopened, self._reopened = self._reopened, set()
         return reopened
 
@@ -197,27 +204,27 @@ class Memories:
         self._rank_max, self._bytes_min = max(self._rank_max, rank), min(self._bytes_min, nbytes)
 
     def expect_nothing(self) -> None:
-        """Forget what waits for room: all of it is looked through, and noted again."""
+        """Reset what waits for room, before all of it is examined and noted again."""
         self._rank_max, self._bytes_min = -1, UNBOUNDED
 
     def fall_short(self) -> None:
-        """Note that there is no room for something."""
+        """Note that there was no room for something."""
         self._short = True
 
     def loosen(self, *, short: bool = False) -> None:
-        """Note that there may be more room than there was, if it has been short, or is now."""
+        """Note that there may be more room than before, if it has been short, or is now."""
         self.loosened = short or self._short
 
     def opens(self) -> bool:
-        """Return True if anything that waits for room might find some by now. It may still find none."""
+        """Return True if anything that waits might find room by now. It may still find none."""
         self.loosened = False
         return self._room.fits(1, self._bytes_min, interesting=True) or self._room.yields(self._rank_max)
 
     def invite(self) -> tuple[list[Copy], list[Copy]]:
-        """Choose what shall not count as known in the next review; returns it, and what shall again.
+        """Choose messages that do not count as known in the next review; return them, and those that count again.
 
-        With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
-        some are chosen, and others the next time.
+        With room for one message, every small enough one would do, and nothing tells which of them the neighbour has.
+        So some are chosen, and others the next time.
         """
         before, copies = self._invited, self._copies
         self._invited = invited = self._chosen()
@@ -242,10 +249,10 @@ class Memories:
 
 
 def _nbytes(copy: Copy) -> int:
-    """Return what the descriptor of a memory takes."""
+    """Return the bytes that the descriptor of a memory takes."""
     return len(copy.wire) or copy.descriptor.wire_bytes
 
 
 def _is_delivered(copy: Copy) -> bool:
-    """Return True for a message that somebody here was given and that may come again: until its deadline."""
+    """Return True for a message that a program here was given and that may come again: until its deadline."""
     return bool(copy.given) and not copy.own and deadline_of(copy.expiry) != NEVER

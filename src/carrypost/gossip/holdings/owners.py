@@ -1,4 +1,7 @@
-"""Owners that keep a copy from being evicted, offered or admitted. Each undoes only its own mark."""
+"""Owners that protect a copy from eviction, from being offered or from being admitted.
+
+Each undoes only its own mark.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ ORDER: Final = 2
 PUBLISHING: Final = 4
 """The copy was published here and may leave only once that is durable."""
 CLAIMS: Final = 8
-"""A subscription of messaging has a claim to it."""
+"""A subscription of messaging has a claim to the copy."""
 QUEUES: Final = 16
 """The copy is an entry of a queue that this node manages, or was assigned to this node by another manager."""
 RECIPIENTS: Final = 32
-"""Owner of messages that are for this node alone, of all that they were for."""
+"""The message is for this node alone, of all recipients that it had."""
 ISLAND: Final = 64
-"""Owner of messages that go straight to their recipients, and of those that nobody else may have."""
+"""The message goes straight to its recipients, or may not be carried by others."""
 PASSING: Final = 128
-"""A message of this node is being made that has the same payload."""
+"""A message of this node with the same payload is being made."""
 LOG: Final = 256
-"""Keeps an event of this node, which brokers may ask for again."""
+"""The copy is an event of this node, which brokers may request again."""

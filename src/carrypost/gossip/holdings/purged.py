@@ -1,12 +1,12 @@
 """Messages that reached their addressees, as these report: they are not admitted any more.
 
-A notice names messages by their ids, and an id does not tell for whom a message is. So an id is remembered together
-with the node whose notice it was, and counts against a message only once its descriptor shows that it is addressed to
-that node: whoever names others' messages keeps none of them away. What is known of each message is decided in
-`gossip.transfers.purging`; here is only what was named and is not known.
+A notice names messages by their ids, and an id does not tell the addressee of a message. So an id is remembered
+together with the node whose notice it was, and counts against a message only once its descriptor shows that it is
+addressed to that node: naming others' messages keeps none of them away. `gossip.transfers.purging` decides about known
+messages; this module remembers those that were named and are not known.
 
-Nothing breaks when an id is forgotten: the message travels on until its deadline, and its addressee knows that it had
-it. So the bounds are what a phone can spare.
+Nothing breaks when an id is forgotten: the message travels on until its deadline, and its addressee remembers it. So
+the bounds are what a phone can spare.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 IDS_MAX = 65_536
-"""Ids that are remembered in all, about 10 MB; of whom was not heard for longest, all are forgotten beyond it."""
+"""Number of ids in all, about 10 MB; beyond it, all ids of the node heard from least recently are forgotten."""
 NODE_IDS_MAX = 8_192
-"""Ids of one node, its latest: eight nodes that purge without end fill what there is."""
+"""Number of ids of one node, its latest ones: eight nodes that purge without end fill the memory."""
 _SWEEP_US = 60_000_000
 """Least time between two sweeps. Notices that end one by one would otherwise cause a scan of all ids each."""
 
@@ -35,7 +35,8 @@ class Purged:
 
     def __init__(self) -> None:
         self.by_node: OrderedDict[NodeId, dict[MessageId, int]] = OrderedDict()
-        """Until when each counts. Looked at for every descriptor: empty as long as there was no notice."""
+        """Time until which each id counts, by node. Checked for every descriptor: empty as long as there was no
+        notice."""
         self._count = 0
         self._sweep_us = 0
 
@@ -43,7 +44,7 @@ class Purged:
         return self._count
 
     def add(self, messages: Iterable[MessageId], node: NodeId, until_us: int, now: int) -> None:
-        """A notice of this node named these, and counts until then."""
+        """Remember that a notice of this node named these messages, until `until_us`."""
         if now >= self._sweep_us:
             self._sweep_us = now + _SWEEP_US
             self._sweep(now)

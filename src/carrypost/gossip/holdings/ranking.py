@@ -1,7 +1,7 @@
-"""The order in which copies give way to others, and the order in which they are sent.
+"""The order in which copies are evicted, and the order in which they are sent.
 
-A rank is one number: the level of a message, then the time at which it was created. Another order of replacement is
-another `Ranking`, given to the cache.
+A rank is one number: the level of a message, then the time at which it was created. Another order of eviction is
+another `Ranking`, passed to the cache.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _FLOOR_MAX = PRIVILEGE_MAX << CREATED_BITS | 1 << CREATED_BITS - 1
 
 
 class Ranking:
-    """An order of replacement: a message of a lower level gives way first, then the older one.
+    """An order of eviction: messages of a lower level first, then older ones.
 
-    The rank of a message is one number, and what depends on its privilege is looked up: a rule of one's own costs
-    nothing per message.
+    The rank of a message is one number, and the part that depends on its privilege is looked up: an application's own
+    rule costs nothing per message.
     """
 
     __slots__ = ("_bases", "top")
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
-    """Send a neighbour first what it wants for itself, then what it only carries."""
+    """Send a neighbour first what it wants for itself, then what it would only carry."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
-        """`level`: from a privilege of 0 to 255, and whether a message is wanted here, to a number from 0 to 511."""
+        """Make a ranking; `level` maps a privilege (0 to 255), and True for a wanted message, to a level (0 to 511)."""
         self._bases = [
             [level(privilege, interesting) << self.level_shift for privilege in range(PRIVILEGE_MAX + 1)]
             for interesting in (False, True)
         ]
         self.top = max(map(max, self._bases)) | (1 << self.level_shift) - 1
-        """No message ranks higher."""
+        """The highest possible rank."""
 
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
@@ -48,24 +48,25 @@ class Ranking:
     def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message, and its sending order.
 
-        The smaller sending order goes first: by privilege, then the message that has waited longest.
+        The smallest sending order goes first: by privilege, then the message that has waited longest.
         """
         created_us = descriptor.created_us
         return self._bases[interesting][privilege] | created_us, created_us - (privilege << CREATED_BITS)
 
     def best(self, privilege: int, interesting: bool) -> int:
-        """Return the rank that a message of unknown age has at best."""
+        """Return the highest rank that a message of unknown age can have."""
         return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
 
     def floor(self, rank: int) -> int:  # noqa: ARG002 - nobody else knows who wants what here
-        """Return what neighbours are told of the lowest rank of a full cache: its `standing`, or 0 for nothing."""
+        """Return the floor to advertise for the lowest rank of a full cache (see `standing`); 0 for none."""
         return 0
 
 
 class TotalRanking(Ranking):
-    """An order in which no two messages are equal, as the greater id counts last; sending follows it, highest first.
+    """An order without ties, which the id breaks; messages are sent in the same order, highest first.
 
-    Hosts whose levels depend on the privilege alone then agree which of their messages give way, whatever came first.
+    Hosts whose levels depend on the privilege alone then agree which of their messages to evict, in whatever order they
+    came.
     """
 
     __slots__ = ()
@@ -83,16 +84,16 @@ class TotalRanking(Ranking):
         return rank, -rank
 
     def floor(self, rank: int) -> int:
-        """Return what neighbours are told of the lowest rank of a full cache."""
+        """Return the floor to advertise for the lowest rank of a full cache."""
         return min(rank >> _ID_BITS, _FLOOR_MAX)
 
 
 def standing(privilege: int, descriptor: Descriptor) -> int:
-    """Return privilege and date of a message as one number, to be compared with a neighbour's floor."""
+    """Return privilege and date of a message as one number, which can be compared with a neighbour's floor."""
     return privilege << CREATED_BITS | descriptor.created_us
 
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
-"""Carried messages give way before those that are wanted here (JOMS-15 §2.4)."""
+"""Carried messages are evicted before those that are wanted here (JOMS-15 §2.4)."""
 PRIVILEGE_ONLY = TotalRanking(lambda privilege, _: privilege)
-"""By privilege, date and id, whoever wants or wrote a message (EMMA §3.2)."""
+"""By privilege, date and id, whatever the interests here and the author (EMMA §3.2)."""

@@ -1,12 +1,12 @@
-"""Recipients that are struck off: they have the message, and nobody need carry it to them any more.
+"""Recipients that are struck off a message: they have it, and it need not be carried to them any more.
 
-The list itself is the author's, signed, and never changes. Who is struck off is what this host knows: a bitset of
+The list of recipients is the author's, signed, and never changes. The struck-off ones are local knowledge: a bitset of
 places in the list, and a row in the store, for each message that has any. Both stay until the message's deadline,
-whatever becomes of its copy. So a recipient that is struck off is not listed again when the message leaves and comes
-again, nor after a restart.
+whatever becomes of its copy. So a struck-off recipient is not listed again when the message leaves and returns, nor
+after a restart.
 
-Only messages that list recipients have such a bitset. One that is for a single node by its destination goes as soon as
-that node is done with it, and nothing is left to be remembered but the message.
+Only messages that list recipients have such a bitset. A message for a single node, by its destination, is dropped as
+soon as that node is done with it, and only the message itself is remembered.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 ABSENT_MAX = 65_536
-"""Messages with recipients struck off that are not known otherwise: the latest of them, some 20 MB."""
+"""Number of messages with struck-off recipients that are not known otherwise: the latest ones, some 20 MB."""
 _SWEEP_US = 60_000_000
-"""Struck-off recipients that are out of date are looked for so often at most."""
+"""Shortest time between two searches for outdated entries."""
 
 
 class Struck(NamedTuple):
-    """Recipients that are struck off of one list, and until when that matters."""
+    """The struck-off recipients of one list, and the time until which they matter."""
 
     places: int
     """Bitset of places in the list."""
@@ -55,7 +55,7 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 
 
 class Recipients:
-    """Recipients that are left of each message that one host knows, or knew."""
+    """The remaining recipients of each message that one host knows, or knew."""
 
     __slots__ = ("_journal", "_known", "_node", "_purged", "_sweep_at", "_sweep_us", "struck")
 
@@ -65,10 +65,11 @@ class Recipients:
         self._node, self._journal = node, journal
         self._purged, self._known = purged, known
         self.struck: dict[MessageId, Struck] = {}
-        """By message, the latest last. Looked at for every descriptor: empty as long as nobody is struck off."""
+        """Struck-off recipients by message, the latest last. Checked for every descriptor: empty while there are
+        none."""
         self._sweep_us = 0
         self._sweep_at = ABSENT_MAX
-        """So many are swept, whatever the time is."""
+        """Number of entries that causes a sweep, whatever the time is."""
 
     def left(self, descriptor: Descriptor) -> list[NodeId]:
         """Return the recipients of a message that are not struck off, in the order of its list."""
@@ -90,19 +91,19 @@ class Recipients:
         return not others if found is None else found.places & _all(nodes) == others
 
     def strike(self, descriptor: Descriptor, node: NodeId, now: int) -> bool:
-        """Strike one of its recipients off a message. Returns True if nobody is left."""
+        """Strike a recipient off a message; return True if none is left."""
         if not descriptor.listed:
             return True
         self._add(descriptor, 1 << descriptor.listed.index(node), now)
         return not _all(descriptor.listed) & ~self.struck[descriptor.id].places
 
     def enter(self, descriptor: Descriptor, now: int) -> None:
-        """Strike off, of a message that lists recipients and comes in, those that said before that they have it."""
+        """Strike off those recipients of an arriving message that reported before that they have it."""
         if self._purged.by_node:
             self._add(descriptor, self._named(descriptor, now), now)
 
     def is_over(self, descriptor: Descriptor, now: int) -> bool:
-        """Return True if all for whom a message is, that is not here, said that they have it."""
+        """Return True if all recipients of a message that is not here reported that they have it."""
         nodes = recipients(descriptor)
         if not nodes:
             return False
@@ -111,7 +112,7 @@ class Recipients:
         return places == _all(nodes)
 
     def _named(self, descriptor: Descriptor, now: int) -> int:
-        """Return the places of those whose notices named a message before it was known."""
+        """Return the places of recipients whose notices named a message before it was known."""
         names, message = self._purged.names, descriptor.id
         return sum(1 << at for at, node in enumerate(recipients(descriptor)) if names(message, node, now))
 
@@ -134,13 +135,13 @@ class Recipients:
         self._journal.put((STRUCK, message, 0), _encode(_Row(to_bitmap(places), ends_us)))
 
     def keep_again(self, messages: Iterable[MessageId]) -> None:
-        """Write these once more: the batches that had them were lost."""
+        """Journal these again, because the batches that contained them were lost."""
         for message in messages:
             if message in self.struck:
                 self._keep(message)
 
     def restore(self, message: MessageId, row: bytes, now: int) -> None:
-        """Take in who was struck off in an earlier life."""
+        """Restore the struck-off recipients of a message after a restart."""
         found = _decode(row)
         if found.ends_us <= now:
             self._journal.delete((STRUCK, message, 0))
@@ -148,7 +149,7 @@ class Recipients:
             self.struck[message] = Struck(from_bitmap(found.places), found.ends_us)
 
     def _sweep(self, now: int) -> None:
-        """Forget what is out of date, and of messages that are not known here the oldest beyond the bound."""
+        """Forget outdated entries, and the oldest of unknown messages beyond the bound."""
         struck = self.struck
         absent = [message for message in struck if self._known(message) is None]
         excess = set(absent[: max(0, len(absent) - ABSENT_MAX)])

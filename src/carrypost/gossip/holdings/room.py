@@ -1,15 +1,25 @@
 """Room in the cache when it is short: copies by rank, room by level, shares by author, by giver and of queues.
 
-`Room` owns the two limits (messages, bytes) and lets copies give way in the order of their ranks
-(`gossip.holdings.ranking`); among equals the one that came first. Its invariant is that its sums, in all and per level
-and party, are those over its copies. It knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`,
-and only the cache changes it. On a full disk what is only carried has less room (`confine`) than what is wanted here.
-
-An author (other than this host) or a giver is a party, and so is all together that is carried for others to queues and
-control destinations: every node carries that, asked or not, so that whoever likes can have it fill caches. A party is
-over its share when it has more than one copy here and they use more than its part of either limit. Shares act only when
-room has to be made.
+`Room` owns the two limits (messages, bytes) and evicts copies in the order of their ranks (`gossip.holdings.ranking`);
+among equals the one that came first. Its invariant is that its sums, in all and per level and party, are those over its
+copies. It knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`, and only the cache changes it.
+On a full disk, carried copies have less room (`confine`) than copies that are wanted here.
 """
+
+# The attack. Rank alone would let a stranger own every cache: publish enough messages of high
+# privilege, under any number of keys, and everything else is evicted. So there are shares. An
+# author (other than this host) is a *party*, and so is a giver, that is the link address that
+# brought a copy: keys are free, addresses in radio range are fewer. All messages together that are
+# carried for others to queues and control destinations are one party, too: every node carries those
+# without being asked, so that anybody could fill caches with them.
+#
+# A party is over its share when it has more than one copy here and they use more than its part of
+# either limit. Shares act only when room has to be made. A hard quota would leave a cache half
+# empty in a village with one author.
+#
+# Why sums per level: `could_fit` is asked for every entry of every offer, and must not look at
+# copies. With at most 512 levels it adds up a few numbers. Why heaps per party are built late: most
+# caches never see a party over its share.
 
 from __future__ import annotations
 
@@ -22,11 +32,11 @@ from carrypost.gossip.holdings.heaps import Heap
 from carrypost.model.address import between_nodes
 
 _QUEUES = "queues"
-"""The only party of its share."""
+"""The name of the only party of its share."""
 
 
 class Share:
-    """The part of the limits that one party of a kind may fill at others' cost; all of that kind by name."""
+    """The part of the limits that one party of a kind may fill at others' cost, and all parties of that kind."""
 
     __slots__ = ("bytes_max", "messages_max", "over", "parties")
 
@@ -36,7 +46,7 @@ class Share:
         self.parties: dict[str | bytes, Party] = {}
         """Parties with a copy here: bounded by `cache_messages_max`."""
         self.over: set[Party] = set()
-        """Parties that have been above a bound and may be so still."""
+        """Parties that have been above a bound and may still be."""
 
     def join(self, name: str | bytes, copy: Copy) -> Party:
         """Charge a copy to the party of this name."""
@@ -63,13 +73,13 @@ class Party(Usage):
         self.heap: Heap | None = None
 
     def exceeds(self, messages: int = 0, nbytes: int = 0) -> bool:
-        """Return True if it would be over its share with so much more. One message alone is never too much."""
+        """Return True if this much more would exceed the share. One message alone is never too much."""
         messages += self.messages
         share = self.share
         return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
 
     def quit(self, nbytes: int) -> None:
-        """Take one of its messages off. An empty party is forgotten, and so is the heap of one far below its share."""
+        """Remove one of its messages. An empty party is dropped, and so is the heap of a party far below its share."""
         self.add(-1, -nbytes)
         if not self.messages:
             del self.share.parties[self.name]
@@ -83,7 +93,7 @@ Charge = tuple[Usage, list[Party]]
 
 
 class Room(Usage):
-    """The room there is, who uses it, and who gives way."""
+    """The room of one cache, its users, and the order in which they are evicted."""
 
     __slots__ = (
         "_authors", "_bytes_max", "_carried", "_charges", "_charging", "_copies", "_givers", "_heap", "_level_shift",
@@ -98,20 +108,21 @@ class Room(Usage):
         """Bits of a rank below the level."""
         self.messages_max = settings.cache_messages_max
         self._bytes_max = self.confined_bytes = settings.cache_bytes_max
-        """For what is wanted here, and for what is only carried."""
+        """Byte limits: of copies that are wanted here, and of copies that are only carried."""
         self._shares = settings.shares
         self._authors = Share(settings, settings.limits.share_author)
         self._givers = Share(settings, settings.limits.share_neighbour)
         self._queues = Share(settings, settings.limits.share_queues)
         self._levels: dict[int, Usage] = {}
-        """Usage by what may give way, by level; 512 at most."""
+        """Usage by evictable copies, by level; at most 512."""
         self._heap = Heap(self, [])
         self._carried: Heap | None = None
-        """Of those, what is only carried; kept while the room is confined."""
+        """Heap of the carried copies; kept while the room is confined."""
         self._charges: dict[Copy, Charge] = {}
-        """Of every copy that is here: bounded by `cache_messages_max`."""
+        """Charges of every copy that is here: bounded by `cache_messages_max`."""
         self._charging = False
-        """True if heap, levels, parties and charges are kept: once room has been short. Before, nobody asks."""
+        """True if heap, levels, parties and charges are maintained: once room has been short. Before, nothing needs
+        them."""
 
     @property
     def plenty(self) -> bool:
@@ -119,18 +130,18 @@ class Room(Usage):
         return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.confined_bytes * 9
 
     def confine(self, bytes_max: int | None) -> None:
-        """Bound the bytes of what is only carried; None: no more than those of all."""
+        """Bound the bytes of carried copies; None removes the bound."""
         self.confined_bytes = self._bytes_max if bytes_max is None else min(bytes_max, self._bytes_max)
         if bytes_max is None:
             self._carried = None
 
     def fits(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
-        """Return True if so much more fits without anybody giving way, if it is wanted here or only carried."""
+        """Return True if this much more fits without any eviction, as a wanted message or as a carried one."""
         bytes_max = self._bytes_max if interesting else self.confined_bytes
         return self.messages + messages <= self.messages_max and self.bytes + nbytes <= bytes_max
 
     def could_fit(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Return True if there is room, at the latest once all up to the level of this rank are gone."""
+        """Return True if there is room, at the latest once all copies up to the level of this rank are evicted."""
         if self.fits(messages, nbytes, interesting=interesting):
             return True
         self._start_charging()
@@ -142,16 +153,16 @@ class Room(Usage):
         return self.fits(messages, nbytes, interesting=interesting)
 
     def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Return True if so much more of this rank fits if others are evicted for it."""
+        """Return True if this much more of this rank fits by evicting others."""
         return self.yields(rank) and self.could_fit(messages, nbytes, rank, interesting=interesting)
 
     def yields(self, rank: int) -> bool:
-        """Return True if any copy would give way to one of this rank."""
+        """Return True if any copy would be evicted for one of this rank."""
         lowest = self.lowest(rank)
         return lowest is not None and lowest.rank < rank
 
     def enter(self, copies: Sequence[Copy]) -> None:
-        """Let copies in, which are marked as being here, with their ranks and their bytes."""
+        """Add copies, which are marked as being here, with their ranks and their bytes."""
         self.messages += len(copies)
         for copy in copies:
             self.bytes += copy.held_bytes
@@ -159,7 +170,7 @@ class Room(Usage):
                 self._charge(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
-        """Charge so many bytes more to a copy that is in."""
+        """Charge more bytes to a copy."""
         copy.held_bytes += nbytes
         self.bytes += nbytes
         if not self._charging:
@@ -173,7 +184,7 @@ class Room(Usage):
                 party.share.over.add(party)
 
     def leave(self, copy: Copy) -> None:
-        """Let a copy go; its pins do not hold it."""
+        """Remove a copy, whether it is pinned or not."""
         nbytes = copy.held_bytes
         self.add(-1, -nbytes)
         if self._charging:
@@ -185,7 +196,7 @@ class Room(Usage):
         copy.here = False
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
-        """Keep copies that are here from giving way until this owner unpins them."""
+        """Protect copies that are here from eviction until this owner unpins them."""
         for copy in copies:
             if not copy.here:
                 continue
@@ -194,7 +205,7 @@ class Room(Usage):
             copy.pins |= owner
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> bool:
-        """Let copies give way again, unless another owner pins them. Returns True if there are any here."""
+        """Allow copies to be evicted, unless another owner pins them; return True if there are any here."""
         found = False
         for copy in copies:
             if not copy.pins & owner:
@@ -207,7 +218,7 @@ class Room(Usage):
         return found
 
     def rerank(self, copy: Copy, rank: int) -> None:
-        """Give a copy that is in another rank, after it became wanted, or is only carried from now on."""
+        """Change the rank of a copy that became wanted, or is only carried from now on."""
         if not self._charging:
             copy.rank = rank
             return
@@ -220,7 +231,7 @@ class Room(Usage):
             self._present(copy)
 
     def _moved(self, copy: Copy, parties: list[Party]) -> list[Party]:
-        """Return the parties of a copy that became wanted, or is only carried from now on; `parties`: of before."""
+        """Return the parties of a copy that became wanted or merely carried; `parties` are those before."""
         now = dict(self._payers(copy))
         for party in parties:
             if now.pop(party.share, None) is None:
@@ -229,7 +240,7 @@ class Room(Usage):
         return parties + [share.join(name, copy) for share, name in now.items()]
 
     def _present(self, copy: Copy) -> None:
-        """Let a copy give way again."""
+        """Make a copy evictable again."""
         level, parties = self._charges[copy]
         level.add(1, copy.held_bytes)
         self._push(copy)
@@ -238,12 +249,12 @@ class Room(Usage):
                 party.heap.push(copy)
 
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
-        """Make room for so much more of a copy that does not fit. Returns all who had to leave, or why none did.
+        """Make room for more of a copy that does not fit; return all evicted copies, or the reason if there are none.
 
-        What would put its author over its share displaces copies of that author only, else what would put its giver
-        over its share copies of that giver only. What would put everything between nodes over its share displaces the
-        lowest copy between nodes, if that may give way at all. Anything else displaces first what is over its share.
-        That there is no room between nodes is no fault of who wrote or gave it.
+        A copy that would put its author over its share displaces copies of that author only; otherwise one that would
+        put its giver over its share displaces copies of that giver only. A copy that would put everything between nodes
+        over its share displaces the lowest copy between nodes, if that may be evicted at all. Any other copy first
+        displaces what is over its share. For lack of room between nodes neither the author nor the giver is at fault.
         """
         self._start_charging()
         rank, interesting = copy.rank, copy.interesting
@@ -285,9 +296,9 @@ class Room(Usage):
                 yield self._queues, _QUEUES
 
     def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
-        """Return True if so much of a message that is not here, or is carried between nodes, takes room from nobody.
+        """Return True if this much of a message between nodes would displace nothing.
 
-        Those have their share already, and none of them ranks lower.
+        Messages between nodes fill their share already, and none of them ranks lower.
         """
         queues = self._queues.parties.get(_QUEUES)
         if queues is None or not _between_nodes(copy) or not queues.exceeds(messages, nbytes):
@@ -296,12 +307,12 @@ class Room(Usage):
         return lowest is None or lowest.rank >= copy.rank
 
     def lowest(self, rank: int) -> Copy | None:
-        """Return the copy below this rank that gives way first: of those over their share, else of all."""
+        """Return the copy below this rank to evict first: of parties over their share, else of all."""
         self._start_charging()
         return self._lowest_over_share(lambda copy: copy.rank < rank) or self._heap.lowest()
 
     def lowest_carried(self) -> Copy | None:
-        """Return the copy that gives way first of all that is only carried, whatever its rank; likewise."""
+        """Return the carried copy to evict first, whatever its rank: of parties over their share, else of all."""
         self._start_charging()
         if self._carried is None:
             self._carried = Heap(self, list(filter(_is_carried, self._heap.copies())), _is_carried)
@@ -324,13 +335,13 @@ class Room(Usage):
         return first
 
     def _push(self, copy: Copy) -> None:
-        """Enter a copy where it gives way."""
+        """Add a copy to the heaps of evictable copies."""
         self._heap.push(copy)
         if self._carried is not None and _is_carried(copy):
             self._carried.push(copy)
 
     def yielding(self) -> list[tuple[int, int]]:
-        """Rank and bytes of all that may give way, highest rank first."""
+        """Return rank and bytes of all evictable copies, highest rank first."""
         self._start_charging()
         return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pins], reverse=True)
 
@@ -339,7 +350,7 @@ class Room(Usage):
             charges = self._charges
 
             def belongs(copy: Copy) -> bool:
-                """Return False for a copy that left and came back from somebody else."""
+                """Return False for a copy that left and came back from another party."""
                 return party in charges[copy][1]
 
             party.heap = Heap(party, list(filter(belongs, self._heap.copies())), belongs)
@@ -353,7 +364,7 @@ class Room(Usage):
                     self._charge(copy)
 
     def _charge(self, copy: Copy) -> None:
-        """Charge a copy to its level and its parties; let it give way."""
+        """Charge a copy to its level and its parties, and make it evictable."""
         self._push(copy)
         level = self._level(copy.rank)
         if not copy.pins:
@@ -374,5 +385,5 @@ def _is_carried(copy: Copy) -> bool:
 
 
 def _between_nodes(copy: Copy) -> bool:
-    """Return True if it is carried for others to a queue or a node."""
+    """Return True if a copy is carried for others to a queue or a node."""
     return _is_carried(copy) and between_nodes(copy.descriptor.destination)

@@ -1,6 +1,6 @@
-"""The messages that are known here, by slot and by id: each has one `Copy` from when it becomes known until it is not.
+"""The messages known here, by slot and by id: each has one `Copy` for as long as it is known.
 
-The invariant is that a slot whose tenancy ended is not given again before `release` reported it to the owners of other
+The invariant is that a slot whose tenancy ended is not reused before `release` reported it to the owners of other
 bitsets.
 """
 
@@ -25,7 +25,7 @@ class Tenants:
         """By slot; None where the slot has no tenant."""
         self._by_id: dict[MessageId, Copy] = {}
         self.get: Callable[[MessageId], Copy | None] = self._by_id.get
-        """The copy of a message. Asked several times per message."""
+        """Return the copy of a message. Called several times per message."""
         self._slots = Slots()
         self._serial = 0
         self._ended = 0
@@ -43,13 +43,13 @@ class Tenants:
             yield copy
 
     def take(self, count: int = 1) -> Iterator[tuple[int, int]]:
-        """Yield slots and serials for messages that are not known yet; their copies are to `enter` at once."""
+        """Yield slots and serials for messages that are not known yet; the caller must `enter` their copies at once."""
         first = self._serial + 1
         self._serial += count
         return zip(self._slots.take(count), range(first, first + count), strict=True)
 
     def enter(self, newcomers: Sequence[Copy]) -> None:
-        """Know these messages from now on."""
+        """Add these messages to the known ones."""
         by_id, copies = self._by_id, self.copies
         for copy in newcomers:
             slot, deadline_us = copy.slot, copy.descriptor.deadline_us
@@ -64,13 +64,13 @@ class Tenants:
         self.deadlines.add(newcomers, len(by_id))
 
     def refuse(self, copy: Copy) -> None:
-        """End the tenancy of a newcomer whose slot nobody has seen: slot and id may be used again at once."""
+        """End the tenancy of a newcomer whose slot nothing else has seen: slot and id may be reused at once."""
         self.copies[copy.slot] = None
         del self._by_id[copy.id]
         self._slots.release(copy.slot)
 
     def end(self, copies: Iterable[Copy]) -> int:
-        """End the tenancy of copies. Returns their slots."""
+        """End the tenancy of copies; return their slots."""
         for copy in copies:
             self.copies[copy.slot] = None
             del self._by_id[copy.id]
@@ -79,7 +79,7 @@ class Tenants:
         return ended
 
     def release(self) -> int:
-        """Return the slots whose tenancy ended since the last call. They may be given again from now on."""
+        """Return the slots whose tenancy ended since the last call. They may be reused from now on."""
         released, self._ended = self._ended, 0
         for slot in bits(released):
             self._slots.release(slot)

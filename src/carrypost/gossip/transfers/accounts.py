@@ -1,16 +1,26 @@
-"""Accounts of wasted work per link address, and the addresses that are muted for it.
+"""Accounts of wasted work per link address, and the addresses that are muted for it."""
 
-Limits on frames and bytes do not bound work: one frame may name five hundred things, each of which has to be looked up.
-So every frame has a *price*, by what it holds (`price`), in units that are about a microsecond of CPU. Whoever handles
-a frame credits to the link (`Budgets.tally`) what led to something: a message received, a new offer, a request that is
-served. What is left is *waste*, and it is charged here, per link address and for all addresses together.
-
-The invariant: an address whose account is overdrawn is *muted*, and what it sends is dropped unread until the debt has
-been paid off by time. Where all addresses together are over their bound, strangers are not read, and whoever wastes
-more than a little is muted until all is paid; neighbours that waste nothing notice nothing. *Merit*, which is earned by
-messages that came whole, pays for waste first: who brings something is not muted for what others overhear of it.
-Accounts go by address, and stay when a link ends, so that to come anew does not pay a debt.
-"""
+# The attack. Limits on frames and bytes do not bound work: one frame may name five hundred
+# messages, each of which has to be looked up. A stranger that sends such frames as fast as it can
+# keeps a node busy within every other limit.
+#
+# The way chosen. Every frame has a *price*, by its contents (`price`), in units of about a
+# microsecond of CPU. The part of gossip that handles a frame credits to the link (`Budgets.tally`)
+# what the frame led to: a message received, a new offer, a request that is served. The rest is
+# *waste*, and it is charged here, per link address and for all addresses together.
+#
+# What must hold.
+# 1. An address whose account is overdrawn is *muted*: its datagrams are dropped unread until time
+#    has paid the debt.
+# 2. If all addresses together are over their bound, strangers are not read, and an address that
+#    wastes more than a little is muted until all is paid. Neighbours that waste nothing notice
+#    nothing.
+# 3. *Merit*, which is earned by messages that arrived whole, pays for waste first: a neighbour that
+#    brings messages is not muted for broadcasts meant for others.
+# 4. Accounts go by link address, not by node id, and survive the end of a link. Ids are free to a
+#    forger, and reconnecting must not pay a debt.
+#
+# Measurements: docs/benchmarks.md, "Hostile strangers".
 
 from __future__ import annotations
 
@@ -24,25 +34,25 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
 
 FRAME = 4
-"""To decode, look up and refuse one frame, whatever is in it."""
+"""Decoding, looking up and refusing one frame, whatever its contents."""
 PARCEL = 6
-"""To decode a frame with a descriptor in it."""
+"""Decoding a frame with a descriptor in it."""
 LINKS = 8
-"""To decode, look up and refuse a frame about links, or one that is relayed."""
+"""Decoding, looking up and refusing a frame about links, or a relayed one."""
 BROKEN = 20
-"""To answer that a link on the path of a frame is gone."""
+"""Answering that a link on the path of a frame is gone."""
 _XOR = 12
-"""To compare one part of a set, and to say what is in it where it differs."""
+"""Comparing one part of a set, and listing its contents if it differs."""
 SIGNATURE = 150
-"""To check the signature of a record."""
+"""Checking the signature of a record."""
 ENTRY = 2
-"""To look up one entry of an offer, or one piece request."""
+"""Looking up one entry of an offer, or one piece request."""
 MESSAGE = 1_000
 """Worth of a message that came whole: several times what it takes to verify and store it."""
 MERIT_MAX = 200_000
-"""A neighbour that brought much may waste this before its account is charged."""
+"""Merit that a neighbour can save up: so much may be wasted before its account is charged."""
 ACCOUNTS_MAX = 4_096
-"""Addresses that are remembered; beyond it, those without a debt are forgotten."""
+"""Number of addresses that are remembered; beyond it, those without a debt are forgotten."""
 _BURST_S = 1.0
 """Seconds of waste that are allowed at once. Honest contacts waste little, and a crowd of strangers begins together."""
 _DEBT_S_MAX = 1.5
@@ -81,7 +91,7 @@ _PRICES: dict[type, Callable[[Any], int]] = {
 
 
 def price(frame: f.Frame) -> int:
-    """Return the cost of handling a frame, in microseconds or so: by kind, and by how much is in it."""
+    """Return the cost of handling a frame, in units of about a microsecond, by its kind and contents."""
     priced = _PRICES.get(type(frame))
     return FRAME if priced is None else priced(frame)
 
@@ -95,7 +105,7 @@ class Account:
         self.budget = Budget(limits.link_waste_per_s, burst_s=_BURST_S)
         self.merit = 0
         self.muted_us = 0
-        """Until when what it sends is dropped unread."""
+        """Time until which its datagrams are dropped unread."""
 
 
 class Accounts:
@@ -105,24 +115,24 @@ class Accounts:
         self._limits = limits
         self._all = Budget(limits.waste_per_s, burst_s=_BURST_S)
         self._short_us = 0
-        """Until when strangers have to wait, because all together wasted too much."""
+        """Time until which strangers have to wait, because all addresses together wasted too much."""
         self._accounts: dict[str, Account] = {}
 
     def listens(self, peer: str, now: int, *, neighbour: bool) -> bool:
-        """Return True if frames from an address are to be read."""
+        """Return True if frames from an address may be read."""
         account = self._accounts.get(peer)
         return (account is None or account.muted_us <= now) and (neighbour or self._short_us <= now)
 
     def muted_us(self, peer: str) -> int:
-        """Until when an address is muted; in the past if it is not."""
+        """Return the time until which an address is muted; in the past if it is not."""
         account = self._accounts.get(peer)
         return 0 if account is None else account.muted_us
 
     def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
-        """Charge an address for work that led to nothing. Negative waste is merit: it brought more than it cost.
+        """Charge an address for work that led to nothing; negative waste is merit.
 
-        `common` is charged to all addresses together and not to this one: what every newcomer is entitled to, but not
-        a thousand of them at once.
+        `common` is charged to all addresses together and not to this one: every newcomer is entitled to it, but not a
+        thousand of them at once.
         """
         if common:
             self._charge_all(common, now)
@@ -141,11 +151,13 @@ class Accounts:
             recovered_us, budget = self._charge_all(waste, now), account.budget
             if budget.spend(waste, now, debt_s_max=_DEBT_S_MAX) > now:
                 account.muted_us = budget.above_us(_RECOVERED_SHARE, now)
+            # While all together are overdrawn an address that hardly wastes anything keeps being
+            # heard: a flood from other addresses must not cut off honest neighbours.
             if recovered_us > account.muted_us and budget.share(now) < _INNOCENT_SHARE:
                 account.muted_us = recovered_us
 
     def _charge_all(self, amount: int, now: int) -> int:
-        """Charge all addresses together. Returns when they will have recovered; now, if they are not overdrawn."""
+        """Charge all addresses together; return the time at which they will have recovered, now if not overdrawn."""
         overdrawn = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX) > now
         self._short_us = self._all.above_us(_RECOVERED_SHARE, now)
         return self._short_us if overdrawn else now

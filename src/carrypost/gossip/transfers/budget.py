@@ -1,7 +1,7 @@
-"""Token buckets: how much one link address may make this host do.
+"""Token buckets: the work that one link address may cause at this host.
 
-A budget is charged per observed link address, before any work is done for it, because identities are free to a
-forger and link addresses are not.
+A budget is charged per observed link address, before any work is done for it, because node ids are free to a forger and
+link addresses are not.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 _SECOND_US = 1_000_000
 _PROFILE_BURST_S = 5.0
 _PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
-"""To compile a pattern, and to match a message against a profile (`gossip.transfers.accounts`)."""
+"""Costs of compiling a pattern, and of matching a message against a profile (`gossip.transfers.accounts`)."""
 _PROFILE_US = 50_000
-"""One whose selectors took longer counts as several: two a second of the longest would take half of a core."""
+"""A profile whose selectors took longer counts as several: two a second of the longest would take half of a core."""
 _PROFILES_FREE = 0.75
-"""While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
+"""While this part of its budget for profiles is left, a neighbour is not charged for a new one."""
 _RUNS_PER_S = 0.1
-"""Reconciliations that a neighbour may begin at no cost: one at the beginning of a contact, then every few minutes."""
+"""Reconciliations that a neighbour may begin free of charge: one when a contact begins, then one every few minutes."""
 _RUNS_BURST_S = 40.0
 _LISTS_PER_S = 1.0
 """Frames of a comparison of acknowledgements that are answered: a few when a contact begins, then one a minute."""
 _LISTS_BURST_S = 100.0
 """A whole list of the default size fits into this many frames."""
 _RELAY_BYTES_MIN = 1_000
-"""A shorter datagram counts as so many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
+"""A shorter datagram counts as this many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _STATES_PER_S = 20.0
-"""Link states that are looked at: one or two beside an announcement, and a few more where lists are compared."""
+"""Link states that are processed: one or two with an announcement, and a few more where lists are compared."""
 _REMINDERS_PER_S, _REMINDERS_BURST_S = 20.0, 5.0
-"""Records of acknowledgements that are sent once more, each for up to 32 messages; one offer may ask for many."""
+"""Records of acknowledgements that are sent once more, each for up to 32 messages; one offer may call for many."""
 _BREAKS_PER_S = 10.0
-"""Answers that a link on a path is gone: the first one of a burst says it for all."""
+"""Answers that a link on a path is gone: the first one of a burst informs about all of it."""
 
 
 class Budget:
-    """Token bucket: so many tokens a second, saved up for at most `burst_s` seconds.
+    """A token bucket, filled at a fixed rate and saved up for at most `burst_s` seconds.
 
-    It is kept as the moment at which it will be full again (the virtual scheduling of GCRA, ITU-T I.371), so that time
-    alone fills it.
+    It is stored as the time at which it will be full again (the virtual scheduling of GCRA, ITU-T I.371), so that no
+    timer has to fill it.
     """
 
     __slots__ = ("_burst_us", "_full_us", "_token_us")
@@ -53,7 +53,8 @@ class Budget:
         self._full_us = 0.0
 
     def take(self, amount: float, now: int) -> bool:
-        """Spend `amount` if it is there; a bucket that is full always gives once."""
+        """Spend `amount` and return True, if it is available. A full bucket always allows one amount, of any size."""
+        # Otherwise an amount above the burst, such as one datagram of 9 KiB, could never pass.
         if self._full_us <= now:
             self._full_us = now + amount * self._token_us
             return True
@@ -68,7 +69,7 @@ class Budget:
         self._full_us -= amount * self._token_us
 
     def spend(self, amount: float, now: int, *, debt_s_max: float = 60.0) -> int:
-        """Charge for what was done already; `take` refuses until the debt is paid. Returns when that will be."""
+        """Charge for work done already; return the time at which the debt is paid, before which `take` refuses."""
         spent_us = max(self._full_us, now) + amount * self._token_us
         self._full_us = min(spent_us, now + self._burst_us + debt_s_max * _SECOND_US)
         return self.above_us(0.0, now)
@@ -94,29 +95,30 @@ class Budgets:
         self._frames, self._bytes = Budget(limits.link_frames_per_s), Budget(limits.link_bytes_per_s)
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.records = Budget(limits.link_records_per_s)
-        """For acknowledgements of hosts that it passes on: each has a signature."""
+        """For acknowledgements of other hosts that the neighbour passes on: each has a signature."""
         self._relayed = Budget(limits.link_relay_bytes_per_s)
         self.breaks = Budget(_BREAKS_PER_S)
-        """For answers that something could not be passed on."""
+        """For answers that a frame could not be passed on."""
         self.reminders = Budget(_REMINDERS_PER_S, burst_s=_REMINDERS_BURST_S)
-        """For own acknowledgements that it is told again."""
+        """For own acknowledgements that are repeated to the neighbour."""
         self.states = Budget(_STATES_PER_S)
         """For link states."""
         self.lists = Budget(_LISTS_PER_S, burst_s=_LISTS_BURST_S)
-        """For comparing lists of those."""
+        """For comparing lists of acknowledgements."""
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
-        """For learning its profiles."""
+        """For learning the neighbour's profiles."""
         self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
-        """For telling it this host's."""
+        """For sending this host's profile to the neighbour."""
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
-        """For reconciliations that it begins."""
+        """For reconciliations that the neighbour begins."""
         self.tally = 0
-        """Worth of its frames, less their cost beyond their price, since `take_tally` (`transfers.accounts`)."""
+        """Worth of the neighbour's frames, less their cost beyond their price, since `take_tally`
+        (`transfers.accounts`)."""
         self.common = 0
         """Cost that is charged to all addresses together, and not to this one."""
 
     def receive(self, frames: int, nbytes: int, now: int) -> bool:
-        """Charge for what came over the link. Returns False, and charges nothing, where it is too much."""
+        """Charge for a received datagram; return False, and charge nothing, if it exceeds the budget."""
         if not self._frames.take(frames, now):
             return False
         if self._bytes.take(nbytes, now):
@@ -125,11 +127,11 @@ class Budgets:
         return False
 
     def relay(self, nbytes: int, now: int) -> bool:
-        """Charge for a Relay that is passed on for the neighbour. Returns False, and charges nothing, if it is not."""
+        """Charge for a Relay of the neighbour; return False, and charge nothing, if it exceeds the budget."""
         return self._relayed.take(max(nbytes, _RELAY_BYTES_MIN), now)
 
     def receive_relayed(self, datagram_bytes: int, nbytes: int, now: int) -> bool:
-        """Charge for a datagram that came over the link and is one Relay of so many bytes, as the two above do."""
+        """Charge for a datagram that is one Relay, as `receive` and `relay` do."""
         # Without calling them: this is done for every datagram that a relay passes on.
         relayed_bytes = max(nbytes, _RELAY_BYTES_MIN)
         if not self._relayed.take(relayed_bytes, now):
@@ -142,15 +144,15 @@ class Budgets:
         return False
 
     def credit(self, worth: int) -> None:
-        """Credit what came from the neighbour by what it led to."""
+        """Credit the neighbour with the worth of what its frames led to."""
         self.tally += worth
 
     def charge(self, cost: int) -> None:
-        """Charge what it cost beyond the price of its frames."""
+        """Charge the neighbour for costs beyond the price of its frames."""
         self.tally -= cost
 
     def take_tally(self) -> tuple[int, int]:
-        """Return the worth of its frames since the last call, and the cost that all addresses share."""
+        """Return and reset the worth of its frames, and the cost that all addresses share."""
         tally, common = self.tally, self.common
         self.tally = self.common = 0
         return tally, common
@@ -160,6 +162,9 @@ class Budgets:
         selecting_us = profile.selecting_us
         cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + selecting_us
         self.profiles.spend(selecting_us // _PROFILE_US, now)
+        # A newcomer's first profiles are necessary work. Charging them to the newcomer would mute
+        # honest nodes with large profiles; charging nobody would let a thousand addresses compile
+        # patterns for free.
         if self.profiles.share(now) < _PROFILES_FREE:
             self.tally -= cost
         else:

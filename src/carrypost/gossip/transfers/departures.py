@@ -1,6 +1,6 @@
-"""Copies that leave: reported, journalled, and forgotten by all who keep bitsets, before their slots are given again.
+"""Copies that leave the cache: reported, journalled, and forgotten in all bitsets before their slots are reused.
 
-`sweep` does that for all that was removed since the last one, and runs after anything that may have removed copies.
+`sweep` does this for everything that was removed since the last call, and runs after anything that may remove copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Departures:
-    """The way out of one host's holdings."""
+    """The removal of copies from one host's holdings."""
 
     __slots__ = ("_cache", "_holdings", "_layers", "_links", "_outputs")
 
@@ -29,7 +29,7 @@ class Departures:
         self._layers = layers
 
     def expire(self, now: int) -> bool:
-        """Drop every copy whose deadline has come. Returns True if there was any."""
+        """Drop every copy whose deadline has passed; return True if there was any."""
         gone = self._cache.expire(now)
         if gone:
             self._leave(gone, Reason.EXPIRED)
@@ -38,7 +38,7 @@ class Departures:
         return bool(gone)
 
     def sweep(self) -> None:
-        """Report and journal what was removed since the last sweep; make everybody forget the slots that were freed."""
+        """Report and journal the copies removed since the last sweep, and make all links forget the freed slots."""
         removed = self._cache.take_removed()
         if removed:
             by_reason: dict[Reason, list[Copy]] = {}
@@ -46,6 +46,8 @@ class Departures:
                 by_reason.setdefault(reason, []).append(copy)
             for reason, copies in by_reason.items():
                 self._leave(copies, reason)
+        # The order matters: a slot may be reused as soon as it is released, and a link that still
+        # believed something of it would believe it of another message.
         released = self._holdings.take_released()
         if released:
             for link in self._links:
@@ -60,6 +62,8 @@ class Departures:
             self._outputs.drop(dropped, reason)
         self._layers.left(copies, reason)
         self._holdings.clear(copies, expired=expired)
+        # A burst may be in flight to several neighbours. Sending the rest would read a payload that
+        # is gone.
         for outbox in [link.outbox for link in self._links if link.outbox.jobs]:
             for copy in copies:
                 outbox.cancel(copy.slot)

@@ -14,7 +14,7 @@ from carrypost.security.identity import Identity
 
 
 class Ground(NamedTuple):
-    """One host's identity and settings, what it has, wants and hears, and where its parts put what is to be done."""
+    """One host's identity and settings, its holdings, interests and links, and the outputs of its parts."""
 
     identity: Identity
     settings: Settings
@@ -30,7 +30,7 @@ class Ground(NamedTuple):
 
     @property
     def prefix(self) -> bytes:
-        """The name by which heard-lists and requests call this node."""
+        """The name of this node in heard-lists and requests."""
         return node_prefix(self.identity.node)
 
     @property

@@ -1,13 +1,24 @@
-"""The receiving half of a link: from an entry on offer to a whole, verified message in the cache.
+"""The receiving half of a link: from an offered entry to a whole, verified message in the cache.
 
-Nothing is taken that was not asked for (`gossip.transfers.wants`). A descriptor is inspected first
+Nothing is accepted that was not requested (`gossip.transfers.wants`). A descriptor is inspected first
 (`gossip.transfers.inspection`), then every piece is checked against the hash list whose root the descriptor holds. When
-a contact breaks, whole pieces stay and fragments go.
-
-A transfer frame is acknowledged when it needs not be sent again: because it was used, or because it never will be.
-A fragment that came before its descriptor is left unacknowledged. So is what comes of a message that is not taken: the
-neighbour is told to stop sending it, since who acknowledges all of a message counts as its carrier.
+a contact breaks, whole pieces stay and fragments are dropped.
 """
+
+# When to acknowledge. A transfer frame is acknowledged when it need not be sent again: because it
+# was used, or because it never will be. Two cases look alike and are not:
+#
+# - A fragment that arrives before its descriptor is not acknowledged. It cannot be checked yet, and
+#   it must come again.
+# - A frame of a message that is not accepted is not acknowledged either. A neighbour that sees
+#   every frame of a message acknowledged believes that there is a carrier here, reports so to the
+#   program that sent it, and never offers it again. So the message is declined explicitly, and the
+#   neighbour stops sending it.
+#
+# What must hold: nothing unverified reaches the cache, and nothing that one neighbour sent can
+# spoil what another sent. Pieces are verified one by one for that reason: with one hash over the
+# whole message, a single bad fragment among 16 MiB would cost all of it, and nobody could tell
+# which neighbour sent it.
 
 from __future__ import annotations
 
@@ -50,11 +61,11 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
 
 _DECLINE_AGAIN_US = 400_000
-"""Time after which frames of a declined message mean that its giver was not told."""
+"""Time after which frames of a declined message show that the neighbour did not hear of it."""
 
 
 class Inbound:
-    """Takes transfer frames in."""
+    """Receiver of transfer frames."""
 
     def __init__(self, ground: Ground, wants: Wants, receptions: Receptions) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
@@ -62,19 +73,20 @@ class Inbound:
         self._wants, self._memories = wants, ground.holdings.cache.memories
         self._receptions = receptions
         self._reminded = ground.settings.island
-        """True if authors are told again that what they send was acknowledged."""
+        """True if authors are reminded that a message they send was acknowledged."""
         self.inspection = Inspection(ground)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:
-        """Forget the wants and the half-received descriptors of a contact that is over."""
+        """Drop the wants and the half-received descriptors of a contact that is over."""
         self._wants.drop_link(link)
         self._parts.leave(link.peer)
 
     def closed(self, link: Link, handle: int) -> bool:
-        """Return True if a frame of no want is to be acknowledged, so that the neighbour stops sending the message.
+        """Return True if a frame without a want is to be acknowledged, so that the neighbour stops sending the message.
 
-        That of a message which did not come in is not: its giver would take this host for a carrier. It is declined.
+        A frame of a message that was not accepted is not acknowledged, but declined: otherwise the neighbour would
+        believe that this host carries the message.
         """
         entry = link.inbox.closed.get(handle)
         if entry is None:
@@ -88,15 +100,12 @@ class Inbound:
         return False
 
     def remind(self, link: Link, copy: Copy) -> None:
-        """Acknowledge once more what comes again along a path, or from its author, if this host is done with it.
-
-        The acknowledgement was lost as well, perhaps in another contact.
-        """
+        """Repeat the acknowledgement of a finished message that comes again, over a route or from its author."""
         if copy.finished and (link.route or (self._reminded and link.node == copy.descriptor.node)):
             self._holdings.remind(copy.id, link.peer)
 
     def decline(self, link: Link, handle: int) -> None:
-        """Tell the neighbour that a message is not taken, unless it was told so a moment ago."""
+        """Inform the neighbour that a message is not accepted, unless that was sent a moment ago."""
         declined, now = link.inbox.declined, self._holdings.now_us
         if now - declined.get(handle, -NEVER) >= _DECLINE_AGAIN_US:  # Else it is on its way to the neighbour.
             link.send((Request(link.prefix, (), (), (PieceRequest(handle, b""),)),))
@@ -105,7 +114,7 @@ class Inbound:
                 del declined[next(iter(declined))]
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
-        """Match what is on its way again: these entries of the own profile are new, or gone."""
+        """Match incoming messages again, because these entries of the own profile are new or gone."""
         wants = [want for link in self._links for want in link.inbox.wants.values() if want.descriptor]
         if not wants:
             return
@@ -117,9 +126,9 @@ class Inbound:
     # --- descriptors and hash lists ------------------------------------------------------------------------
 
     def descriptor(self, link: Link, frame: WholeDescriptor | DescriptorPart, now: int) -> bool:
-        """Take a descriptor, or a part of one. Returns True if the frame is to be acknowledged.
+        """Handle a descriptor, or a part of one; return True if the frame is to be acknowledged.
 
-        That of a small message has the serial of its only fragment, and is acknowledged with it.
+        The descriptor of a small message has the serial of its only fragment, and is acknowledged with it.
         """
         want = link.inbox.wants.get(frame.handle)
         if want is None:
@@ -139,6 +148,8 @@ class Inbound:
         except RemoteError as error:
             self.refuse(link, want, error, now)
             return self.closed(link, frame.handle)
+        # Better to decline now than after megabytes: the first pieces would fit and the rest would
+        # not.
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
@@ -149,7 +160,7 @@ class Inbound:
         return not (isinstance(frame, WholeDescriptor) and found.small)
 
     def refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
-        """Take a message not from this neighbour for a while or, if its recipients are done with it, from nobody."""
+        """Block a message from this neighbour for a while or, if its recipients are done with it, drop it for good."""
         if isinstance(error, PurgedError):
             self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
             link.budgets.credit(PARCEL)
@@ -161,7 +172,9 @@ class Inbound:
             self._wants.block_from(link, want.entry.handle, error.reason, now + BLOCK_US)
 
     def _accept(self, want: Want, found: Descriptor, frame: WholeDescriptor | DescriptorPart | OpenParcel) -> None:
-        """Note a descriptor that may come in, and the numbers beside it, which nobody signed."""
+        """Accept a descriptor, and the unsigned numbers beside it."""
+        # Carriers change hops and age, so that nobody can sign them. They are clamped, since a wild
+        # value would end up in other nodes' records.
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
         want.reset = False
@@ -170,7 +183,7 @@ class Inbound:
         want.descriptor = copy.descriptor if copy is not None and copy.here else found
 
     def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
-        """Take a part of a hash list. Returns True if the frame is to be acknowledged."""
+        """Handle a part of a hash list; return True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None or want.hashes:
             return want is not None or self.closed(link, frame.handle)
@@ -199,7 +212,7 @@ class Inbound:
     # --- data ----------------------------------------------------------------------------------------------
 
     def data(self, link: Link, frame: Data | BlankData, now: int) -> bool:
-        """Take a fragment. Returns True if the frame is to be acknowledged."""
+        """Handle a fragment; return True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None:
             return self.closed(link, frame.handle)
@@ -226,9 +239,9 @@ class Inbound:
         return frame.handle in link.inbox.wants or self.closed(link, frame.handle)
 
     def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> bool:
-        """Take a small message that came whole and passed all checks, though others may have to give way to it.
+        """Store a small message that arrived whole and passed all checks, evicting others if necessary.
 
-        False: it found no room.
+        Returns False if there was no room.
         """
         want.interesting = wanted
         self._accept(want, frame.descriptor, frame)
@@ -237,12 +250,14 @@ class Inbound:
         return copy is not None and (copy.whole or copy.finished)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
-        """Keep a fragment until its piece is whole; `at`: the piece, and the fragment's number in it."""
+        """Keep a fragment until its piece is whole; `at` is the piece, and the fragment's number in it."""
         piece, number = at
         copy = self._cache.get(want.entry.message)
         if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
             return
         fragments = want.fragments.setdefault(piece, {})
+        # Only the first arrival of a fragment counts as useful: sent over and over, it would pay
+        # for its own flood.
         if number not in fragments:
             link.budgets.credit(FRAME)
             fragments[number] = body
@@ -250,7 +265,7 @@ class Inbound:
             self._finish(link, want.entry.handle, piece, now)
 
     def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
-        """Store a piece once all of its fragments are here, and the hash list by which it is checked."""
+        """Store a piece once all of its fragments and the hash list are here."""
         want = link.inbox.wants.get(handle)
         descriptor = want.descriptor if want is not None else None
         if want is None or descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
@@ -300,7 +315,7 @@ class Inbound:
         return want.hashes[piece * HASH_BYTES : (piece + 1) * HASH_BYTES] == hash_of(body)
 
     def _admit(self, link: Link, want: Want, descriptor: Descriptor, piece: int, now: int) -> Copy | None:
-        """Let a message in with its first piece; None: it stays outside."""
+        """Admit a message with its first piece; None if it is refused."""
         if self.inspection.is_purged(descriptor, now):  # Its descriptor came before that was known.
             self.refuse(link, want, PurgedError(self._holdings.remember(descriptor)), now)
             return None
@@ -326,7 +341,7 @@ class Inbound:
         return copy
 
     def _has_room(self, found: Descriptor, want: Want) -> bool:
-        """Return True if there is room for more than its first pieces."""
+        """Return True if there is room for more than the message's first pieces."""
         copy = self._cache.get(found.id)
         here = copy is not None and copy.here
         return here or self._cache.admits(found.length, self._holdings.privilege(found), interesting=want.interesting)

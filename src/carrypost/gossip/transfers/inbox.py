@@ -1,8 +1,8 @@
 """The inbox of one neighbour: its offers to this host, and what has arrived of them so far.
 
-A `Want` is one message of those. Everything that is not verified yet belongs to the link that brought it, so that a
-neighbour who sends rubbish spoils nobody else's pieces. The inbox is gone with the contact; what all inboxes of a host
-have in common, and their bounds, is for `gossip.transfers.wants`.
+A `Want` is one message of these. Everything that is not verified yet belongs to the link that brought it, so that a
+neighbour that sends rubbish spoils no other neighbour's pieces. The inbox is dropped with the contact. State that all
+inboxes of a host share, and their bounds, is in `gossip.transfers.wants`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _UNASKED_SLACK = 16
-"""Room for unasked Parcels that were overtaken by the first one that came."""
+"""Room for unasked Parcels that the first one heard has overtaken."""
 
 
 class Want(msgspec.Struct, eq=False, gc=False):
@@ -29,12 +29,12 @@ class Want(msgspec.Struct, eq=False, gc=False):
 
     entry: OfferEntry
     requested: int = 0
-    """Bitset of the pieces asked for here and not come yet."""
+    """Bitset of the pieces that were requested here and have not arrived."""
     asked_us: int = 0
     """Time at which the pieces were requested, or at which some of them last arrived."""
     tries: int = 0
     unasked: int | None = None
-    """Serial of the Parcel that came unasked, and is looked at."""
+    """Serial of the unasked Parcel that is being processed."""
     unsure: bool = False
     """True if it was offered a while ago: the neighbour may have evicted it, and then does not answer."""
     descriptor: Descriptor | None = None
@@ -43,14 +43,14 @@ class Want(msgspec.Struct, eq=False, gc=False):
     hops: int = 0
     age_ms: int = 0
     reset: bool = False
-    """True if the parts were given up for want of room. Fragments are of no use until the descriptor comes again."""
+    """True if its parts were dropped for lack of room. Fragments are useless until the descriptor arrives again."""
     fragments: dict[int, dict[int, bytes]] = {}
-    """By piece, and by number in it: of pieces that are not whole, or wait for the hash list."""
+    """Fragments of pieces that are not whole, or wait for the hash list: by piece, and by number in it."""
     hash_parts: dict[int, bytes] = {}
-    """Parts of the hash list, by their first piece, until it is whole."""
+    """Parts of the hash list by their first piece, until it is whole."""
 
     def clear(self) -> None:
-        """Forget all that came, and begin again with the descriptor."""
+        """Drop everything that arrived, and begin again with the descriptor."""
         self.reset = True
         self.descriptor = None
         self.hashes = b""
@@ -69,29 +69,29 @@ class Inbox:
         self.wants: dict[int, Want] = {}
         """By handle."""
         self.closed: OrderedDict[int, OfferEntry] = OrderedDict()
-        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged, or declined."""
+        """By handle: messages that are no longer wanted. Further frames of them are acknowledged or declined."""
         self.declined: dict[int, int] = {}
-        """By handle: when the neighbour was told that what comes of a message is not taken."""
+        """By handle: time at which the neighbour was informed that a message is not accepted."""
         self.answers: list[int] = []
-        """Serials of the neighbour's offers that are to be answered."""
+        """Serials of the neighbour's offers to answer."""
         self.fresh: list[int] = []
-        """Handles that are to be asked for."""
+        """Handles to request."""
         self.asked_us = 0
-        """Time of the last request, or repeated request, if nothing has arrived since then; else 0."""
+        """Time of the last request, if nothing has arrived since then; else 0."""
         self.progress_us = 0
         """Time at which the neighbour last sent something requested, or was first asked."""
         self.receipts = Receipts()
-        """Of all transfer frames, for acknowledgements."""
+        """Receipts of all transfer frames, for acknowledgements."""
         self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
-        """Of unasked Parcels, for announcements."""
+        """Receipts of unasked Parcels, for announcements."""
         self.unasked_bytes = 0
-        """Bytes that came in unasked Parcels, taken or not, since the neighbour was last told of any."""
+        """Bytes of unasked Parcels, accepted or not, since the neighbour was last sent a receipt."""
 
     def charge_unasked(self, nbytes: int) -> int:
-        """Count a Parcel that nobody asked for. Returns how much that makes since the last report."""
+        """Count an unasked Parcel; return the bytes since the last report."""
         self.unasked_bytes += nbytes
         return self.unasked_bytes
 
     def reported(self) -> None:
-        """Note that the neighbour is told what came: it may send as much again."""
+        """Note that the neighbour was sent a receipt: it may send as much again."""
         self.unasked_bytes = 0

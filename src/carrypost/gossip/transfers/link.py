@@ -1,16 +1,16 @@
-"""The links of a host: of each its address, what may be asked of this host over it, what comes in and what goes out.
+"""The links of a host: for each its address, its budgets, and the state of what comes in and goes out over it.
 
-A link is known by its address, never by the node that it claims to be, so a forger who claims somebody's name gets a
-link of its own. Who is behind it, and whether the two hear each other, is found by `gossip.discovery`; what is offered
-over it is decided by `gossip.strategy`. Here messages are moved.
+A link is known by its address, never by the node that it claims to be, so that a forger gets a link of its own. The
+node behind a link, and whether the two hear each other, is determined by `gossip.discovery`; what is offered over it,
+by `gossip.strategy`. This module moves messages.
 
-A link sends frames (`send`), and hands those that come over it to whatever takes their kind (`receive`). That of a
-neighbour sends datagrams to an address that the driver knows. A layer may have links that send in another way, for
-example through a neighbour: it derives them from `Link`, overrides `send`, and gives them the size of a datagram that
-is left inside its own frames. What comes inside such frames is handed to `receive_inner`.
+A link sends frames (`send`), and passes received ones to the handler of their kind (`receive`). The link of a neighbour
+sends datagrams to an address that the driver knows. A layer may have links that send in another way, for example
+through a neighbour: it derives them from `Link`, overrides `send`, and gives them the datagram size that is left inside
+its own frames. Frames that arrive inside such frames are passed to `receive_inner`.
 
-`Links` holds all of them, those of neighbours and those of layers alike, and what they have in common: their timers,
-what takes their frames, and their accounts.
+`Links` holds all of them, those of neighbours and those of layers alike, and their shared state: timers, handlers of
+frames, and accounts.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from carrypost.gossip.outputs import Outputs
 
 _INTRODUCTIONS = (Announce, Profile, ProfileRequest)
-"""Kinds that are sent to whoever is heard; all others only where a contact has begun."""
+"""Kinds that are sent to every neighbour that is heard; all others only after a contact has begun."""
 _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
-"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list. What is
-said of links is said to everybody in reach; it does not count before (`island`)."""
+"""Kinds that are accepted from a neighbour that does not list this host yet; a request that names this host is as good
+as a list. Frames about links are for everybody in range, and count only later (`island`)."""
 _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
-"""Kinds that come in bursts: those of a burst are taken together, behind all other frames."""
+"""Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
 
 
 class Standing(enum.IntEnum):
-    """The record of a link: decides on places where there are too few (`gossip.discovery.places`)."""
+    """The record of a link, which decides about places where there are too few (`gossip.discovery.places`)."""
 
     STRANGER = 0
     TAKER = 1
@@ -70,10 +70,10 @@ STRANGER, TAKER, GIVER = Standing
 
 
 class Beliefs(Protocol):
-    """The data that a strategy keeps about a link: named here only so that freed slots are forgotten there, too."""
+    """The beliefs that a strategy keeps about a link, declared here so that freed slots are forgotten there as well."""
 
     def forget_slots(self, mask: int) -> None:
-        """Believe nothing of these any more."""
+        """Drop every belief about these slots."""
 
 
 class Link:
@@ -88,7 +88,7 @@ class Link:
     route: ClassVar = False
     """True if the other side is reached over relays: there is no contact with it, and it hears no announcements."""
     path: tuple[NodeId, ...] = ()
-    """The relays over which a route brought something last."""
+    """The relays over which a route last brought something."""
 
     def __init__(
         self,
@@ -107,21 +107,21 @@ class Link:
         """The address."""
         self.datagram_bytes_max = datagram_bytes_max or settings.datagram_bytes
         self.body_bytes_max = self.datagram_bytes_max - FRAME_ROOM
-        """Size of the bodies of frames into which everything is cut that is sent over it."""
+        """Size of the frame bodies into which everything sent over the link is cut."""
         self.parcel_bytes_max = self.body_bytes_max + PARCEL_GAIN
-        """Size of a message that goes as one frame, headers included. Larger ones may go so where `Links` says so."""
+        """Largest message that goes as one frame, headers included. `Links` may allow larger ones."""
         self.takes_bytes = 0
-        """The longest datagram that reaches the other side, as it says; 0: not known."""
+        """The longest datagram that reaches the other side, as it reports; 0: not known."""
         self.broadcast = broadcast
-        """True if the other side hears what is sent to everybody in reach. All such links have one size."""
+        """True if the other side hears broadcasts. All such links have one size."""
         self.node = NodeId("")
-        """Node that the other side claims to be."""
+        """The node that the other side claims to be."""
         self.prefix = b""
-        """The name by which requests call it."""
+        """The name of the other side in requests."""
         self.heard: tuple[bytes, ...] = ()
-        """Prefixes of the nodes that the other side says it hears."""
+        """Prefixes of the nodes that the other side reports to hear."""
         self.usable = False
-        """True if messages may be exchanged over it: changed by `Links`."""
+        """True if messages may be exchanged over the link. Written by `Links`."""
         self.standing = STRANGER
         self.budgets = Budgets(settings.limits)
         self.timers = Timers(links.schedule)
@@ -134,7 +134,7 @@ class Link:
         )
         self.beliefs: Beliefs | None
         self.begun_us: int
-        """Time at which it was first known that this contact has begun for the other side as well."""
+        """Time at which the contact was first known to have begun for the other side as well."""
         self.clear()
 
     # --- frames --------------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ class Link:
         self._outputs.send(frames, self.peer)
 
     def receive(self, frames: Sequence[Frame], now: int, *, cost: int = 0) -> bool:
-        """Take frames that came over the link, one by one, but together those that come in bursts.
+        """Handle frames that came over the link: one by one, except that those of burst kinds are handled together.
 
-        Returns False if they said nothing new. `cost` is what their sender is charged beside them.
+        Returns False if they contained nothing new. `cost` is charged to their sender beside them.
         """
         new = False
         together: dict[type, list[Frame]] = {}
@@ -178,7 +178,7 @@ class Link:
         return new
 
     def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
-        """Take frames that came inside another one, over another link."""
+        """Handle frames that came inside another frame, over another link."""
         if self._links.accounts.listens(self.peer, now, neighbour=self.usable):
             self._links.stir(self)
             self.receive(frames, now)
@@ -186,11 +186,11 @@ class Link:
             self._outputs.refuse("muted", self.peer, count=len(frames))
 
     def _listens_to(self, frame: Frame) -> bool:
-        """Return True if a frame is taken while messages may not be exchanged."""
+        """Return True if a frame is accepted while messages may not be exchanged."""
         return type(frame) is Announce or (bool(self.node) and type(frame) in _BEFORE_USABLE)
 
     def _take(self, frame: Frame, now: int) -> bool:
-        """Hand a frame to what takes its kind. Returns False if it said nothing new."""
+        """Pass a frame to the handler of its kind; return False if it contained nothing new."""
         kind = type(frame)
         handler = self._handlers.get(kind)
         if handler is None:  # Of a layer that this host has not, or not now.
@@ -198,6 +198,8 @@ class Link:
             return True
         try:
             new = handler(self, frame, now) is not False
+        # The one place where a peer's mistake becomes a count: nothing that a frame contains may
+        # raise beyond it.
         except RemoteError as error:
             self._outputs.refuse(error.reason, self.peer)
             return True
@@ -208,26 +210,26 @@ class Link:
     # --- the contact ---------------------------------------------------------------------------------------
 
     def takes(self, datagram_bytes: int) -> None:
-        """Note the longest datagram that reaches the other side, as it says."""
+        """Set the longest datagram that reaches the other side, as it reports."""
         self.takes_bytes = datagram_bytes
 
     def doubt(self) -> None:
-        """Note that longer datagrams than usual do not come through in this contact, whatever the other side says."""
+        """Note that long datagrams do not get through in this contact, whatever the other side reports."""
         self.doubted = True
 
     def fit(self, datagram_bytes: int) -> None:
-        """Send messages as one frame that fit into a datagram of so many bytes, and no others."""
+        """Send as one frame exactly those messages that fit into a datagram of this size."""
         before, self.parcel_bytes_max = self.parcel_bytes_max, datagram_bytes - FRAME_ROOM + PARCEL_GAIN
         if self.parcel_bytes_max < before:
             self.outbox.unpack(self.parcel_bytes_max)
 
     def begun(self, now: int) -> None:
-        """Note that the contact has begun for the other side as well, unless that is known."""
+        """Note that the contact has begun for the other side as well, if that is new."""
         if self.usable and self.begun_us == NEVER:
             self.begun_us = now
 
     def clear(self) -> None:
-        """The contact is over: what came, and what was on its way, is gone."""
+        """Reset the link at the end of its contact: everything received or on its way is dropped."""
         self.timers.cancel_all()
         self.inbox = Inbox()
         self.outbox.clear()
@@ -237,38 +239,38 @@ class Link:
         self.known = 0
         """Slots of messages that the other side is known to have, or not to want."""
         self.served = 0
-        """Slots of messages that were asked for whole in this contact, and queued."""
+        """Slots of messages that were requested whole in this contact, and queued."""
         self.served_pieces: dict[int, int] = {}
-        """By slot: pieces that were asked for, where not the whole message was."""
+        """By slot: the requested pieces, where the message was not requested whole."""
         self.supplies = False
         """True if the other side sends what this host lacks, unasked, until that is acknowledged or declined."""
         self.beliefs = None
 
     def supply(self) -> None:
-        """Note that the other side was told what this host lacks: as much may come unasked as its window allows."""
+        """Note that the other side knows what this host lacks: it may send as much unasked as its window allows."""
         self.supplies = True
 
     def believe(self, beliefs: Beliefs) -> None:
-        """Let a strategy keep something with this link until the contact is over."""
+        """Attach a strategy's beliefs to this link until the contact is over."""
         self.beliefs = beliefs
 
     def claim(self, node: NodeId) -> None:
-        """Take note of which node says that it is at the other end."""
+        """Set the node that claims to be at the other end."""
         if node != self.node:
             self.standing = STRANGER  # Who has the address now has not earned what its predecessor had.
         self.node = node
         self.prefix = node_prefix(node)
 
     def hears(self, prefixes: tuple[bytes, ...]) -> None:
-        """Note whom the other side says that it hears."""
+        """Set the nodes that the other side reports to hear."""
         self.heard = prefixes
 
     def gave(self) -> None:
-        """Note that it brought at least a piece of a message."""
+        """Note that the other side brought at least a piece of a message."""
         self.standing = GIVER
 
     def took(self) -> None:
-        """Note that it acknowledged a whole message."""
+        """Note that the other side acknowledged a whole message."""
         if self.standing is STRANGER:
             self.standing = TAKER
 
@@ -277,18 +279,18 @@ class Link:
         self.served |= mask
 
     def serve(self, slot: int, pieces: int) -> int:
-        """Note pieces of a message that are queued. Returns how many of them were queued before in this contact."""
+        """Note pieces of a message that are queued; return how many of them were queued before in this contact."""
         before = self.served_pieces.get(slot, 0)
         self.served_pieces[slot] = before | pieces
         return (pieces if self.served >> slot & 1 else pieces & before).bit_count()
 
     def learn(self, mask: int) -> None:
-        """Note that the other side has these, or does not want them."""
+        """Note that the other side has these messages, or does not want them."""
         if mask:
             self.known |= mask
 
     def unlearn(self, mask: int) -> None:
-        """Note that the other side lacks these after all."""
+        """Note that the other side lacks these messages after all."""
         self.known &= ~mask
 
     def forget_slots(self, mask: int) -> None:
@@ -315,22 +317,22 @@ class Links:
         self.settings, self.outputs = settings, outputs
         self._by_peer: dict[str, Link] = {}
         self.get: Callable[[str], Link | None] = self._by_peer.get
-        """The link of an address. Asked for every datagram."""
+        """Return the link of an address. Called for every datagram."""
         self.usable: list[Link] = []
-        """Links over which messages may be exchanged. Replaced, never changed, when one opens or closes."""
+        """Links over which messages may be exchanged. Replaced, never modified, when one opens or closes."""
         self.carried_bytes = 0
-        """The longest datagram that the interfaces here carry, as the driver says; 0: not known."""
+        """The longest datagram that the interfaces here carry, as the driver reports; 0: not known."""
         self.datagram_bytes = settings.datagram_bytes
         """The longest datagram that is sent to any neighbour."""
         self.schedule = Schedule()
-        """Time at which the first of their timers is due."""
+        """The timers of all links."""
         self.accounts = Accounts(settings.limits)
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
-        """By kind of frame, what takes it: each part of gossip enters its own, and layers theirs. Of kinds that come in
-        bursts it takes a list. One that returns False found nothing new."""
+        """Handlers of frames by kind: each part of gossip enters its own, and so do layers. A handler of a kind that
+        comes in bursts gets a list. A handler that finds nothing new returns False."""
         self.stirred: list[Link] = []
         self.in_reach: set[NodeId] = set()
-        """Hosts that a path leads to, as the island tells, which alone changes it; none without an island."""
+        """Hosts to which a path leads, written by the island alone; empty without an island."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._by_peer.values())
@@ -339,12 +341,12 @@ class Links:
         return self._by_peer[peer]
 
     def add(self, link: Link) -> None:
-        """Keep a new link."""
+        """Add a new link."""
         self._by_peer[link.peer] = link
         self.schedule.add(link.timers)
 
     def remove(self, link: Link) -> None:
-        """Forget a link. If it is usable, what was under way over it ends with the step."""
+        """Remove a link. If it is usable, transfers over it end with the step."""
         if link.usable:
             self.stir(link)
         self.open(link, usable=False)
@@ -352,20 +354,20 @@ class Links:
         self.schedule.remove(link.timers)
 
     def open(self, link: Link, *, usable: bool) -> None:
-        """Let messages be exchanged over a link, or no longer."""
+        """Allow messages to be exchanged over a link, or forbid it."""
         link.usable = usable
         self.usable = [link for link in self if link.usable]
         self.fit()
 
     def carry(self, datagram_bytes: int) -> None:
-        """Note the longest datagram that the interfaces here carry; 0: not known."""
+        """Set the longest datagram that the interfaces here carry; 0: not known."""
         self.carried_bytes = datagram_bytes
         self.fit()
 
     def fit(self) -> None:
-        """Let messages go in datagrams as long as all neighbours in use take them, unless the settings name a length.
+        """Let datagrams be as long as all neighbours in use accept, unless the settings name a length.
 
-        It is one length for all of them, because one broadcast may serve several.
+        There is one length for all of them, because one broadcast may serve several.
         """
         if self.settings.mtu_bytes is not None:
             return
@@ -376,16 +378,16 @@ class Links:
             link.fit(self.datagram_bytes)
 
     def stir(self, link: Link) -> None:
-        """Have all links looked at when the step ends: this one, which it did not come over, received or ended."""
+        """Have all links processed at the end of the step, because this one received or ended outside of it."""
         self.stirred.append(link)
 
     def settle(self) -> list[Link]:
-        """Take the links that `stir` was called for since the last call."""
+        """Return the links passed to `stir` since the last call."""
         stirred, self.stirred = self.stirred, []
         return stirred
 
     def close(self) -> None:
-        """Let go of everything that refers back to the links: the host is done with them."""
+        """Drop all references back to the links, when the host is done with them."""
         self.handlers.clear()
         self._by_peer.clear()
         self.usable = []

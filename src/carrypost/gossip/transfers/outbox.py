@@ -1,17 +1,31 @@
-"""The sending half of a link: the jobs of one neighbour, in which order they go out, and who follows whom.
+"""The sending half of a link: the jobs of one neighbour, their order, and the jobs that share a broadcast.
 
 A *job* is one message on its way to one neighbour; it plans the *items* to send: descriptor, hash list, fragments, or
-the whole message as one parcel. Jobs go out by level, the most privileged first, and in the order in which they were
-asked for within a level. Retransmissions go before all of them.
+the whole message as one parcel. Jobs go out by level, the most privileged first, and within a level in the order of
+their requests. Retransmissions go before all of them.
 
-A message that several neighbours wait for goes out once, by broadcast: the jobs of the others *follow* the one that is
-sent, at the pace of its window, and share its serials. They part when its neighbour holds the others up.
-
-What is in flight, when it is lost and how much may be sent is the business of `gossip.transfers.loss`; the outbox says
-what each frame held, and learns what arrived and what has to be sent again. A job is done when every item went out and
-nothing of it is in flight or to be sent again. `stop_and_wait` is a window of one message (JOMS-15 figure 3: each is
-acknowledged before the next goes out).
+Frames in flight, losses and the window are the business of `gossip.transfers.loss`. The outbox tells it the content of
+each frame, and learns which arrived and which have to be sent again. A job is done when every item was sent and none of
+it is in flight or waits for retransmission. `stop_and_wait` is a window of one message (JOMS-15 figure 3: each message
+is acknowledged before the next one is sent).
 """
+
+# Broadcasts with acknowledgements. A message that several neighbours wait for goes out once.
+# TCP-like loss recovery knows one receiver, and a window for a group would run at the pace of its
+# slowest member, or of a member that has left. So there is no group: each neighbour has its own
+# window, its own losses and its own copy of the job. One of these jobs is sent; the same jobs of
+# the others *follow* it. A frame of it counts as in flight in every window, under one serial, and
+# each neighbour acknowledges it for itself.
+#
+# What must hold.
+# 1. A job that follows has no items of its own, so that nothing is sent twice while the broadcast
+#    goes well.
+# 2. Followers part as soon as the leader would hold them up: when its window is full and theirs are
+#    open, when it times out, when its message is cancelled or its contact ends. They continue with
+#    the items that are left.
+# 3. What was lost at one neighbour is retransmitted to that neighbour alone. Losses of different
+#    receivers are mostly different frames, and rebroadcasting each of them would cost everybody's
+#    airtime.
 
 from __future__ import annotations
 
@@ -37,22 +51,23 @@ if TYPE_CHECKING:
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
 _PREAMBLE = (DESCRIPTOR, HASHES)
 Item = tuple[int, int]
-"""(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames
-or, if a datagram can hold it, as one."""
+"""(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames or,
+if a datagram can hold it, as one."""
 SMALL_ITEMS: tuple[Item, ...] = ((SMALL, 0),)
 THE_PARCEL: Item = (PARCEL, 0)
 PARCEL_ITEMS: tuple[Item, ...] = (THE_PARCEL,)
 SMALL_HEADER_BYTES = 46
-"""Bytes of a small message beside its descriptor and its payload, at most."""
+"""Largest overhead of a small message beside its descriptor and its payload, in bytes."""
 
 _PREAMBLE_KNOWN_US = 1_000_000
 _PREAMBLES_KNOWN_MAX = 64
 TIMEOUTS_DOUBTFUL = 2
-"""After so many in a row it is doubted that the neighbour still knows what it acknowledged: one is mostly mere loss."""
+"""Number of timeouts in a row after which the neighbour may have forgotten what it acknowledged: one is mostly mere
+loss."""
 FRAME_ROOM = 64
-"""Bytes of a datagram kept free for the headers of frame and datagram around a body."""
+"""Bytes of a datagram reserved for the headers of frame and datagram around a body."""
 PARCEL_GAIN = FRAME_ROOM - 8
-"""A parcel, whose header is counted already, needs room for that of the datagram only."""
+"""A parcel, whose header is counted already, needs room for the header of the datagram only."""
 
 
 class Job(msgspec.Struct, eq=False):
@@ -66,35 +81,35 @@ class Job(msgspec.Struct, eq=False):
     whole: bool = True
     """True if all pieces were here when they were requested."""
     more: int = 0
-    """Bitset of pieces that came in, and were asked for, while the others were on their way."""
+    """Bitset of pieces that arrived here, and were requested, while the others were on their way."""
     items: Iterator[Item] = iter(())
-    """Items that have not gone out yet."""
+    """Items that have not been sent yet."""
     left: int = 0
     """Number of these items."""
     begun: bool = False
-    """Something went out."""
+    """True once an item was sent."""
     exhausted: bool = False
-    """Everything went out at least once, or will not go out any more."""
+    """True once every item was sent at least once, or will not be sent any more."""
     parcel: bool = False
-    """The whole message is one frame; no longer, if that turned out to be too long."""
+    """True if the whole message is one frame; reset if that frame turns out to be too long."""
     nbytes: int = 0
-    """Of that frame, about."""
+    """Approximate size of that frame."""
     unasked: bool = False
-    """The neighbour did not ask for it: it takes it as one frame only."""
+    """True if the neighbour did not request it: it accepts it as one frame only."""
     preamble: tuple[Item, ...] = ()
-    """Descriptor and hash list of a message in fragments: without them the neighbour can make nothing of those."""
+    """Descriptor and hash list of a message in fragments, which the neighbour cannot use without them."""
     preamble_skipped: bool = False
-    """The preamble is left out because the neighbour was sent it a moment ago."""
+    """True if the preamble is left out because the neighbour was sent it a moment ago."""
     in_flight: set[int] = msgspec.field(default_factory=set)
     """Serials of the frames of this job that are in flight."""
     followers: tuple[tuple[Outbox, Job], ...] = ()
     """The same message for other neighbours, served by the same broadcast frames."""
 
     def plan(self, body_bytes_max: int, rng: Random, *, skip_preamble: bool) -> None:
-        """Plan a message in fragments: before them the preamble, which vouches for them, unless the neighbour has it.
+        """Plan a message in fragments, after the preamble that vouches for them, unless the neighbour has that.
 
-        Pieces start anywhere and go round: carriers whose contacts were too short for all of them then hold different
-        ones, and complete each other where they meet.
+        Pieces start at a random one and wrap around: carriers whose contacts were too short for all pieces then hold
+        different ones, and complete each other when they meet.
         """
         descriptor = self.copy.descriptor
         per_piece = descriptor.fragments_per_piece
@@ -114,17 +129,17 @@ class Job(msgspec.Struct, eq=False):
         self.items = chain(preamble, fragments)
 
     def ask_more(self, pieces: int) -> None:
-        """Take pieces that are asked for while the job is on its way: those that it does not send follow it."""
+        """Add pieces that are requested while the job is on its way: those that it does not send follow it."""
         self.more |= pieces & ~self.wanted
 
     def begin(self) -> None:
-        """Mark the job, and those that follow it, as begun: its first item goes out now."""
+        """Mark the job, and its followers, as begun."""
         self.begun = True
         for _, follower in self.followers:
             follower.begun = True
 
     def take(self) -> Item:
-        """Take the next item, which goes out now, for those that follow as well."""
+        """Return the next item, which is sent now, for the followers as well."""
         self.left -= 1
         if not self.left:
             self.exhausted = True
@@ -147,7 +162,7 @@ class Job(msgspec.Struct, eq=False):
                 self.followers = (*self.followers, (other, twin))
 
     def release_followers(self, *, fast: bool = False) -> None:
-        """Let those who follow go on alone (`fast`: those whose windows are open): this job holds them up."""
+        """Let followers continue alone (`fast`: only those whose windows are open), because this job holds them up."""
         if not self.followers:
             return
         rest = list(self.items)
@@ -166,7 +181,7 @@ Content = tuple[Job, Item]
 
 
 class Outbox:
-    """The jobs of one neighbour by level, what has to be sent again, and what is in flight."""
+    """The jobs of one neighbour by level, the contents to send again, and the frames in flight."""
 
     __slots__ = (
         "_datagram_bytes", "_levels", "_patience_us", "_preambles_known", "_timers", "_unfinished", "_window_bytes_max",
@@ -189,17 +204,17 @@ class Outbox:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: the contact is over, and nothing is owed any more."""
+        """Drop everything at the end of a contact."""
         for job in self.jobs.values():
             job.release_followers()
         self.jobs = {}
-        """By slot: what is not done. Whoever serves requests bounds it."""
+        """Unfinished jobs by slot. Bounded by the parts that serve requests."""
         self._levels: dict[int, deque[Job]] = {}
         self.retransmissions: Retransmissions[Job, Item] = Retransmissions()
         self._unfinished: list[Job] = []
-        """Jobs that are done, while more of their message was asked for."""
+        """Jobs that are done, though more of their message was requested."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()
-        """By handle: when the last job of a message in parts was done."""
+        """By handle: time at which the last job of a message in parts was done."""
         self.recovery: LossRecovery[Content] = LossRecovery(
             self._timers, self._datagram_bytes, self._window_bytes_max, self._patience_us
         )
@@ -208,7 +223,7 @@ class Outbox:
     # --- the queue -----------------------------------------------------------------------------------------
 
     def add(self, job: Job) -> None:
-        """Queue a job behind those of its level."""
+        """Queue a job behind the others of its level."""
         self.jobs[job.copy.slot] = job
         queue = self._levels.get(job.level)
         if queue is None:
@@ -216,11 +231,11 @@ class Outbox:
         queue.append(job)
 
     def put_back(self, job: Job) -> None:
-        """Queue a job that has begun before those of its level."""
+        """Queue a job that has begun before the others of its level."""
         self._levels.setdefault(job.level, deque()).appendleft(job)
 
     def follow(self, job: Job) -> None:
-        """Take a job out of the queue: another neighbour's serves it, and here only what is in flight is known."""
+        """Remove a job from the queue, because another neighbour's job serves it; its frames in flight stay known."""
         self._levels[job.level].remove(job)
         job.items, job.left = iter(()), 0
 
@@ -231,17 +246,19 @@ class Outbox:
         self.wait(self.not_before_us)
 
     def pull(self) -> Job | None:
-        """Take the most privileged job that has something left to send out of the queue."""
+        """Remove and return the most privileged job that has something left to send; None if there is none."""
         jobs = self.jobs
         while (queue := self._foremost()) is not None:
             while queue:
                 job = queue.popleft()
+                # Cancelled jobs stay in their queues and are skipped here: removing one from the
+                # middle of a deque is O(n), and a purge may cancel thousands.
                 if jobs.get(job.copy.slot) is job and not job.exhausted:
                     return job
         return None
 
     def _foremost(self) -> deque[Job] | None:
-        """The jobs of the most privileged level that has any."""
+        """Return the jobs of the most privileged level that has any."""
         levels = self._levels
         while levels:
             level = max(levels) if len(levels) > 1 else next(iter(levels))
@@ -251,7 +268,7 @@ class Outbox:
         return None
 
     def cancel(self, slot: int) -> None:
-        """Drop the job of a message that is gone from the cache, or that the neighbour does not take."""
+        """Drop the job of a message that is gone from the cache, or that the neighbour does not accept."""
         job = self.jobs.pop(slot, None)
         if job is None:
             return
@@ -266,9 +283,10 @@ class Outbox:
             self.recovery.forget_lost()
 
     def unpack(self, parcel_bytes_max: int) -> list[Job]:
-        """Let messages go as two frames that were to go, or went, as a longer one. Returns their jobs.
+        """Split messages into two frames that went, or were to go, as one frame that is too long; return their jobs.
 
-        Those that nobody asked for are dropped: the neighbour would refuse the two frames. They are to be offered.
+        Those that were not requested are dropped, since the neighbour would refuse the two frames. The caller offers
+        them.
         """
         found = [job for job in self.jobs.values() if job.parcel and job.nbytes > parcel_bytes_max]
         for job in found:
@@ -278,7 +296,7 @@ class Outbox:
         return found
 
     def take_unfinished(self) -> list[Job]:
-        """Take the jobs that are done, while more of their message was asked for."""
+        """Return the jobs that are done, though more of their message was requested."""
         unfinished, self._unfinished = self._unfinished, []
         return unfinished
 
@@ -290,12 +308,12 @@ class Outbox:
         return self.stop_and_wait and bool(self.recovery.in_flight)
 
     def wait(self, until_us: int) -> None:
-        """Send what is queued at that time."""
+        """Postpone sending until this time."""
         self.not_before_us = until_us
         self._timers.arm(SEND, until_us)
 
     def sent(self, serial: int, content: Content, nbytes: int, now: int, *, shared: bool = False) -> None:
-        """Note a frame that went out; `shared`: by broadcast, to those who follow the job as well."""
+        """Record a frame that was sent; `shared`: by broadcast, to the followers of the job as well."""
         job, item = content
         job.in_flight.add(serial)
         self.recovery.sent(serial, content, nbytes, now)
@@ -304,10 +322,10 @@ class Outbox:
                 other.sent(serial, (follower, item), nbytes, now)
 
     def send_parcels(self, serial: int, now: int) -> list[Copy]:
-        """Note as sent all jobs in a row that `pull` would give, are parcels, and have room in the window.
+        """Record as sent all jobs in a row that `pull` would return, are parcels, and fit into the window.
 
-        Returns their messages, which go out under this serial and those that follow it. Most bursts are nothing else:
-        so this does in one go what `pull`, `begin`, `take` and `sent` do for one job.
+        Returns their messages, which go out under this serial and those that follow it. Most bursts consist of nothing
+        else, so this does in one call what `pull`, `begin`, `take` and `sent` do for one job.
         """
         queue = self._foremost()
         copies: list[Copy] = []
@@ -333,7 +351,7 @@ class Outbox:
     # --- what becomes of it --------------------------------------------------------------------------------
 
     def acknowledge(self, base: int, bitmap: int, now: int) -> int:
-        """Take an acknowledgement of serials (base + i for each bit i). Returns the slots that arrived as a whole."""
+        """Process an acknowledgement of serials (base + i for each bit i); return the slots that arrived as a whole."""
         outcome = self.recovery.acknowledged(base, bitmap, now)
         done: list[int] = []
         for frame in outcome.arrived:
@@ -352,7 +370,7 @@ class Outbox:
         return mask_of(done)
 
     def tick(self, now: int) -> None:
-        """Do what is due; what is queued may go out after it."""
+        """Handle the timers that are due; queued frames may be sent afterwards."""
         due = self._timers.due
         if due[SEND] <= now:
             self._timers.cancel(SEND)
@@ -360,7 +378,9 @@ class Outbox:
             self.time_out(now)
 
     def time_out(self, now: int) -> None:
-        """Send everything again that is in flight, since nothing was acknowledged for a whole timeout."""
+        """Retransmit everything in flight, because nothing was acknowledged for a whole timeout."""
+        # A neighbour that times out has probably left. Those that share its broadcast must not wait
+        # for it.
         for job in self.jobs.values():
             job.release_followers()
         lost = self.recovery.timed_out(now)
@@ -370,7 +390,7 @@ class Outbox:
                 self._repeat_preamble(job)
 
     def _send_again(self, frames: list[SentFrame[Content]]) -> None:
-        """Queue lost frames again, fragments behind their descriptor and hash list: without these they are dropped."""
+        """Queue lost frames again, fragments behind their descriptor and hash list, without which they are dropped."""
         headless: dict[Job, None] = {}
         for frame in frames:
             job, (kind, _) = frame.content
@@ -384,10 +404,11 @@ class Outbox:
                     self.retransmissions.append((job, item))
 
     def _repeat_preamble(self, job: Job) -> None:
-        """Send the preamble again, if perhaps the neighbour can make nothing of the fragments because it forgot it.
+        """Send the preamble again, if the neighbour may have forgotten it and so cannot use the fragments.
 
-        That it had acknowledged the preamble does not help: it may have begun the contact anew, and the announcement
-        of that was lost. Then nothing else ever comes through, since it asks for what counts as on its way.
+        Its earlier acknowledgement of the preamble proves nothing: it may have begun the contact anew, and the
+        announcement of that was lost. Then nothing else ever gets through, since it waits for messages that count as on
+        their way.
         """
         doubtful = job.preamble_skipped or (job.begun and self.recovery.timeouts >= TIMEOUTS_DOUBTFUL)
         if doubtful and not any(kind in _PREAMBLE for kind, _ in self.retransmissions.of(job)):
@@ -395,11 +416,11 @@ class Outbox:
             job.preamble_skipped = False
 
     def knows_preamble(self, copy: Copy, now: int) -> bool:
-        """Return True if the neighbour was sent the descriptor and the hash list of this message a moment ago."""
+        """Return True if the neighbour was sent descriptor and hash list of this message a moment ago."""
         return now - self._preambles_known.get(copy.handle, -NEVER) < _PREAMBLE_KNOWN_US
 
     def _finish(self, job: Job, now: int) -> bool:
-        """Drop a job of which everything arrived. Returns True if the neighbour has the whole message now."""
+        """Drop a job of which everything arrived; return True if the neighbour has the whole message now."""
         if not job.exhausted or job.in_flight or self.retransmissions.of(job):
             return False
         slot = job.copy.slot

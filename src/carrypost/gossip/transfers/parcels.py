@@ -1,10 +1,10 @@
-"""Small messages, which come whole and in bursts: nearly all that an exchange moves.
+"""Small messages, which arrive whole and in bursts: nearly everything that an exchange moves.
 
-What was not asked for is an offer and the answer to its request in one (`Requests.take_unasked`), with all checks of
-both. Each is inspected in its turn (`gossip.transfers.inspection`), and its payload is held against the descriptor.
-Those of a burst that pass, are not known here and find room are admitted and delivered together, in runs of such as are
-wanted here and of such as are carried for others. Where room has to be made, or something is remembered of a message,
-it goes the way that larger ones go (`Inbound.store_small`), in its place among the others.
+An unasked Parcel is an offer and the answer to its request in one (`Requests.take_unasked`), and passes all checks of
+both. Each message is inspected in its turn (`gossip.transfers.inspection`), and its payload is checked against the
+descriptor. Those of a burst that pass, are not known here and find room are admitted and delivered together, in runs of
+messages wanted here and runs of messages carried for others. If room has to be made, or something is remembered of a
+message, it takes the path of larger ones (`Inbound.store_small`), in its place among the others.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 _BLANK = PayloadCodec.BLANK
 _LENGTH = attrgetter("descriptor.length")
 _UNASKED_BYTES_MAX = 2 * WINDOW_BYTES_MAX
-"""Most that comes unasked between two reports from a neighbour that was not told what this host lacks. Twice what may
-be on its way: where a link is slow, or others are pushed the same, a neighbour may take some for lost, or for arrived,
-before this host says so."""
+"""Most bytes that may come unasked between two reports, from a neighbour that does not know what this host lacks. Twice
+what may be on its way: where a link is slow, or others are pushed the same, a neighbour may believe some lost, or
+arrived, before this host reports."""
 
 
 class Parcels:
-    """Takes bursts of small messages in."""
+    """Receiver of bursts of small messages."""
 
     def __init__(
         self, ground: Ground, wants: Wants, requests: Requests, inbound: Inbound, receptions: Receptions
@@ -56,11 +56,11 @@ class Parcels:
         self._receptions = receptions
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
-        """Take a burst. Returns the serials to acknowledge, of what was asked for and of what was not.
+        """Handle a burst; return the serials to acknowledge, of requested and of unasked messages.
 
-        Only that which came in or is here already is acknowledged: its giver may believe that there is a copy here. Of
-        the rest, what was asked for is declined. The last value is False if none says anything but that the neighbour
-        has what is here as well.
+        Only messages that were stored or are here already are acknowledged, since their giver may then believe that
+        there is a copy here. Of the rest, requested ones are declined. The last value is False if the burst says
+        nothing except that the neighbour has messages that are here as well.
         """
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
@@ -81,6 +81,8 @@ class Parcels:
             wanted = self._checked(link, want, frame, now)
             if wanted is None:
                 continue
+            # A run collects messages that can be admitted by one call. Anything else ends it first,
+            # so that messages enter, and are reported, in the order of their arrival.
             if roomy and known(message) is None:
                 if wanted != run_wanted:
                     self._enter(link, run, unasked, now, wanted=run_wanted)
@@ -103,7 +105,7 @@ class Parcels:
     def _decline(
         self, link: Link, frames: Sequence[OpenParcel], taken: Sequence[OpenParcel], unasked: Mapping[int, bool]
     ) -> None:
-        """Tell a neighbour that supplies this host which of its Parcels did not come in: it need not repeat them."""
+        """Decline Parcels of a neighbour that supplies this host and that were not stored: it need not repeat them."""
         if not link.supplies:
             return
         asked = {frame.serial for frame in taken}
@@ -114,12 +116,14 @@ class Parcels:
     def _unasked(
         self, link: Link, frame: OpenParcel, unasked: dict[int, bool], now: int, *, roomy: bool
     ) -> Want | None:
-        """Take a Parcel that was not asked for as its offer. None: it does not come in.
+        """Handle an unasked Parcel as its offer; None if it is not accepted.
 
-        `unasked`: serials of such that are here, and whether they say anything new.
+        `unasked`: serials of such messages that are here, and True for those that say something new.
         """
         descriptor, message = frame.descriptor, frame.descriptor.id
         nbytes = link.inbox.charge_unasked(descriptor.wire_bytes + descriptor.length)
+        # The bound keeps a neighbour from filling the link with messages that nobody wants. A
+        # neighbour that was told what is lacking here is bound by its window instead.
         if (nbytes > _UNASKED_BYTES_MAX and not link.supplies) or self._wants.blocked(link, message, now):
             self._outputs.refuse("unsolicited", link.peer)
             return None

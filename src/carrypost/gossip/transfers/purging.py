@@ -1,7 +1,7 @@
-"""Messages that a recipient says it is done with: it is struck off, and once nobody is left the copy goes.
+"""Recipients that are done with a message: each is struck off, and the copy is dropped once none is left.
 
-Whoever has a copy of such a message throws it away and never wants it again, be it its own or carried for others. That
-one is done counts only for messages that it is a recipient of: `model.recipients` says whose.
+Every node with a copy of such a message drops it and never wants it again, whether the message was its own or carried
+for others. The word of a node counts only for messages that it is a recipient of (`model.recipients`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def strike(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
-    """Strike this node off these messages: it says so, vouched for by its signature, and that counts until then.
+    """Strike this node off these messages, as it asked for under its signature, until `until_us`.
 
-    What nobody is left of goes at once if it is here, and is refused when it comes. What is not known is remembered
-    with the node. Messages that the node is no recipient of are counted, and stay.
+    Messages without any recipient left are dropped at once if they are here, and refused when they come. Unknown
+    messages are remembered with the node. Messages of which the node is no recipient are counted, and stay.
     """
     holdings = ground.holdings
     cache, now = holdings.cache, holdings.now_us
@@ -37,6 +37,8 @@ def strike(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us
         copy = cache.get(message)
         if copy is None:
             unknown.append(message)
+        # Without this check any node could purge anybody's messages from all caches by
+        # acknowledging them.
         elif not is_for(copy.descriptor, node):
             others += 1
         elif holdings.strike(copy, node):

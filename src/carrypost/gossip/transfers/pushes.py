@@ -1,8 +1,8 @@
-"""Messages that are sent unasked: as Parcels, within the window of each link, and what neighbours confirm of them.
+"""Messages that are sent unasked: as Parcels, within the window of each link, and the neighbours' receipts of them.
 
-What is pushed and what is not confirmed yet is kept with the link (`gossip.transfers.unconfirmed`), so any link can be
-used, be there a contact or not. Who is pushed what is chosen by `gossip.strategy`. The same message goes to all under
-one serial, whether by broadcast or to each of them, so that those who hear each other know what the others were sent.
+Unconfirmed pushes are kept with the link (`gossip.transfers.unconfirmed`), so that any link can be used, with or
+without a contact. `gossip.strategy` chooses the messages and the neighbours. The same message goes to all of them under
+one serial, by broadcast or one by one, so that those that hear each other know what the others were sent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OpenParcel, Receipt
 
 WINDOW_BYTES_MAX = 32 * 1024
-"""Bytes that may be on their way to a neighbour, asked for or not, for anything to be pushed to it."""
+"""Bytes that may be on their way to a neighbour, requested or not, for anything to be pushed to it."""
 _ON_ITS_WAY_US = 100_000
-"""An announcement that was made sooner after a push may have crossed it."""
+"""Time within which an announcement may have crossed a push."""
 
 
 class Pushes:
-    """Sender of what goes from one host unasked."""
+    """Sender of unasked messages."""
 
     def __init__(self, ground: Ground, transfer: Transfer) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
@@ -39,9 +39,9 @@ class Pushes:
         """Longest payload that is pushed; 0: none is."""
 
     def push(self, chosen: Mapping[Link, Sequence[Copy]], now: int, *, broadcast: bool = False) -> None:
-        """Send messages to neighbours, as far as they fit; `broadcast`: all in reach may hear what is for all of these.
+        """Send messages to neighbours, as far as they fit; `broadcast`: everybody in range may hear them.
 
-        What does not fit, into a Parcel or into the window of a link, is not sent.
+        A message that does not fit into a Parcel, or into the window of a link, is not sent.
         """
         parcels: dict[int, OpenParcel] = {}
         sent: dict[Link, list[OpenParcel]] = {}
@@ -66,6 +66,8 @@ class Pushes:
             link.send(frames)
 
     def _fits(self, link: Link, copy: Copy, nbytes: int) -> bool:
+        # Pushes have no window of their own: they may use only what requested messages leave free
+        # in the link's.
         recovery = link.outbox.recovery
         return (
             copy.descriptor.small
@@ -76,9 +78,9 @@ class Pushes:
         )
 
     def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> bool:
-        """Take what a neighbour's announcement says of unasked Parcels. Returns True if anything follows from it.
+        """Process an announcement's receipts of unasked Parcels; return True if anything follows from them.
 
-        That is so if a Parcel was lost, or if a program waits for somebody to carry its message.
+        Something follows if a Parcel was lost, or if a program waits for another node to carry its message.
         """
         unconfirmed = link.unconfirmed
         if not unconfirmed.slots:
@@ -89,13 +91,13 @@ class Pushes:
         return told or unconfirmed.lost
 
     def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
-        """Take an acknowledgement of serials (base + i for each bit i). Returns True if it names any push."""
+        """Process an acknowledgement of serials (base + i for each bit i); return True if it names any push."""
         found = link.unconfirmed.confirm(self._prefix, base, bitmap)
         self._arrived(link, found)
         return bool(found)
 
     def _arrived(self, link: Link, slots: int) -> bool:
-        """Note that the neighbour has these. Returns True if a program waits for somebody to carry one of them."""
+        """Note that the neighbour has these; return True if a program waits for another node to carry one of them."""
         if not slots:
             return False
         link.learn(slots)

@@ -1,7 +1,7 @@
 """Messages that became whole: handed to the layers, journalled and reported.
 
-Those of one step with one neighbour are reported together. But events come in the order in which things happened, so
-where room had to be made, what came before is reported first, then what was evicted, then what it was evicted for.
+Messages of one step with one neighbour are reported together. Events come in the order in which things happened, so
+where room had to be made, earlier arrivals are reported first, then the evictions, then the message they made room for.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
 
 
 _FRESH_MAX = 8
-"""More that come in one step are a burst, which is offered: the neighbours of whoever sends it may be at it, too."""
+"""If more than this arrive in one step it is a burst, which is offered: the neighbours of its sender may get it,
+too."""
 
 
 class Arrival(NamedTuple):
-    """One message that is whole here now."""
+    """One message that became whole here."""
 
     copy: Copy
     giver: Link | None
     """None: it was published here."""
     serial: int | None
-    """Of the giver's unasked Parcel; None: it was asked for."""
+    """Serial of the giver's unasked Parcel; None: it was requested."""
 
 
 class News(NamedTuple):
-    """News of one step."""
+    """The arrivals of one step."""
 
     whole: bool
-    """Messages became whole."""
+    """True if messages became whole."""
     grown: bool
-    """True if others got another piece."""
+    """True if other messages got another piece."""
     fresh: Sequence[Arrival]
     """The messages that became whole, if they are few."""
     unasked: bool
-    """Some of them were not asked for."""
+    """True if some of them were not requested."""
 
 
 class Receptions:
@@ -58,13 +59,13 @@ class Receptions:
         self._layers = layers
         self._departures = departures
         self._count = 0
-        """Messages that became whole."""
+        """Number of messages that became whole."""
         self._fresh: list[Arrival] = []
         self._grown = self._unasked = self.news = False
-        """Something came since the last call of `take_news`."""
+        """True if something arrived since the last call of `take_news`."""
 
     def take_news(self) -> News:
-        """Return what came since the last call."""
+        """Return what arrived since the last call."""
         few = self._count <= _FRESH_MAX
         news = News(self._count > 0, self._grown, self._fresh if few else (), self._unasked)
         self._count, self._fresh = 0, []
@@ -83,9 +84,9 @@ class Receptions:
         link: Link,
         serials: Sequence[int | None] | None = None,
     ) -> None:
-        """Take messages whose last pieces came: all of them are wanted here, or none is.
+        """Handle messages whose last pieces arrived: all of them are wanted here, or none is.
 
-        `serials`: of the Parcels that were not asked for, None for others; without it all were.
+        `serials`: of unasked Parcels, None for requested ones; without it all were requested.
         """
         if self._cache.changed:
             self._outputs.report()
@@ -98,6 +99,8 @@ class Receptions:
             self._unasked = True
         if self._count <= _FRESH_MAX:
             self._fresh += map(Arrival, copies, repeat(link), serials or repeat(None))
+        # Layers may hold a message back (causal order), or release others that waited for it. So
+        # the messages delivered are not always those that arrived.
         delivered = self._layers.take(copies) if copies[0].interesting else copies
         self._holdings.keep(copies)
         if delivered is not copies:

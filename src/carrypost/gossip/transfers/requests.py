@@ -1,8 +1,8 @@
-"""The taking side of a contact: what is asked for, and the acknowledgement of what came.
+"""The receiving side of a contact: requests for messages, and acknowledgements of those that arrived.
 
-A host asks for what it lacks of what is offered, in the order of the offer, and for each piece one neighbour at a time.
-Every offer is answered, be it by an empty request, so that a lost one is noticed. A neighbour that does not send what
-it was asked for is asked again, then given up in favour of others who offered the same.
+A host requests what it lacks of an offer, in the order of the offer, and each piece from one neighbour at a time. Every
+offer is answered, if only by an empty request, so that a lost offer is noticed. A neighbour that does not send what was
+requested is asked again, then given up in favour of others that offered the same.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _REQUEST_DOUBLINGS = 2
 _PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
 _REQUEST_TRIES = 4
 _UNSURE_TRIES = (2, 6)
-"""After so many repetitions what was offered a while ago is given up: if the neighbour is idle, and in any case."""
+"""Numbers of repetitions after which an old offer is given up: if the neighbour is idle, and in any case."""
 _GIVEN_UP_PART = 2
-"""Of `offers_open_max`, this part may be messages that were asked for in vain: should they come, they are taken."""
+"""Fraction of `offers_open_max` that may be messages requested in vain; they are accepted should they come."""
 _FEW_WANTS = 512
-"""With more wants than these, requests are not repeated sooner: to repeat them costs more than a stranger may cause."""
+"""With more wants than this, requests are not repeated sooner: repeating them costs more than a stranger may cause."""
 _REASK_US = 400_000
 _HOPELESS_COST = 20
 """Cost of a message that was offered, requested several times and never sent (`gossip.transfers.accounts`)."""
@@ -48,7 +48,7 @@ _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
 _ACK_UNASKED = 16
-"""Number of Parcels that nobody asked for, and nothing was said of, that call for an acknowledgement."""
+"""Number of unasked Parcels without a receipt that call for an acknowledgement."""
 
 
 class Requests:
@@ -59,20 +59,22 @@ class Requests:
         self._outputs, self._own = ground.outputs, ground.own
         self._limits = ground.limits
         self._reminded = ground.settings.island
-        """True if offers of what this host acknowledged are answered by the acknowledgement."""
+        """True if offers of messages that this host acknowledged are answered by the acknowledgement."""
         self._wants = wants
         self._second_look, self._memories = second_look, ground.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
 
     def take_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
-        """Note what the neighbour has; it is answered at the end of the step, several offers together.
+        """Note what the neighbour has; the answer goes out at the end of the step, for several offers together.
 
-        `offered`: slots that this host offered it, and that were not answered yet. Returns those slots that it has.
+        `offered`: slots that this host offered to the neighbour, without an answer yet. Returns those that the
+        neighbour has.
         """
         cache = self._cache
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
         interesting = self._own.wants_something
+        # While the store cannot write, every message would be lost on arrival and requested again.
         storing = now >= self._holdings.paused_until_us
         noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
         roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)), interesting=False)
@@ -98,6 +100,8 @@ class Requests:
         if len(known) < len(frame.entries) or without(mask, offered):
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
+        # Only entries that are new here are worth something. A neighbour that repeats the same
+        # offer pays for it.
         noted = len(link.inbox.wants) + len(self._memories.offers(link)) - noted_before
         if len(link.inbox.wants) >= self._limits.offers_open_max:
             noted = 0  # An honest neighbour offers the rest when the first are through.
@@ -108,16 +112,16 @@ class Requests:
         return mask
 
     def _offered_in_vain(self, link: Link, entry: OfferEntry, copy: Copy, now: int) -> None:
-        """Take an offer of a message that this host is done with, or has declined."""
+        """Handle an offer of a message that this host is done with, or has declined."""
         if not copy.finished:
             self._second_look.decline(link, entry, now)
         elif self._reminded:
             self._holdings.remind(copy.id, link.peer)
 
     def take_unasked(self, link: Link, frame: OpenParcel, now: int, *, roomy: bool) -> Want | None:
-        """Take a Parcel of what is not here, and was not asked for, as its offer. None: it does not come in.
+        """Handle an unasked Parcel of a message that is not here as its offer; None if it is not accepted.
 
-        `roomy`: there is room that nobody uses.
+        `roomy`: there is unused room for it.
         """
         descriptor, cache = frame.descriptor, self._cache
         copy, privilege = cache.get(descriptor.id), self._holdings.privilege(descriptor)
@@ -140,7 +144,7 @@ class Requests:
         return None
 
     def has(self, link: Link, mask: int) -> bool:
-        """Learn from a Parcel that the neighbour has these. Returns True if somebody is to be told of it."""
+        """Note that a Parcel shows the neighbour to have these messages; return True if a program waits for that."""
         watched = bool(mask & self._holdings.watched)
         if mask & ~link.known:
             link.budgets.credit(FRAME + ENTRY)
@@ -148,13 +152,13 @@ class Requests:
         return watched
 
     def _learn(self, link: Link, mask: int) -> None:
-        """The neighbour offers all of these: it has them."""
+        """Note that the neighbour has all of these, because it offers them."""
         link.learn(mask)
         if mask & self._holdings.watched:
             self._holdings.mark_carried(mask)
 
     def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
-        """Take an offer of what was asked for already, or is not to be asked for now (no want)."""
+        """Handle an offer of a message that was requested already, or (no want) may not be requested now."""
         if want is None:
             if len(link.inbox.wants) >= self._limits.offers_open_max:
                 self._second_look.decline(link, entry, now)
@@ -167,7 +171,7 @@ class Requests:
         link.inbox.fresh.append(entry.handle)
 
     def _request(self, link: Link, among: Iterable[int], serials: tuple[int, ...], now: int) -> None:
-        """Ask for what is missing, and not asked for yet, of the wants with these handles."""
+        """Request the missing pieces of these wants that were not requested yet."""
         handles: list[int] = []
         parts: list[PieceRequest] = []
         inbox, wants, known = link.inbox, self._wants, self._cache.get
@@ -184,6 +188,8 @@ class Requests:
             missing = 1 & ~want.requested if small and known(entry.message) is None else self._missing(want)
             if not missing:
                 continue
+            # One source at a time. Asking two neighbours for the same piece would double the
+            # traffic exactly where several neighbours compete for one channel.
             if elsewhere := wants.requested_elsewhere(entry.message, link, now):
                 missing &= ~elsewhere
                 due_us = min(due_us, now + PATIENCE_US)
@@ -226,13 +232,13 @@ class Requests:
         ]
 
     def released(self, links: list[Link], now: int) -> None:
-        """Ask these neighbours for what another one, which was asked, will not send."""
+        """Request from these neighbours what another one will not send."""
         for link in links:
             if link.usable:
                 self._request(link, list(link.inbox.wants), (), now)
 
     def arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
-        """Note transfer frames that need not come again; acknowledge them soon, and at once where the burst ends."""
+        """Record transfer frames that need not come again; acknowledge them soon, and at once at the end of a burst."""
         inbox = link.inbox
         if inbox.asked_us:
             link.outbox.recovery.expect(now - inbox.asked_us)
@@ -246,11 +252,13 @@ class Requests:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
 
     def came_unasked(self, link: Link, serials: list[int], now: int) -> None:
-        """Note Parcels that nobody asked for: the next announcement names them, and so does an acknowledgement.
+        """Record unasked Parcels: the next announcement names them, and so does an acknowledgement.
 
-        Announcements do not reach the other end of a route.
+        The acknowledgement is for routes, whose other end does not hear announcements.
         """
         inbox = link.inbox
+        # An announcement confirms pushes to everybody at no extra cost. A burst of sixteen would
+        # wait too long for it.
         if not link.route:
             inbox.unasked.note(serials)
         if earlier := inbox.receipts.note(serials):
@@ -259,7 +267,7 @@ class Requests:
             link.timers.arm(ACKNOWLEDGE, now)
 
     def flush(self, link: Link, now: int) -> None:
-        """Answer what was offered and acknowledge what came, at the end of a step."""
+        """Answer offers and acknowledge arrivals, at the end of a step."""
         inbox = link.inbox
         if inbox.answers or inbox.fresh:
             serials, inbox.answers = tuple(inbox.answers), []
@@ -271,7 +279,10 @@ class Requests:
             inbox.reported()
 
     def repeat(self, link: Link, now: int) -> None:
-        """Ask again. Each want has its own patience: that others come does not mean that this one was heard."""
+        """Repeat requests.
+
+        Each want has its own patience: arrivals of others do not show that this request was heard.
+        """
         inbox = link.inbox
         link.timers.cancel(REQUEST_AGAIN)
         silent = now - inbox.progress_us >= PATIENCE_US
@@ -311,17 +322,17 @@ class Requests:
 
     @staticmethod
     def _forgotten(link: Link, want: Want, now: int) -> bool:
-        """Return True if the neighbour seems to have evicted what it offered a while ago."""
+        """Return True if the neighbour seems to have evicted a message that it offered a while ago."""
         few, many = _UNSURE_TRIES
         idle = now - link.inbox.progress_us >= _REQUEST_RETRY_US
         return want.tries >= many or (idle and want.tries >= few)
 
 
 def _patience_us(link: Link, tries: int) -> int:
-    """Return how long to wait for what was asked for so many times before.
+    """Return the time to wait for a message that was requested `tries` times before.
 
-    While nothing comes, the request itself was probably lost. Else the message may have to wait for others. Where many
-    are asked for, several requests went out, and hardly all of them were lost.
+    While nothing arrives, the request itself was probably lost. Otherwise the message may have to wait for others. With
+    many wants, several requests were sent, and hardly all of them were lost.
     """
     if link.inbox.asked_us and len(link.inbox.wants) <= _FEW_WANTS:
         return min(_PATIENCE_US_MAX, link.outbox.recovery.answer_us(tries))

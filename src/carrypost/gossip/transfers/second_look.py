@@ -1,16 +1,23 @@
-"""The second look at what was declined for want of room (`holdings.memories`), when there is room for it.
+"""A second look at messages that were declined for lack of room (`holdings.memories`), when room appears.
 
-Room is what nobody uses, or what copies use that would give way. It appears when a copy leaves, or may give way again
-because it was confirmed. Then what neighbours have is looked through, highest rank first, and as much is asked for as
-finds room beside what each neighbour was asked for already: at once, and at most once a second.
-
-What a neighbour offered during this contact is known by its handle (for what was evicted since, see `Inbox.closed`), so
-it is asked for without a new offer. What was declined before the contact is on offer nowhere, since reviews count it as
-known; so some of it is invited when a review begins while there is room, and the neighbour offers it again.
-
-This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
-a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
+Room is unused space, or the space of copies that may be evicted. It appears when a copy leaves, or becomes evictable
+because it was confirmed. Then the neighbours' offers are looked through, highest rank first, and as much is requested
+as fits beside what each neighbour was asked for already: at once, and at most once a second.
 """
+
+# Why it is needed. A full cache declines offers, and neighbours remember that. When a copy expires
+# later, nothing would come in its place until the next contact: reviews count a declined message as
+# known, or two full caches would offer each other the same messages in every round. So the
+# receiving side keeps the initiative.
+#
+# A message that a neighbour offered during this contact is known by its handle (for messages
+# evicted since, see `Inbox.closed`), and is requested without a new offer. A message declined
+# before the contact is on offer nowhere; so some of these are invited when a review begins while
+# there is room, and the neighbour offers them again.
+#
+# Why it ends. Unused room displaces nobody; otherwise a lower rank makes room for a higher one.
+# Sort the contents of a cache by rank before and after: the later sequence is the larger, so no two
+# messages can displace each other in turns.
 
 from __future__ import annotations
 
@@ -34,15 +41,15 @@ if TYPE_CHECKING:
 
 _LOOK_GAP_US = 1_000_000
 _LOOK_ENTRIES_MAX = 16_384
-"""So much is looked through at a time; the other links have their turn at the next one."""
+"""Number of entries that are looked through at a time; the other links have their turn at the next look."""
 
 Candidate = tuple[int, bool, int, "OfferEntry"]
-"""The rank of a message, whether it is wanted here, the bytes that it lacks, and the neighbour's entry for it."""
+"""The rank of a message, True if it is wanted here, the bytes that it lacks, and the neighbour's entry for it."""
 _RANK, _LACKING = itemgetter(0), itemgetter(2)
 
 
 class SecondLook:
-    """Asks neighbours of one host for what it had no room for."""
+    """Requests to the neighbours of one host for messages that it had no room for."""
 
     def __init__(self, ground: Ground, wants: Wants) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
@@ -55,7 +62,7 @@ class SecondLook:
         """Index of the link that comes first."""
 
     def room_appeared(self, now: int) -> None:
-        """Look soon whether it is enough for anything."""
+        """Look soon for messages that fit into the room that appeared."""
         self._recall(self._memories.take_reopened())
         if self._memories.opens() and self._links.usable:
             self._look_soon(now)
@@ -64,21 +71,21 @@ class SecondLook:
         self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def look_again(self, messages: Collection[MessageId], now: int) -> None:
-        """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
+        """Look soon at what neighbours offered: this host wants more than before, these messages among it."""
         self._recall(messages)
         if self._links.usable:
             self._look_soon(now)
 
     def _recall(self, messages: Collection[MessageId]) -> None:
-        """Look again at these, of which nothing may be remembered: who offered them is known by closed handles."""
+        """Consider these messages again: closed handles show which neighbours offered them."""
         for link in self._links.usable if messages else ():
             for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
                 self._memories.decline(link, entry, interesting=self._own.wants_something)
 
     def decline(self, link: Link, entry: OfferEntry, now: int) -> None:
-        """Do not ask for what is offered: there is no room, the store cannot write, or too much was asked for already.
+        """Record an offer that is not requested, for lack of room, of a working store, or of open requests.
 
-        For what was declined before there may be room by now.
+        If the message was declined before, there may be room by now.
         """
         self._memories.decline(link, entry, interesting=self._own.wants_something)
         if (copy := self._cache.get(entry.message)) is not None and not copy.here:
@@ -90,12 +97,12 @@ class SecondLook:
             self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
 
     def tick(self, now: int) -> None:
-        """Look again, if it is time."""
+        """Look again, if it is due."""
         if self._timers.due[SECOND_LOOK] <= now:
             self._look(now)
 
     def _look(self, now: int) -> None:
-        """Ask for what finds room by now."""
+        """Request what fits by now."""
         self._timers.cancel(SECOND_LOOK)
         if now < self._holdings.paused_until_us:
             self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
@@ -132,7 +139,7 @@ class SecondLook:
         return found
 
     def _candidate(self, entry: OfferEntry) -> Candidate | None:
-        """None for what is here, or is never wanted again."""
+        """Return the candidate for an entry; None if the message is here, or never wanted again."""
         copy = self._cache.get(entry.message)
         if copy is not None and (copy.whole or copy.finished):
             return None
@@ -143,7 +150,7 @@ class SecondLook:
         return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
 
     def _coming(self, link: Link) -> tuple[int, int]:
-        """The messages and bytes that this neighbour was asked for; and those that are half here, whoever is asked."""
+        """Return the messages and bytes that this neighbour was asked for, or that are half here from anybody."""
         cache, wants = self._cache, self._wants
         messages = nbytes = 0
         for want in link.inbox.wants.values():
@@ -185,7 +192,7 @@ class SecondLook:
                 inbox.fresh.append(entry.handle)
 
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
-        """Return True if there may be room beside so much that is on its way, if necessary by evicting others."""
+        """Return True if there may be room beside this much that is on its way, by evicting others if necessary."""
         rank, interesting, lacking, entry = candidate
         cache, copy = self._cache, self._cache.get(entry.message)
         if copy is not None and self._memories.is_turned_away(copy):
@@ -202,17 +209,17 @@ class SecondLook:
 
 
 class _Places:
-    """The room of a cache during one look: what nobody uses, and what copies use that would give way, each once."""
+    """The room of a cache during one look: unused space, and the space of evictable copies, each counted once."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._yielding: list[tuple[int, int]] | None = None
-        """Rank and bytes of copies, lowest last; found when somebody has to give way."""
+        """Rank and bytes of evictable copies, lowest last; computed when a copy has to be evicted."""
         self.messages = self.bytes = 0
-        """Messages that were requested during this look, less the room of those that are evicted for them."""
+        """Messages and bytes requested during this look, less the room of the copies that are evicted for them."""
 
     def take(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
-        """Keep room for something, beside so much that is on its way. False: too few would give way."""
+        """Reserve room for a candidate, beside this much that is on its way; return False if there is too little."""
         rank, interesting, lacking, _ = candidate
         messages += self.messages + 1
         nbytes += self.bytes + lacking

@@ -1,4 +1,4 @@
-"""Requests of neighbours: queued as jobs of their outboxes, and acknowledged by them."""
+"""Requests of neighbours: queued as jobs of their outboxes, and the acknowledgements of what was sent."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Ack, Request
 
 _LOOKS_AT_FLIGHTS = 4
-"""To look whether so many frames are acknowledged is one unit of waste."""
+"""Number of frames checked against an acknowledgement that make one unit of waste."""
 _AGAIN_BYTES = 16
-"""So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.transfers.accounts`)."""
+"""Number of bytes sent to the same neighbour again that make one unit of waste (`gossip.transfers.accounts`)."""
 _WANTED = 256
-"""Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
+"""Added to the level of messages that the neighbour wants for itself: they go before those that it would carry."""
 _GIVEN_MAX = 2048
-"""Messages that may wait for a neighbour that did not ask for them; the rest is offered."""
+"""Number of messages that may wait for a neighbour that did not request them; the rest is offered."""
 
 
 class Serving:
@@ -40,7 +40,7 @@ class Serving:
         self._given_bytes_max = ground.settings.push_bytes_max
 
     def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
-        """Queue what is asked for, unless it is queued already, and credit the request by it. Returns the queued slots.
+        """Queue requested messages that are not queued yet, and credit the request by them; return their slots.
 
         `view`: what the neighbour wants for itself comes first. `answers`: the request answers an offer.
         """
@@ -49,6 +49,8 @@ class Serving:
         queued = [copy for copy in wanted if self._queue(link, copy, copy.held, view, now)]
         asked = mask_of([copy.slot for copy in queued])
         again_bytes = 0
+        # Asking again is honest after a loss, and the cheapest amplification attack otherwise: a
+        # request of 6 bytes per message makes this host send megabytes.
         if repeated := asked & link.served:
             # What was sent in this contact already, and was lost, is sent again, but not as often as one likes.
             served = Members(repeated)
@@ -72,9 +74,10 @@ class Serving:
         return asked
 
     def give(self, link: Link, copies: Iterable[Copy]) -> int:
-        """Queue messages that the neighbour lacks and did not ask for, in this order. Returns the queued slots.
+        """Queue messages that the neighbour lacks and did not request, in this order; return the queued slots.
 
-        Those go that are as short as a push may be, and go as one frame. What went in this contact already does not.
+        Only messages that are short enough for a push, and fit into one frame, and were not sent in this contact
+        already.
         """
         outbox = link.outbox
         queued: list[int] = []
@@ -93,7 +96,7 @@ class Serving:
         return mask
 
     def _queue(self, link: Link, copy: Copy, wanted: int, view: View | None, now: int) -> bool:
-        """Queue these pieces of a message. Returns False if it is queued already."""
+        """Queue these pieces of a message; return False if it is queued already."""
         if not wanted:
             return False
         outbox = link.outbox
@@ -111,7 +114,7 @@ class Serving:
         return True
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
-        """Take an acknowledgement: the neighbour has these frames in memory."""
+        """Process an acknowledgement of transfer frames."""
         outbox, bitmap = link.outbox, from_bitmap(frame.bitmap)
         unacknowledged = outbox.recovery.unacknowledged
         through = outbox.acknowledge(frame.base, bitmap, now)

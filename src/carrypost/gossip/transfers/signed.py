@@ -1,7 +1,7 @@
-"""Records that hosts sign, and that everybody passes on: acknowledgements, and what hosts say of their links.
+"""Records that hosts sign and every host passes on: acknowledgements, and the link states of an island.
 
-Such a record is a frame that begins with its author (a public key or, where security is off, a name) and ends with its
-signature. All that stands between is signed with the author, under a domain of its own for each kind.
+Such a record is a frame that begins with its author (a public key or, if security is off, a name) and ends with its
+signature. Everything in between is signed with the author, under a separate domain for each kind.
 """
 
 from __future__ import annotations
@@ -30,27 +30,32 @@ _DOMAINS: dict[type, Domain] = {AckRecord: Domain.ACK_RECORD, LinkRecord: Domain
 _encode = msgspec.msgpack.Encoder().encode
 
 
+# The domain is part of the signed bytes. Without it a signature under a link record could be
+# replayed under an acknowledgement whose encoding happens to be the same.
 def _said(record: AckRecord | LinkRecord) -> bytes:
     return _encode(msgspec.structs.astuple(record)[:-1])
 
 
 def fingerprint(record: AckRecord | LinkRecord) -> int:
-    """Return the number by which a record is known. The signature does not count: who signs twice says it once."""
+    """Return the number that identifies a record.
+
+    The signature does not count: signing twice makes no second record.
+    """
     return int.from_bytes(hashlib.sha256(_said(record)).digest()[:FINGERPRINT_BYTES], "big")
 
 
 def author(identity: Identity) -> bytes:
-    """Return the author that records of this identity name."""
+    """Return the author under which this identity signs records."""
     return identity.author.encode() if isinstance(identity.author, str) else identity.author
 
 
 def sign(identity: Identity, record: Record) -> Record:
-    """Return a record of this identity with its signature; as it is where security is off."""
+    """Return a record of this identity with its signature; unchanged if security is off."""
     return msgspec.structs.replace(record, signature=identity.sign_bytes(_DOMAINS[type(record)], _said(record)))
 
 
 def author_of(record: AckRecord | LinkRecord, *, signed: bool) -> NodeId:
-    """Return the node that a record says it is of; raises `ForgeryError` for what is no author at this security."""
+    """Return the node that a record claims as author; raises `ForgeryError` for an impossible author."""
     if bool(record.signature) is not signed or (signed and len(record.author) != _KEY_BYTES):
         raise ForgeryError("security-level")
     if signed:
@@ -62,7 +67,7 @@ def author_of(record: AckRecord | LinkRecord, *, signed: bool) -> NodeId:
 
 
 def check(record: AckRecord | LinkRecord, link: Link, now: int) -> None:
-    """Check the signature of a record, within what a neighbour may ask for; raises `RemoteError`."""
+    """Check the signature of a record, within the budgets of the link; raises `RemoteError`."""
     budgets = link.budgets
     if not budgets.forgeries.take(0, now) or not budgets.records.take(1, now):
         raise LimitError("rate")

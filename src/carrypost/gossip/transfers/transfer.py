@@ -1,8 +1,8 @@
-"""Bursts: turning what neighbours asked for into transfer frames.
+"""Bursts: turning requests of neighbours into transfer frames.
 
 A burst fills the window of one neighbour, most privileged message first. A message that several neighbours wait for
-goes out once, to the link, and is tracked in the window of each of them ("one transmission may serve several
-requesters"). Serials are numbered per host, so that a broadcast frame has the same one for everybody.
+goes out once, by broadcast, and is tracked in the window of each of them ("one transmission may serve several
+requesters"). Serials are numbered per host, so that a broadcast frame has the same serial for everybody.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
 
 Unit = tuple[Frame, ...]
-"""The frames under one serial: a frame, or the descriptor and the payload of a small message."""
+"""The frames under one serial: a single frame, or the descriptor and the payload of a small message."""
 
 
 class Transfer:
@@ -54,7 +54,7 @@ class Transfer:
         self._serial = 0
 
     def job(self, link: Link, copy: Copy, wanted: int, level: int, *, skip_preamble: bool = False) -> Job:
-        """Plan a message that a neighbour asked for; `skip_preamble`: it has descriptor and hash list already."""
+        """Plan a requested message; `skip_preamble`: the neighbour has descriptor and hash list already."""
         descriptor, body_bytes_max = copy.descriptor, link.body_bytes_max
         if descriptor.small:
             nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
@@ -81,6 +81,7 @@ class Transfer:
         recovery = outbox.recovery
         alone: list[Unit] = []
         shared: list[Unit] = []
+        # Retransmissions go to this neighbour alone: see `outbox` on broadcasts.
         while outbox.retransmissions and recovery.open:
             lost, item = outbox.retransmissions.popleft()
             alone.append(self._send(link, lost, item, now, shared=False))
@@ -104,7 +105,7 @@ class Transfer:
             recovery.restart(now)
 
     def _run(self, link: Link, job: Job, burst: list[Unit], now: int) -> None:
-        """Send as much of one job as the window allows; in stop-and-wait the whole message counts as one."""
+        """Send as much of one job as the window allows; in stop-and-wait a whole message is one unit."""
         outbox, recovery = link.outbox, link.outbox.recovery
         job.begin()
         while job.left:
@@ -116,7 +117,7 @@ class Transfer:
 
     @classmethod
     def _closed(cls, burst: list[Unit], body_bytes_max: int) -> list[Frame]:
-        """Return the frames of a burst, with its end marked, so that it is acknowledged at once."""
+        """Return the frames of a burst with its end marked, so that it is acknowledged at once."""
         frames = cls._arranged(burst, body_bytes_max)
         final = frames[-1]
         if isinstance(final, OpenParcel | Data | StoredData | BlankData):
@@ -125,9 +126,9 @@ class Transfer:
 
     @staticmethod
     def _arranged(burst: list[Unit], body_bytes_max: int) -> list[Frame]:
-        """The frames in order, but descriptors that do not fit into a datagram with their payload go together.
+        """Return the frames in order, but group descriptors that do not fit into a datagram with their payload.
 
-        A frame spans no datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
+        A frame does not span datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
         """
         frames: list[Frame] = [unit[0] for unit in burst]
         if sum(map(len, burst)) == len(frames):
@@ -150,7 +151,7 @@ class Transfer:
         return frames + payloads
 
     def _parcels(self, outbox: Outbox, now: int) -> list[Unit]:
-        """Send messages of one frame each, for one neighbour alone: what most bursts are."""
+        """Send messages of one frame each to one neighbour alone, which is what most bursts consist of."""
         serial = self._serial
         units: list[Unit] = []
         for copy in outbox.send_parcels(serial + 1, now):
@@ -161,7 +162,7 @@ class Transfer:
         return units
 
     def parcel(self, copy: Copy, now: int) -> OpenParcel:
-        """Return a message, which has a handle, as one frame with a serial of its own."""
+        """Return a message, which must have a handle, as one frame with a new serial."""
         self._serial += 1
         hops, age_ms = _passed_on(copy, now)
         return OpenParcel(copy.handle, self._serial, hops, age_ms, False, copy.descriptor)
@@ -216,7 +217,7 @@ class Transfer:
 
 
 def _bulky(unit: Unit, body_bytes_max: int) -> int:
-    """Bytes of a small message's descriptor that does not fit into a datagram with its payload, else 0."""
+    """Return the bytes of a small message's descriptor that does not fit into a datagram with its payload, else 0."""
     descriptor = unit[0]
     if len(unit) == 1 or not isinstance(descriptor, WholeDescriptor):
         return 0
@@ -226,7 +227,7 @@ def _bulky(unit: Unit, body_bytes_max: int) -> int:
 
 
 def _passed_on(copy: Copy, now: int) -> tuple[int, int]:
-    """Hops and age of a message as the next one hears of it."""
+    """Return hops and age of a message as the next host sees them."""
     hops, age_ms = copy.hops + 1, copy.age_ms
     if now > copy.received_us:
         age_ms += (now - copy.received_us) // 1000

@@ -1,8 +1,8 @@
-"""Moving messages over links, whoever decided what is offered: requests, pieces, bursts, acknowledgements.
+"""Moving messages over links, whatever decided that they are offered: requests, pieces, bursts, acknowledgements.
 
-This joins the parts: what neighbours offer becomes wants (`wants`, `requests`, `second_look`), what comes becomes whole
-messages (`inbound`, `parcels`, `receptions`), what they ask for becomes bursts (`serving`, `transfer`, `outbox`). Both
-directions run side by side, over several links at the same time. Everything is soft state: a lost request or
+This module joins the parts: offers of neighbours become wants (`wants`, `requests`, `second_look`), received frames
+become whole messages (`inbound`, `parcels`, `receptions`), requests become bursts (`serving`, `transfer`, `outbox`).
+Both directions run side by side, over several links at the same time. Everything is soft state: a lost request or
 acknowledgement costs a timeout, a lost link costs nothing.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.receptions import Receptions
 
 _ENTRY_BYTES = 25
-"""An offer's entry without its id, at most."""
+"""Largest size of an offer's entry without its id, in bytes."""
 
 
 class Transfers:
@@ -62,15 +62,18 @@ class Transfers:
         )
 
     def end(self, link: Link, now: int) -> None:
-        """End the contact over a link; what it was asked for is asked of others who offer it."""
+        """End the contact over a link, and request from others what it was asked for."""
         others = self.wants.alternatives(link)
         self.inbound.drop_link(link)
         link.clear()
         self.requests.released(others, now)
 
     def repeat(self, link: Link, now: int) -> None:
-        """Send and ask again what was lost."""
+        """Retransmit frames and repeat requests that were lost."""
         link.outbox.tick(now)
+        # Two timeouts in a row: either the neighbour left, or its interface reported a larger
+        # datagram than the path carries. Smaller frames cost little in the first case and solve the
+        # second.
         doubtful = link.outbox.recovery.timeouts >= TIMEOUTS_DOUBTFUL
         if doubtful and (unpacked := link.outbox.unpack(link.body_bytes_max + PARCEL_GAIN)):
             link.doubt()
@@ -82,14 +85,14 @@ class Transfers:
     def push(self, link: Link, copies: Sequence[Copy], now: int) -> None:
         """Send messages over a link unasked: as Parcels, which are repeated until they arrive, and the rest in offers.
 
-        What was sent so before, and is not on its way any more, is offered.
+        Messages that were sent this way before, and are not on their way any more, are offered.
         """
         self.serving.give(link, copies)
         self._transfer.flush([link], now)
         self.offer(link, [copy for copy in copies if copy.slot not in link.outbox.jobs])
 
     def offer(self, link: Link, copies: Sequence[Copy]) -> None:
-        """Offer messages over a link, be there a contact or not. Nobody repeats it."""
+        """Offer messages over a link, with or without a contact. The offer is not repeated."""
         step = link.body_bytes_max // max((len(copy.id) + _ENTRY_BYTES for copy in copies), default=1)
         step = min(step, self._entries_max)
         for at in range(0, len(copies), step):
@@ -97,7 +100,7 @@ class Transfers:
             link.send((fr.Offer(self.offer_serial(), entries),))
 
     def offer_serial(self) -> int:
-        """Return the number of another offer."""
+        """Return the serial of another offer."""
         self._offers += 1
         return self._offers
 
@@ -106,7 +109,7 @@ class Transfers:
         self._transfer.flush(self._links.usable, now)
 
     def _take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> bool:
-        """Take small messages, each of which came whole. Returns False if they said nothing new."""
+        """Handle small messages, each of which arrived whole; return False if they contained nothing new."""
         serials, unasked, new = self._parcels.take(link, frames, now)
         # Several bursts may come together, or the end of one first.
         last = frames[-1].last or any(frame.last for frame in frames)

@@ -1,11 +1,11 @@
 """Messages that went to one neighbour unasked, from this host or another, and are not known to have arrived.
 
-A *push* of this host is known by its serial. One is *awaited* if another neighbour brought a message unasked and lists
-this one as heard: then it went here, too, under the serial that the giver gave it. Either is confirmed by the
-neighbour's announcements, which name what came from whom, and an own push also by its acknowledgements.
+A *push* of this host is known by its serial. A message is *awaited* if another neighbour brought it unasked and lists
+this neighbour as heard: then the giver sent it here as well, under the same serial. Both are confirmed by the
+neighbour's announcements, which name the serials received from each giver, and an own push also by acknowledgements.
 
 There are no timers. A push is lost if an announcement that was made long enough after it does not name it, or if three
-that were sent later are confirmed. Whoever chose it looks at `take_lost`, and decides what follows.
+later ones are confirmed. The part that chose the push calls `take_lost`, and decides what follows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Push(msgspec.Struct, eq=False, gc=False):
 
     slot: int
     nbytes: int
-    """On their way from this host; 0 if somebody else sent it."""
+    """Bytes on their way from this host; 0 if another host sent it."""
     since_us: int
     overtaken: int = 0
-    """Number of confirmed ones that were sent later."""
+    """Number of confirmed pushes that were sent later."""
 
 
 class Unconfirmed:
@@ -41,22 +41,22 @@ class Unconfirmed:
 
     def __init__(self) -> None:
         self._by_giver: defaultdict[bytes, dict[int, Push]] = defaultdict(dict)
-        """Serials rise. No giver is in here without a push."""
+        """Pushes by giver and serial, which rise. No giver is in here without a push."""
         self._lost = self._lost_elsewhere = 0
-        """Slots of what was lost since the last `take_lost`: of own pushes, and of others'."""
+        """Slots of messages lost since the last `take_lost`: of own pushes, and of others'."""
         self.nbytes = 0
-        """Of own pushes."""
+        """Bytes of own pushes."""
         self.slots = 0
-        """Of all: what is in here is neither offered nor pushed."""
+        """Slots of all pushes: these messages are neither offered nor pushed."""
 
     def add(self, giver: bytes, serial: int, slot: int, now: int, nbytes: int = 0) -> None:
-        """Note a message that was sent to the neighbour; `nbytes`: by this host."""
+        """Record a message that was sent to the neighbour; `nbytes` is 0 unless this host sent it."""
         self._by_giver[giver][serial] = Push(slot, nbytes, now)
         self.slots |= 1 << slot
         self.nbytes += nbytes
 
     def confirm(self, giver: bytes, base: int, bitmap: int) -> int:
-        """Learn that of a giver the serials base + i came, for each bit i. Returns the slots that they held."""
+        """Note that the serials base + i of a giver arrived, for each bit i; return the slots of their messages."""
         pushes = self._by_giver.get(giver)
         if pushes is None:
             return 0
@@ -69,7 +69,7 @@ class Unconfirmed:
         return slots
 
     def announced(self, receipts: tuple[Receipt, ...]) -> int:
-        """Take the receipts of an announcement. Returns the slots that it names."""
+        """Process the receipts of an announcement; return the slots that they name."""
         confirmed = 0
         for receipt in receipts:
             if receipt.node in self._by_giver:
@@ -77,7 +77,7 @@ class Unconfirmed:
         return confirmed
 
     def lose(self, before_us: int) -> None:
-        """Give up what was sent up to `before_us`: an announcement does not name it."""
+        """Give up pushes sent up to `before_us`, because an announcement does not name them."""
         for giver, pushes in list(self._by_giver.items()):
             self._lose(giver, [serial for serial, push in pushes.items() if push.since_us <= before_us])
 
@@ -87,7 +87,7 @@ class Unconfirmed:
         return bool(self._lost or self._lost_elsewhere)
 
     def take_lost(self) -> tuple[int, int]:
-        """The slots of what was lost since the last call: of own pushes, and of those that others sent."""
+        """Return and reset the slots of lost messages: of own pushes, and of those that others sent."""
         lost = self._lost, self._lost_elsewhere
         self._lost = self._lost_elsewhere = 0
         return lost
@@ -109,7 +109,7 @@ class Unconfirmed:
             self._lost_elsewhere |= slots
 
     def _take(self, giver: bytes, serials: list[int]) -> int:
-        """Forget pushes of a giver. Returns their slots."""
+        """Remove pushes of a giver; return their slots."""
         pushes, slots, nbytes = self._by_giver[giver], 0, 0
         for serial in serials:
             push = pushes.pop(serial)

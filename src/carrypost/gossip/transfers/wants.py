@@ -1,8 +1,8 @@
 """The messages that this host wants, over all its links: the neighbours that offer them, and those that were asked.
 
-What one neighbour offers, and what has come of it, is in the inbox of its link (`gossip.transfers.inbox`). What is not
-verified yet is bounded there per link, and in all: half-received messages, and the fragments of pieces that are not
-whole. When a bound is reached the stalest gives way, and whoever fills most gives way first.
+The offers of one neighbour, and what has arrived of them, are in the inbox of its link (`gossip.transfers.inbox`).
+Unverified data is bounded here per link, and in all: half-received messages, and the fragments of pieces that are not
+whole. When a bound is reached the stalest data is dropped, and the link with the most data loses its own first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ _BLOCKED_COST = 200
 """Cost of a message that was requested, perhaps even verified, and is of no use, beside its frames
 (`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
-"""Bytes of a kept fragment beside its body, about."""
+"""Approximate bytes of a stored fragment beside its body."""
 BLOCK_US = 30_000_000
-"""So long a message is not taken from a neighbour that sent it wrong."""
+"""Time for which a message is not accepted from a neighbour that sent it wrong."""
 SHARE_BLOCK_US = 600_000_000
-"""Or that used up its share of the cache; or from any, if there is no room to remember that it was delivered."""
+"""Time for which a message is not accepted from a neighbour that used up its share of the cache; or from any neighbour,
+if there is no room to remember its delivery."""
 PATIENCE_US = 20_000_000
-"""So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
+"""Time for which a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
 LINK_SHARE = 8
-"""One link may fill this part of the buffers for what is not verified yet."""
+"""One link may fill one part in this many of the buffers for unverified data."""
 
 _Buffer = tuple["Link", int, int]
-"""Key of a fragment that came: over which link, under which handle, and its number."""
+"""Key of a buffered piece: link, handle and number of the piece."""
 
 
 class Wants:
@@ -51,26 +52,26 @@ class Wants:
         self._sources: dict[MessageId, dict[Link, int]] = {}
         """Neighbours that offer a message, and the handle of each offer."""
         self._open: dict[Link, dict[int, Want]] = {}
-        """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
+        """Wants that have a descriptor and are not whole, by link; bounded by `partials_max`."""
         self._buffers: OrderedDict[_Buffer, int] = OrderedDict()
         """Bytes of the fragments by (link, handle, piece), stalest first; bounded by `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
         self._stale: dict[Link, OrderedDict[_Buffer, None]] = {}
-        """The keys of each link among them, stalest first."""
+        """The keys of each link in `_buffers`, stalest first."""
         self._link_bytes: Counter[Link] = Counter()
         """Bytes of the fragments of each link."""
         self._blocked: dict[tuple[Link, MessageId], int] = {}
-        """Messages that are not accepted from a neighbour, and until when."""
+        """Messages that are not accepted from a neighbour, and the time until which they are not."""
         self._asked: dict[MessageId, int] = {}
         """Time of the last request for a message of which nothing has arrived since."""
         self.orphaned: dict[MessageId, None] = {}
-        """Messages that somebody was asked for who is not waited for any more."""
+        """Messages whose requested neighbour is not waited for any more."""
 
     def add(self, link: Link, entry: OfferEntry, now: int, *, whole: bool = False) -> Want | None:
-        """Note that `link` offers a message that is not here; None where it is not to be asked for.
+        """Note that `link` offers a message that is not here; None if it may not be requested.
 
-        `whole`: it came with its offer, and the want ends with the step. So it is no more than one of those that may be
-        open: were it refused while all of those wait behind it, neither would ever come in.
+        `whole`: the message came with its offer, and the want ends with the step. It does not count against the limit
+        of open wants: if it were refused while all of those wait behind it, neither would ever arrive.
         """
         limits = self._limits
         if entry.length > limits.message_bytes_max:
@@ -106,29 +107,31 @@ class Wants:
         return want is not None and not want.entry.pieces
 
     def sources(self, message: MessageId) -> list[tuple[Link, int]]:
-        """The links that offer this message, and their handles for it."""
+        """Return the links that offer this message, and their handles for it."""
         return list(self._sources.get(message, {}).items())
 
     def asked(self, message: MessageId, now: int) -> None:
-        """Note that a neighbour is asked for a message."""
+        """Note that a neighbour was asked for a message."""
         self._asked.setdefault(message, now)
 
     def progressed(self, message: MessageId, now: int) -> None:
-        """Note that a piece of a message came, so that others go on waiting for the rest."""
+        """Note that a piece of a message arrived, so that others keep waiting for the rest."""
         if message in self._sources:
             self._asked[message] = now
 
     def adopt_orphans(self) -> None:
-        """Have others asked for what somebody was asked for in vain."""
+        """Have other neighbours asked for messages that were requested in vain."""
         orphaned, self.orphaned = self.orphaned, {}
         for link, handle in [source for message in orphaned for source in self.sources(message)]:
             link.inbox.fresh.append(handle)
 
     def requested_elsewhere(self, message: MessageId, link: Link, now: int) -> int:
-        """Pieces of the message that other neighbours were asked for and may still send."""
+        """Return the pieces of the message that other neighbours were asked for and may still send."""
         sources = self._sources.get(message)
         if not sources or (len(sources) == 1 and link in sources):
             return 0
+        # A neighbour that offers everything and sends nothing would otherwise keep all messages
+        # away from this host.
         if now - self._asked.get(message, now) >= PATIENCE_US:
             return 0
         asked = 0
@@ -138,12 +141,12 @@ class Wants:
         return asked
 
     def alternatives(self, link: Link) -> list[Link]:
-        """Other links that offer something that `link` offers."""
+        """Return the other links that offer something that `link` offers."""
         sources = [source for want in link.inbox.wants.values() for source in self.sources(want.entry.message)]
         return list(dict.fromkeys(other for other, _ in sources if other is not link))
 
     def drop(self, link: Link, handle: int) -> None:
-        """Give up what a neighbour offers; if it was asked for it, others may be asked instead."""
+        """Give up a neighbour's offer; if it was requested, others may be asked instead."""
         want = link.inbox.wants.get(handle)
         if want is None:
             return
@@ -159,7 +162,7 @@ class Wants:
                 self.orphaned[message] = None
 
     def fulfil(self, copies: Sequence[Copy]) -> None:
-        """Ask nobody for these messages any more: they are whole here. Whoever offered all of one has it."""
+        """Request these messages no more, because they are whole here. Neighbours that offered all of one have it."""
         known: dict[Link, list[int]] = {}
         for copy in copies:
             sources = self._sources.pop(copy.id, None)
@@ -175,7 +178,7 @@ class Wants:
             link.learn(mask_of(slots))
 
     def _close(self, link: Link, want: Want) -> None:
-        """End a want: drop its fragments, and acknowledge what still comes without using it."""
+        """End a want: drop its fragments, and acknowledge further frames of it without using them."""
         inbox, handle = link.inbox, want.entry.handle
         if self._buffers:
             for piece in list(want.fragments):
@@ -190,7 +193,7 @@ class Wants:
             link.timers.cancel(REQUEST_AGAIN)
 
     def drop_link(self, link: Link) -> None:
-        """End all wants of a contact that is over. Whole pieces stay in the cache, fragments go."""
+        """End all wants of a contact that is over. Whole pieces stay in the cache, fragments are dropped."""
         self._memories.leave(link)
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
@@ -198,9 +201,10 @@ class Wants:
         self._blocked = {key: until for key, until in self._blocked.items() if key[0] is not link}
 
     def block_from(self, link: Link, handle: int, reason: str, until_us: int, *, blamed: bool = True) -> None:
-        """Do not take this message from this neighbour for a while. `blamed`: it pays for it.
+        """Refuse this message from this neighbour for a while; `blamed`: it is charged for it.
 
-        From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
+        Others may still send it, since the fault may be the neighbour's. It may send it again later, since the fault
+        may be a forger's that uses its address.
         """
         want = link.inbox.wants[handle]
         if blamed:
@@ -213,19 +217,21 @@ class Wants:
             del self._blocked[next(iter(self._blocked))]
 
     def blocked(self, link: Link, message: MessageId, now: int = 0) -> bool:
-        """Return True if it is not to be taken from this neighbour, now or (0) at any time since the contact began."""
+        """Return True if a message is blocked from this neighbour: now or, with 0, since the contact began."""
         return self._blocked.get((link, message), -1) >= now
 
     def forgive(self, link: Link, message: MessageId) -> None:
-        """Let a message be taken from this neighbour again."""
+        """Accept a message from this neighbour again."""
         self._blocked.pop((link, message), None)
 
     def opened(self, link: Link, handle: int, want: Want) -> None:
-        """Note one more half-received message; the stalest one of the fullest link makes room for it."""
+        """Add a half-received message, and drop the stalest one of the fullest link if there are too many."""
         mine = self._open.setdefault(link, {})
         mine[handle] = want
         limit = self._limits.partials_max
         fullest = link
+        # A share per link, not one common bound: a neighbour that opens hundreds of messages and
+        # finishes none would otherwise evict everybody else's halves.
         if len(mine) <= max(1, limit // LINK_SHARE):
             if len(self._open) == 1 or sum(map(len, self._open.values())) <= limit:
                 return
@@ -238,7 +244,7 @@ class Wants:
         stale.clear()
 
     def charge(self, link: Link, handle: int, piece: int, nbytes: int) -> None:
-        """Charge one more fragment of a piece; the stalest pieces of this link, then of all links, make room for it."""
+        """Charge a fragment of a piece; drop the stalest pieces of this link, then of all links, to make room."""
         key = (link, handle, piece)
         nbytes += FRAGMENT_BYTES
         self._buffer_bytes += nbytes
@@ -257,7 +263,7 @@ class Wants:
         self.free(*key)
 
     def free(self, link: Link, handle: int, piece: int) -> dict[int, bytes] | None:
-        """Take the fragments of a piece out."""
+        """Remove and return the fragments of a piece."""
         key = (link, handle, piece)
         if nbytes := self._buffers.pop(key, 0):
             self._buffer_bytes -= nbytes
