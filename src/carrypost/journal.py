@@ -1,9 +1,19 @@
 """The journal: changes that the host wants stored, in batches, and the events that wait for them.
 
 One batch is one transaction of the driver's store; batches are applied in the order of their serials and each key
-comes once per batch. An event that depends on a change is held with the batch that carries the change, and released
-when the driver answers `durable`. A batch that is answered `lost` gives its keys and events back to the host.
+occurs once per batch. An event that depends on a change is held with the batch that carries the change, and released
+when the driver answers `durable`. A batch that is answered `lost` returns its keys and events to the host.
 """
+
+# Why events are held. A program that was handed a message, or told that its message is stored, acts
+# on it: it prints, pays, answers. If the node crashed now and came up without that row, the message
+# would be delivered again as if for the first time, or be gone although the program was promised
+# otherwise. Waiting for the disk at each change would be correct and slow, one `fdatasync` per
+# message. So changes and the events that depend on them are collected during a step, written as one
+# batch, and the events wait for its answer. The host itself never waits.
+#
+# What must hold: an event is released only after every batch before its own is durable, too.
+# `durable` of a later batch therefore hands its events to an older open batch.
 
 from __future__ import annotations
 
@@ -29,8 +39,8 @@ ORDER = "order"
 MOM = "mom"
 ACKED = "acked"
 LAYERS: set[str] = {MOM, ACKED, STRUCK}
-"""Kinds of rows that the store does not look into: names and values are their owner's. That is a layer, whose kind is
-entered when the first one of its class joins a host; recipients that are struck off are the core's."""
+"""Kinds of rows that the store does not interpret: names and values are their owner's. The owner is a layer, whose kind
+is registered when the first layer of its class joins a host; struck-off recipients belong to the core."""
 META = "meta"
 CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, STRUCK, META})
 """Kinds of rows that belong to no layer."""
@@ -50,22 +60,22 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     own: bool
     interesting: bool
     delivered: bool
-    """Given to the application; with no `seen` key beside it, not confirmed yet."""
+    """Delivered to the application; without a `seen` key, not confirmed yet."""
     claimed: bool = False
-    """Owed to a subscription of messaging; with no `seen` key beside it, nobody acknowledged it yet."""
+    """Claimed by a subscription of messaging; without a `seen` key, not acknowledged yet."""
 
 
 class PieceOf(msgspec.Struct, frozen=True, gc=False):
-    """A piece that is the same as another message's piece of that number, which the store had before this batch.
+    """A piece that equals another message's piece of that number, which the store had before this batch.
 
-    The store copies it without giving it to the host.
+    The store copies it without passing it to the host.
     """
 
     message: MessageId
 
 
 Value = StoredMessage | Descriptor | PieceOf | bytes | int
-"""Of a message, of a seen id, of a piece, a hash list, a row that the store does not look into, of the incarnation."""
+"""Values of a message, a seen id, a piece, a hash list, an uninterpreted row, or the incarnation."""
 
 
 class Durability(enum.IntEnum):
@@ -88,7 +98,7 @@ class Batch(msgspec.Struct, frozen=True):
     puts: dict[Key, Value]
     deletes: tuple[Key, ...]
     refers: bool = False
-    """True if any of the puts is a `PieceOf`. What that refers to may be among the deletes."""
+    """True if any of the puts is a `PieceOf`. Its source may be among the deletes."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -97,42 +107,42 @@ class Answered(msgspec.Struct, frozen=True):
     puts: tuple[Key, ...]
     held: tuple[Event, ...]
     again: frozenset[Key]
-    """Of the puts, those of something that an earlier batch had: it stands as it was."""
+    """Puts of something that an earlier batch had, and that remains as it was."""
 
 
 class Send(msgspec.Struct, frozen=True):
-    """An own message that may leave the host only once what is held with it is released."""
+    """An own message that may leave the host only once everything held with it is released."""
 
     message: MessageId
 
 
 class Journal:
-    """Collects changes into batches and holds events until their batch is durable."""
+    """Collector of changes in batches, which holds events until their batch is durable."""
 
     def __init__(self, released: list[Event]) -> None:
         self.serial = 1
-        """The number that the next batch gets."""
+        """The serial of the next batch."""
         self.puts: dict[Key, Value] = {}
-        """Puts of the next batch so far, beside `deletes`; changed here only."""
+        """Puts of the next batch so far, beside `deletes`; written here only."""
         self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
         self._undeleted: dict[Key, None] = {}
-        """Keys that lost batches were to delete, and that nobody has put or deleted since."""
+        """Keys that lost batches should have deleted, and that were neither put nor deleted since."""
         self._unseen: set[Key] = set()
-        """Confirmations that were in lost batches, and that nobody has put or deleted since."""
+        """Confirmations in lost batches that were neither put nor deleted since."""
         self._durability = _NORMAL
         self._refers = False
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
-        """Receiver of events that wait for nothing any more."""
+        """Receiver of released events."""
         self.permitted: list[MessageId] = []
-        """Messages that may be sent from now on, until they are taken."""
+        """Messages that may be sent from now on, until `take_permitted`."""
         self.answered: list[int] = []
-        """The numbers of the commands whose `Done` was released, until they are taken."""
+        """Numbers of the commands whose `Done` was released, until `take_answered`."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
-        """Keep `value` under `key`."""
+        """Store `value` under `key`."""
         if self.deletes:
             self.deletes.pop(key, None)
         if self._undeleted:
@@ -144,7 +154,7 @@ class Journal:
             self._durability = durability
 
     def put_piece_of(self, key: Key, message: MessageId, durability: Durability = Durability.NORMAL) -> None:
-        """Keep under the key of a piece what another message has for its piece of that number."""
+        """Store, under the key of a piece, the piece of that number of another message."""
         value = self.puts.get((PIECE, message, key[2]), PieceOf(message))
         self._refers = self._refers or isinstance(value, PieceOf)
         self.put(key, value, durability)
@@ -152,7 +162,7 @@ class Journal:
     def put_all(
         self, puts: Mapping[Key, Value], durability: Durability = Durability.NORMAL, *, again: bool = False
     ) -> None:
-        """Keep each of these values under its key; `again`: keys that have a value already."""
+        """Store each of these values under its key; `again`: keys that have a value already."""
         if again:
             self._again.update([key for key in puts if key not in self.puts])
         if durability > self._durability:
@@ -165,7 +175,7 @@ class Journal:
         self.puts.update(puts)
 
     def delete(self, key: Key) -> None:
-        """Forget `key`."""
+        """Delete `key`."""
         self.puts.pop(key, None)
         self._again.discard(key)
         if self._unseen:
@@ -173,13 +183,13 @@ class Journal:
         self.deletes[key] = None
 
     def delete_again(self) -> None:
-        """Delete what lost batches should have, unless it was put again since: then the row is another one."""
+        """Delete what lost batches should have deleted, unless it was put again since: then the row is another one."""
         undeleted, self._undeleted = self._undeleted, {}
         for key in undeleted:
             self.delete(key)
 
     def hold(self, event: Event | Send) -> int:
-        """Release `event` once everything changed so far is durable. Returns the number of the batch it waits for."""
+        """Release `event` once all changes so far are durable; return the serial of the batch that it waits for."""
         if self.puts or self.deletes:
             self._held.append(event)
             return self.serial
@@ -200,17 +210,17 @@ class Journal:
             self.released.append(event)
 
     def take_permitted(self) -> list[MessageId]:
-        """Messages that may be sent from now on, once."""
+        """Return the messages that may be sent from now on, once."""
         permitted, self.permitted = self.permitted, []
         return permitted
 
     def take_answered(self) -> list[int]:
-        """Commands whose `Done` was released, once."""
+        """Return the commands whose `Done` was released, once."""
         answered, self.answered = self.answered, []
         return answered
 
     def update(self, rows: Mapping[Key, Value | None]) -> None:
-        """Keep each of these values under its key; forget a key whose value is None."""
+        """Store each of these values under its key; delete a key whose value is None."""
         for key, value in rows.items():
             if value is None:
                 self.delete(key)
@@ -218,7 +228,7 @@ class Journal:
                 self.put(key, value)
 
     def take(self) -> Batch | None:
-        """The changes since the last call, as one batch; None if there are none."""
+        """Return the changes since the last call as one batch; None if there are none."""
         if not self.puts and not self.deletes:
             return None
         serial = self.serial
@@ -230,7 +240,7 @@ class Journal:
         return batch
 
     def durable(self, serial: int) -> None:
-        """The driver's answer: on disk. Releases what waited for it; an unknown serial is ignored."""
+        """Release the events of a batch that is on disk; an unknown serial is ignored."""
         answered = self._open.pop(serial, None)
         if answered is None:
             return
@@ -242,9 +252,9 @@ class Journal:
             self._release(answered[1])
 
     def lost(self, serial: int) -> Answered | None:
-        """The driver's answer: could not be written. The host decides what becomes of it.
+        """Return the contents of a batch that could not be written; the host decides what becomes of them.
 
-        What it was to delete is left to `delete_again`; batches that were made since may have put it again.
+        Its deletes are left to `delete_again`; later batches may have put the keys again.
         """
         answered = self._open.pop(serial, None)
         if answered is None:
@@ -263,19 +273,19 @@ class Journal:
         return Answered(tuple(batch.puts), events, frozenset(again))
 
     def is_confirmation_durable(self, message: MessageId) -> bool:
-        """Return True unless that a message was confirmed has still to be written, or written again."""
+        """Return True unless the confirmation of a message has still to be written, or written again."""
         key = (SEEN, message, 0)
         return not (
             key in self.puts or key in self._unseen or any(key in batch.puts for batch, _, _ in self._open.values())
         )
 
     def fail(self, message: MessageId) -> None:
-        """A message that was to be stored and sent is not, after all: neither is told or permitted."""
+        """Withhold the events of a message that could not be stored: it is neither reported nor sent."""
         for waiting in (self._held, *(held for _, held, _ in self._open.values())):
             waiting[:] = [each for each in waiting if not isinstance(each, Stored | Send) or each.message != message]
 
     def retract(self, message: MessageId) -> bool:
-        """A delivery that was not handed over yet is not: its copy is gone. Whether there was one."""
+        """Withhold a delivery that was not handed over yet, because its copy is gone; return True if there was one."""
         found = False
         for waiting in self._waiting():
             for at, event in enumerate(waiting):
@@ -286,7 +296,7 @@ class Journal:
         return found
 
     def retract_handed(self, numbers: Collection[int] | None = None) -> set[int]:
-        """Withhold hand-overs under these numbers, or under any, that were not reported yet. Returns their numbers."""
+        """Withhold hand-overs under these numbers (None: any) that were not reported yet; return their numbers."""
         found: set[int] = set()
         for waiting in self._waiting():
             for event in waiting:
@@ -297,16 +307,16 @@ class Journal:
         return found
 
     def retract_done(self, number: int) -> None:
-        """A command that is not told to be done will not be."""
+        """Withhold the completion of a command that was not reported yet."""
         for waiting in self._waiting():
             waiting[:] = [each for each in waiting if not isinstance(each, Done) or each.number != number]
 
     def demand(self, durability: Durability) -> None:
-        """The batch that is being made has to be that safe, at least."""
+        """Require at least this durability of the batch that is being made."""
         self._durability = max(self._durability, durability)
 
     def _waiting(self) -> Iterator[list[Any]]:
-        """Everything that was not taken yet."""
+        """Yield all lists of events that were not taken yet."""
         yield self.released
         yield self._held
         for _, held, _ in self._open.values():

@@ -1,13 +1,21 @@
-"""Claims: one for every message and every claimant that it is for, from its arrival until it is acknowledged.
+"""Claims: one per message and matching claimant, from the message's arrival until it is acknowledged."""
 
-A claim is made when a message is whole and its order lets it pass, or when a subscription finds the message here; what
-becomes of it is told in `mom.state`.
-
-While a claim stands its copy is pinned, within bounds (`mom.pins`). The first acknowledgement on this node confirms the
-message: who subscribes later does not get it. Claims of durable subscriptions are rows, those of live ones memory. A
-`Handed` waits until the row that counts it is durable, so that what was handed and not acknowledged comes flagged, also
-after a crash.
-"""
+# A claim is made when a message is whole and its order lets it pass, or when a subscription finds
+# the message here. The states and moves are in `mom.state`. JMS promises more than "delivered": a
+# message that a program had and did not acknowledge comes again, flagged and counted, also after a
+# crash. A list of unread messages per consumer cannot keep that promise: it forgets which program
+# saw what, and dies with the process.
+#
+# What must hold.
+# 1. A `Handed` event waits until the row with its count is durable. Otherwise a crash would deliver
+#    the message again without the flag.
+# 2. The first acknowledgement on this node confirms the message: later subscribers do not get it.
+#    Claims of durable subscriptions are rows, those of live ones are memory.
+# 3. While a claim exists its copy is pinned, within bounds (`mom.pins`); a claim whose copy leaves
+#    is reported as lost.
+# 4. A message that a program may have seen is not handed to others behind its back: with it comes
+#    its count, and after `tries` hand-overs it becomes a dead letter instead of crashing every
+#    consumer in turn.
 
 from __future__ import annotations
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 
 _NUMBER_BYTES = 8
 _LATEST_MAX = 4_096
-"""Sessions and destinations of which it is known how far they came."""
+"""Number of sessions and destinations whose progress is remembered."""
 _PLACE = attrgetter("place")
 
 
@@ -49,19 +57,19 @@ class Claims:
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
         self.number = 0
-        """The last one under which something was handed over."""
+        """The last number under which a message was handed over."""
         self._delays = Agenda(_is_delayed)
         self._again: dict[MessageId, int] = {}
-        """Number of times that redelivered messages were handed to subscriptions that are gone, or to an earlier
-        life's."""
+        """Number of times that messages were handed to subscriptions that are gone, or before a restart."""
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
-        """The highest number that came, by author, life, session and destination; the least recent go first."""
+        """The highest number that arrived, by author, life, session and destination; the least recent are dropped
+        first."""
         self._out_of_order: set[MessageId] = set()
-        """Messages that came after one that their session sent later."""
+        """Messages that arrived after one that their session sent later."""
         self.ready: dict[Claimant, None] = {}
         """Claimants that may have something for a consumer."""
         self.lost = 0
-        """Claims whose copies left before their time."""
+        """Number of claims whose copies left before their time."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_message.values()))
@@ -82,7 +90,7 @@ class Claims:
         return not self.confirmations.has(copy)
 
     def make(self, copy: Copy, subscriptions: Collection[Claimant], now: int, lost: int = 0) -> bool:
-        """Claim a message for these, unless they have it. Returns True if it was claimed for the first time.
+        """Claim a message for subscriptions that have no claim yet; return True if it is the message's first claim.
 
         `lost`: events of its channel that are missing before it.
         """
@@ -113,10 +121,7 @@ class Claims:
         return first
 
     def assign(self, copy: Copy, claimant: Claimant, tenure: Tenure) -> None:
-        """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already.
-
-        What was handed over before has the place that it had then.
-        """
+        """Claim a message of a queue, whose copy is pinned already, for the consumer that it was assigned to."""
         place = tenure.place
         if not place:
             self._place += 1
@@ -131,27 +136,27 @@ class Claims:
         self._cache.mark_done((copy,))
 
     def reserve(self, place: int) -> None:
-        """An earlier life gave this place to a message of a queue, and perhaps all before it."""
+        """Reserve the place that a message of a queue had before a restart, and all places before it."""
         self._place = max(self._place, place)
 
     def recount(self, message: MessageId) -> None:
-        """Others may have been handed what a session has of a queue."""
+        """Update the counts of claims to a message of a queue, which others may have been handed."""
         for claim in self.of(message):
             if claim.tenure is not None:
                 claim.count = max(claim.count, claim.tenure.count)
 
     def withdraw(self, claim: Claim) -> None:
-        """A consumer of a queue does not get a message, whatever becomes of it."""
+        """Drop the claim of a consumer of a queue."""
         self._drop(claim, Move.END)
 
     def note_again(self, copy: Copy) -> None:
-        """Note a claim again that could not be written."""
+        """Make a claim again that could not be written."""
         self._holdings.mark_claimed(copy)
         for claim in self.of(copy.id):
             self.ready[claim.claimant] = None
 
     def _note_place(self, copy: Copy) -> None:
-        """See whether a message comes after one that its session sent to the same destination later."""
+        """Note a message that arrives after one that its session sent to the same destination later."""
         descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
         if headers is None or not headers.session or not headers.number:
             return
@@ -178,7 +183,7 @@ class Claims:
         self._table.put(_row_name(claim), ClaimRow(claim.place, claim.count, claim.deferred_us, claim.lost))
 
     def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
-        """Take in the claims of an earlier life by their places; forget those without a claimant or a copy."""
+        """Restore claims after a restart, by their places; delete those without a claimant or a copy."""
         found: list[Claim] = []
         for name, row in self._table.read(stored):
             claimant = claimants(int.from_bytes(name[:_NUMBER_BYTES], "big"))
@@ -203,18 +208,18 @@ class Claims:
             self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
 
     def inherit(self, copy: Copy) -> None:
-        """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
+        """Note a message that was claimed and not acknowledged before a restart: it may have been handed over."""
         self._again[copy.id] = max(1, self._again.get(copy.id, 0))
 
     # --- handing over --------------------------------------------------------------------------------------
 
     @property
     def due_us(self) -> int:
-        """Time at which the next message is due that waits for a time."""
+        """Time at which the next delayed message is due."""
         return self._delays.due_us
 
     def expire(self, now: int) -> None:
-        """Let wait for a consumer what is due by now."""
+        """Move delayed claims that are due to the backlogs of their consumers."""
         for claim in self._delays.take_due(now):
             claim.move(Move.DUE)
             backlog = claim.claimant.backlog
@@ -222,9 +227,9 @@ class Claims:
             self.ready[claim.claimant] = None
 
     def hand_out(self) -> list[tuple[Claim, Consumer]]:
-        """Give consumers with credit what waits for them.
+        """Hand waiting messages to consumers with credit.
 
-        Returns what was handed over too often, and who would have it next: it is to be given up.
+        Returns those that were handed over too often, with the consumer that would be next: they are to be given up.
         """
         spent: list[tuple[Claim, Consumer]] = []
         ready, self.ready = self.ready, {}
@@ -239,9 +244,9 @@ class Claims:
         return spent
 
     def _holds(self, backlog: Backlog) -> bool:
-        """Return True if the first waiting claim may be handed over: not before the store has it.
+        """Return True if the first waiting claim may be handed over, which is so once it is stored.
 
-        Where the note of that was lost it is made again, and what follows waits as well: it is not to overtake.
+        If that row was lost it is written again, and the claims behind it wait as well: nothing overtakes it.
         """
         return len(backlog) > 0 and self._holdings.is_claimed(backlog.first.copy)
 
@@ -266,14 +271,14 @@ class Claims:
         )  # fmt: skip
 
     def count_again(self, claim: Claim) -> int:
-        """A program tries once more what it has; returns how often it was handed over with that."""
+        """Count another try of a message by the program that has it; return the number of tries."""
         claim.count += 1
         if claim.kept:
             self._write(claim)
         return claim.count
 
     def go_on(self, session: Session) -> None:
-        """A session is handed more, though it did not acknowledge what came alone."""
+        """Let a session be handed more messages, although it did not acknowledge the one that came alone."""
         session.alone = None
         for consumer in session.consumers.values():
             self.ready[consumer.claimant] = None
@@ -289,7 +294,7 @@ class Claims:
     def give_back(
         self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True, crashed: bool = False
     ) -> None:
-        """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw.
+        """Return claims to their backlogs: unread ones and, with `seen`, those that a program saw.
 
         `crashed`: their program ended, perhaps because of one that it saw.
         """
@@ -301,7 +306,7 @@ class Claims:
         self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
 
     def defer(self, claim: Claim, until_us: int) -> None:
-        """A consumer gives a message back, and nobody is handed it before this time."""
+        """Return a message that a consumer gave back, but hand it to no consumer before `until_us`."""
         claim.deferred_us = until_us
         if claim.kept:
             self._write(claim)
@@ -316,7 +321,7 @@ class Claims:
         return claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
 
     def take_back(self, claims: Sequence[Claim]) -> None:
-        """Let claims wait again that were handed over without a report."""
+        """Return claims whose hand-over was not reported yet."""
         numbers = {claim.number for claim in claims}
         self._return(claims, numbers, numbers)
 
@@ -352,7 +357,7 @@ class Claims:
     # --- the end -------------------------------------------------------------------------------------------
 
     def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Claim]:
-        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
+        """End claims that their consumers acknowledged; `undoable` ones stay pinned until `keep` or `undo`."""
         done: list[Claim] = []
         for claim in claims:
             claim.move(Move.ACKNOWLEDGE)
@@ -373,13 +378,13 @@ class Claims:
         return done
 
     def keep(self, done: Iterable[Claim]) -> None:
-        """A commit is durable."""
+        """Release the claims of a commit that is durable."""
         for claim in done:
             self.confirmations.keep(claim.copy.id)
             self._let_go(claim)
 
     def _let_go(self, claim: Claim) -> None:
-        """Let go what is acknowledged for good."""
+        """Release the copy of a claim that is acknowledged for good."""
         self._pins.unpin(claim)
         if claim.tenure is not None:
             claim.tenure.finish()
@@ -387,7 +392,7 @@ class Claims:
             self._holdings.discard(claim.copy, Reason.PURGED, done=True)
 
     def undo(self, done: Iterable[Claim]) -> None:
-        """A commit was lost: its consumers have these again, and did not acknowledge them."""
+        """Restore the claims of a lost commit: their consumers have them again, unacknowledged."""
         for claim in done:
             assert claim.consumer is not None  # Sessions acknowledge what their consumers were handed.
             copy, session = claim.copy, claim.consumer.session
@@ -408,10 +413,7 @@ class Claims:
                 self.give_back((claim,))
 
     def give_up(self, claim: Claim) -> None:
-        """Make a message that no program here can consume a dead letter.
-
-        Its author does not hear that it was delivered.
-        """
+        """Make a message that no program here can consume a dead letter; its author does not hear of a delivery."""
         tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
         if tenure is None:
             self.confirmations.add(claim.copy, undoable=False, consumed=False)
@@ -422,7 +424,7 @@ class Claims:
             tenure.release(dead=True)
 
     def end(self, claimant: Claimant, handed: Iterable[Claim] = ()) -> None:
-        """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
+        """End the claims of a subscription that ended. Sessions may still acknowledge or return `handed` ones."""
         for claim in handed:
             self._table.delete(_row_name(claim))
         for claim in self.unhanded(claimant):
@@ -433,13 +435,13 @@ class Claims:
         return [*claimant.backlog, *(each for each in self._delays if each.claimant is claimant)]
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
-        """Whoever claims these messages next hears how often they were handed over."""
+        """Remember the counts of these claims for the next claimant of their messages."""
         for claim in claims:
             if claim.count:
                 self._again[claim.copy.id] = max(claim.count, self._again.get(claim.copy.id, 0))
 
     def _end(self, claim: Claim) -> None:
-        """Whoever subscribes next may hear of it, flagged if it was handed over."""
+        """End a claim; the next claimant of its message gets it, flagged if it was handed over."""
         if claim.tenure is None:
             self.note_handed((claim,))
         else:
@@ -447,7 +449,7 @@ class Claims:
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
-        """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
+        """Drop the claims to a copy that is gone, and report those that did not end with its life."""
         self._again.pop(copy.id, None)
         self._out_of_order.discard(copy.id)
         self.confirmations.left(copy)
@@ -486,8 +488,8 @@ class Claims:
 
 
 _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PURGED})
-"""Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
-told of; what was purged had reached somebody."""
+"""Reasons for which a copy may leave without a report to its claimants. What the store could not write was never
+reported; what was purged had reached a program."""
 
 
 def _row_name(claim: Claim) -> bytes:

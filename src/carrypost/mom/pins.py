@@ -1,7 +1,7 @@
 """Pins of copies for claims: within one bound for all, shared so that no subscription uses up the room of others.
 
-Where the bound is reached, whoever has most gives up the latest of its pins: a subscription that nobody consumes any
-more keeps what the others leave, and no more. A claim without a pin stands, but its copy may be evicted.
+When the bound is reached, the subscription with most pins loses its latest one: a subscription that no program consumes
+any more keeps what the others leave, and no more. A claim without a pin remains, but its copy may be evicted.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Pins:
         self._messages_max, self._bytes_max = settings.pinned_max
         self._bytes = 0
         self._count: dict[MessageId, int] = {}
-        """For how many subscriptions each copy is pinned."""
+        """Number of subscriptions for which each copy is pinned."""
         self._holders: dict[Claimant, _Holder] = {}
 
     def __len__(self) -> int:
         return len(self._count)
 
     def pin(self, claim: Claim) -> None:
-        """Keep the copy of a claim, if that is within the bounds, or if others have more than its subscription."""
+        """Pin the copy of a claim, if that is within the bounds, or if others have more pins than its subscription."""
         holder = self._holders.get(claim.claimant) or _Holder()
         message, nbytes = claim.copy.id, claim.copy.descriptor.length
         if message not in self._count and not self._make_room(holder, nbytes):
@@ -60,7 +60,7 @@ class Pins:
             self._cache.pin((claim.copy,), CLAIMS)
 
     def unpin(self, claim: Claim) -> None:
-        """A claim ended, or gives up its pin."""
+        """Unpin the copy of a claim that ended, or gives up its pin."""
         holder, message, nbytes = self._holders.get(claim.claimant), claim.copy.id, claim.copy.descriptor.length
         if holder is None or holder.claims.get(message) is not claim:
             return
@@ -85,5 +85,5 @@ class Pins:
         return False
 
     def _part(self, holder: _Holder, messages: int = 0, nbytes: int = 0) -> float:
-        """Return the part of the bounds that one has, or would have with so much more."""
+        """Return the part of the bounds that a subscription uses, or would use with this much more."""
         return max((holder.messages + messages) / self._messages_max, (holder.bytes + nbytes) / self._bytes_max)

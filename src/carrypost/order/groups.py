@@ -1,12 +1,12 @@
 """All order groups of one host, between its cache and its applications.
 
-A group is made of the messages with one destination and one ordering. Copies that have to wait stay in the cache, where
-they are pinned, within a bound for all and one for each author: what a forged barrier makes wait for ever costs its
-author's share, and no more. What exceeds it is dropped, and may come again.
+A group consists of the messages with one destination and one ordering. Copies that have to wait stay in the cache,
+pinned, within a bound for all and one for each author: a forged barrier that makes a message wait for ever costs its
+author's share, and no more. A copy beyond the bound is dropped, and may come again.
 
-The registries go to the store in the same batch as the deliveries that changed them, a row for each source and one for
-each group. Until that batch is durable no delivery is handed over and no message leaves; so where it is lost, the
-groups are set back to what they were, and what was delivered since is delivered again, or published not at all.
+The registries are stored in the same batch as the deliveries that changed them, a row for each source and one for each
+group. Until that batch is durable no delivery is handed over and no message leaves. If the batch is lost, the groups
+are reset to their state before it, and everything delivered since is delivered again, or not published at all.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 _PENDING_PART = 2
-"""At most one in so many of the cache's messages, and of its bytes, may wait."""
+"""At most one in this many of the cache's messages, and of its bytes, may wait."""
 _REOPEN_US = 10_000_000
-"""Least time between two attempts to admit messages whose missing predecessor is delivered or has expired."""
+"""Shortest time between two attempts to admit messages whose missing predecessor is delivered or has expired."""
 _FORGET_US = 1_000_000
-"""Groups of which nothing is alive are looked for at most so often."""
+"""Shortest time between two searches for groups of which nothing is alive."""
 _CAUSAL_PART = 64
-"""Of causal groups that somebody here subscribes to, one in so many of `groups_max` is forgotten at a time at most."""
+"""Causal groups with a subscriber here that are forgotten at a time: at most one in this many of `groups_max`."""
 _RETRY_US = 1_000_000
 """Delay before changes of a lost batch are written again."""
 
@@ -78,23 +78,23 @@ class Order(Layer):
         self._own = ground.own
         self._waiting = _Room(ground)
         self._passing: list[Copy] = []
-        """Messages that may go on with the next `take`, in order."""
+        """Messages that go on with the next `take`, in order."""
         self._stamped: set[Group] = set()
-        """Groups of the messages that were stamped last. They stay: the messages may not be published yet."""
+        """Groups of the messages stamped last. They are kept, because the messages may not be published yet."""
         self._touched: dict[Group, None] = {}
-        """Groups with changes that no batch has."""
+        """Groups with changes that are in no batch yet."""
         self._open: dict[int, list[tuple[Group, Undo]]] = {}
-        """Changes in batches that are not durable."""
+        """Changes in batches that are not durable, by serial."""
         self._reopen_us, self._reopened_us = NEVER, -_REOPEN_US
         self._forgot_us = -_FORGET_US
         self._retry_us = NEVER
         self.due_us = NEVER
-        """Not after the next death of something that is waited for."""
+        """Not after the next death of a missing predecessor."""
 
     # --- publication ---------------------------------------------------------------------------------------
 
     def stamping(self, now: int) -> Stamping:
-        """Begin to stamp messages that are to be published together."""
+        """Begin to stamp messages that are published together."""
         self._stamped = set()
         return Stamping(self.opened, now, signed=self._signed, entries_max=self._limits.barrier_entries_max)
 
@@ -107,7 +107,7 @@ class Order(Layer):
         return group
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Let own messages pass at once."""
+        """Pass own messages on at once."""
         for copy in copies:
             if copy.descriptor.ordering:
                 group = self._groups[_group_of(copy)]  # It was there when the message was stamped, in the same step.
@@ -116,10 +116,10 @@ class Order(Layer):
     # --- reception -----------------------------------------------------------------------------------------
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Let messages pass whose predecessors were delivered or are dead, and what waited for them.
+        """Pass on messages whose predecessors were delivered or are dead, and what waited for them.
 
-        Those that have no order pass, and those that an earlier life delivered: the registries know them already. One
-        that is finished was passed over, or will never be delivered: that was reported.
+        Messages without an order pass, and so do those delivered before a restart: the registries know them already. A
+        finished message was skipped, or will never be delivered, and that was reported.
         """
         if not self._passing and not any(map(_ORDERING, copies)):
             return copies
@@ -140,7 +140,7 @@ class Order(Layer):
         return copies if unchanged else passing
 
     def _passed_before(self, copy: Copy) -> bool:
-        """Return True if it comes again, or once more for a later subscriber: the registries know it already."""
+        """Return True if it comes again, or for a later subscriber: the registries know it already."""
         deliveries = self._deliveries
         return deliveries.comes_again(copy) or self._holdings.is_given(copy) or deliveries.is_open(copy)
 
@@ -160,7 +160,7 @@ class Order(Layer):
                 self._let_wait(group, copy)
 
     def expire(self, now: int) -> None:
-        """Let pass what waited for messages that are dead by now."""
+        """Pass on messages that waited for others that are dead by now."""
         for group in list(self._groups.values()):
             if group.due_us <= now:
                 self._let_pass(group, group.expire(now))
@@ -176,7 +176,7 @@ class Order(Layer):
         self.due_us = min([self._reopen_us, self._retry_us, *dues])
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
-        """Forget copies that waited and left the cache, or are wanted no more."""
+        """Drop waiting copies that left the cache, or are not wanted any more."""
         waited = [copy for copy in copies if copy.id in self._waiting.copies] if self._waiting.copies else ()
         for copy in waited:
             group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
@@ -185,13 +185,13 @@ class Order(Layer):
         self._release(waited)
 
     def registries(self, now: int) -> list[Registry]:
-        """The sizes of the registries of all groups."""
+        """Return the sizes of the registries of all groups."""
         return [
             Registry(group.destination, group.ordering, *group.sizes(now)) for _, group in sorted(self._groups.items())
         ]
 
     def _group(self, destination: str, ordering: Ordering, opener: NodeId) -> Group | None:
-        """The group, made if there is room for one more, and for one more of this author."""
+        """Return the group, made if there is room for one more, and for one more of this author."""
         group = self._groups.get((destination, ordering))
         if group is None:
             if not self._room_for(opener) and self._holdings.now_us >= self._forgot_us + _FORGET_US:
@@ -204,7 +204,7 @@ class Order(Layer):
     def _room_for(self, opener: NodeId) -> bool:
         """Return True if one more group may be opened.
 
-        Others have a share each, so that no author takes all there are.
+        Other authors have a share each, so that none of them takes all places.
         """
         within = opener == self._node or self._opened[opener] < self._opened_max
         return within and len(self._groups) < self._limits.groups_max
@@ -212,9 +212,9 @@ class Order(Layer):
     def _forget_dead(self, opener: NodeId) -> None:
         """Forget groups of which nothing is alive, and nothing may be taken back, to make room for one of this author.
 
-        A Δ-causal one does without what it knew of the dead. In causal order whatever names one of them is not
-        delivered any more, as at a host that never had it: so those that somebody here subscribes to go only as far as
-        they have to, the one that ended first before others, and none before it is over by the clock of anybody.
+        A Δ-causal group needs nothing that it knew of the dead. In causal order a message that names one of them is not
+        delivered any more, as at a host that never had it. So causal groups with a subscriber here are forgotten only
+        as far as necessary, the one that ended first before others, and none before it is over by anybody's clock.
         """
         now = self._forgot_us = self._holdings.now_us
         busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
@@ -240,7 +240,7 @@ class Order(Layer):
             self._look_outside(now)
 
     def _is_wanted(self, group: Group) -> bool:
-        """Return True if a program here subscribes to a message of a group that has no attributes."""
+        """Return True if a program here subscribes to a message of the group that has no attributes."""
         return bool(self._own.which(_sample(group.destination)))
 
     def _forget(self, group: Group) -> None:
@@ -263,12 +263,12 @@ class Order(Layer):
             self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
 
     def _look_outside(self, t_us: int) -> None:
-        """Let what was turned away come again then: it may be its turn, and others may wait here for it."""
+        """Let messages that were turned away come again at this time: they may be due, and others may wait for them."""
         self._reopen_us = min(self._reopen_us, max(t_us, self._reopened_us + _REOPEN_US))
         self.due_us = min(self.due_us, self._reopen_us)
 
     def _let_pass(self, group: Group, delivered: list[Descriptor]) -> None:
-        """Let pass what a group delivers, in this order, and report what it gives up."""
+        """Pass on the messages that a group delivers, in this order, and report those that it gives up."""
         if group.due_us < self.due_us:
             self.due_us = group.due_us
         if group.undo is not None:
@@ -289,7 +289,7 @@ class Order(Layer):
             self._cache.mark_done(late)
 
     def _release(self, copies: Sequence[Copy]) -> None:
-        """Let none of these wait any more. With room for others again, let come what was turned away."""
+        """Stop waiting for these copies, and reopen what was turned away if there is room again."""
         left = [copy for copy in copies if self._waiting.leave(copy)] if self._waiting.copies else ()
         if left and self._cache.memories.turned_away.get(ORDER) and self._waiting.plenty:
             self._cache.reopen(ORDER, at_once=False)
@@ -297,7 +297,7 @@ class Order(Layer):
     # --- the store -----------------------------------------------------------------------------------------
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
-        """The rows that changed since the last batch."""
+        """Return the rows that changed since the last batch."""
         if not self._touched:
             return {}
         changed: dict[Key, Value | None] = {}
@@ -317,12 +317,12 @@ class Order(Layer):
         return changed
 
     def durable(self, serial: int) -> None:
-        """Forget how to undo a batch: it is on disk."""
+        """Drop the means to undo a batch, which is on disk."""
         if self._open:
             self._open.pop(serial, None)
 
     def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:  # noqa: ARG002 - none is held here
-        """Take back what was delivered or published by a batch that could not be written, or since."""
+        """Take back everything delivered or published by a batch that could not be written, or later."""
         undos: dict[Group, list[Undo]] = {}
         for each in sorted((each for each in self._open if each >= serial), reverse=True):
             for group, undo in self._open.pop(each):
@@ -338,7 +338,7 @@ class Order(Layer):
         return taken_back
 
     def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
-        """Take over what an earlier life knew."""
+        """Restore the groups after a restart."""
         for key, value in state:
             if isinstance(value, bytes):
                 rows.load(self._restored, key, value)
@@ -353,7 +353,7 @@ class Order(Layer):
 
 
 def _sample(destination: str) -> Descriptor:
-    """A message to a destination, to be held against subscriptions."""
+    """Return a message to a destination, which can be matched against subscriptions."""
     return Descriptor("", 0, 0, 0, None, destination, 0, 0, PayloadCodec.BLANK, b"", 1)
 
 
@@ -376,7 +376,7 @@ class _Room:
         self._share = limits.share_author
 
     def enter(self, copy: Copy) -> bool:
-        """Let a copy wait, pinned, if that is within the bounds. One message alone is never too much."""
+        """Pin a copy that has to wait, if that is within the bounds. One message alone is never too much."""
         nbytes, author = copy.descriptor.length, copy.descriptor.author
         mine = self._by_author.get(author) or Usage()
         if not (self._fits(self._all, nbytes, 1.0) and self._fits(mine, nbytes, self._share)):
@@ -390,11 +390,11 @@ class _Room:
 
     @property
     def plenty(self) -> bool:
-        """True if at most three quarters of the messages that may wait do."""
+        """True if at most three quarters of the room for waiting messages are used."""
         return self._all.messages * 4 <= self._messages_max * 3 and self._all.bytes * 4 <= self._bytes_max * 3
 
     def leave(self, copy: Copy) -> bool:
-        """Let a copy wait no more. Returns False if it did not wait."""
+        """Stop waiting with a copy; return False if it did not wait."""
         if self.copies.pop(copy.id, None) is None:
             return False
         self._cache.unpin((copy,), ORDER)

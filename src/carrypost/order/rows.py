@@ -1,6 +1,6 @@
 """The registries as rows of the store: for every group its head (clock and barrier) and one row for each source.
 
-Where one message is delivered, two rows change, however many sources there are.
+A delivery changes two rows, whatever the number of sources.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _SOURCE = msgspec.msgpack.Decoder(Predecessor)
 
 
 def head_key(group: Group) -> Key:
-    """The key of a group's head."""
+    """Return the key of a group's head."""
     return ORDER, _encode(Name(group.ordering, group.destination)), 0
 
 
 def source_key(group: Group, source: NodeId) -> Key:
-    """The key of a source's row."""
+    """Return the key of a source's row."""
     return ORDER, _encode((group.ordering, group.destination, source)), 0
 
 
 def head_row(group: Group) -> bytes:
-    """A group's head: a `Head`."""
+    """Return the row of a group's head: a `Head`."""
     clock_us, newest_us, barrier = group.head
     return _encode((clock_us, newest_us, [_entry(*each) for each in barrier], group.opener))
 
@@ -71,12 +71,12 @@ def source_row(source: NodeId, last: Last) -> bytes:
 
 
 def _entry(source: NodeId, tag: int, deadline_us: int) -> tuple[NodeId, int, int, int | None]:
-    """A `Predecessor` as it is encoded; these rows are written at every delivery."""
+    """Return a `Predecessor` in its encoded form; these rows are written at every delivery."""
     return source, tag >> SEQUENCE_BITS, tag & _SEQUENCE_MASK, None if deadline_us == NEVER else deadline_us
 
 
 def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> None:
-    """Give the group that it is of what a row has; raises `StoreError`."""
+    """Load a row into its group; raises `StoreError`."""
     try:
         name = _NAME.decode(key[1])
         group = group_of(name.destination, name.ordering)

@@ -1,7 +1,7 @@
-"""Dates and barriers for messages that are published together, given before the first of them is.
+"""Dates and barriers for messages that are published together, assigned before the first of them is published.
 
-A message depends on those before it. So each one that is stamped is published in an outlook: a group with the clock and
-the barrier of the real one, and nothing else. The real groups change only when the messages are published; where one of
+A message depends on those before it. So each stamped message is published in an *outlook*: a group with the clock and
+the barrier of the real one, and nothing else. The real groups change only when the messages are published; if one of
 them cannot be stamped, nothing has changed.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stamping:
-    """Stamps the messages of one work, in the order in which they will be published."""
+    """Stamper of the messages of one work, in the order in which they will be published."""
 
     __slots__ = ("_entries_max", "_now", "_opened", "_outlooks", "_signed")
 
@@ -42,7 +42,7 @@ class Stamping:
         return Stamp(group.stamp(self._now), barrier)
 
     def add(self, descriptor: Descriptor) -> None:
-        """Let the following messages depend on one that was stamped."""
+        """Make the following messages depend on one that was stamped."""
         if not descriptor.ordering:
             return
         key = (descriptor.destination, descriptor.ordering)

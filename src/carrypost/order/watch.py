@@ -1,7 +1,7 @@
 """The watch: each waiting message is filed under one missing predecessor, and found again by it.
 
-A predecessor is named by its source and its tag. It is out of the way once it, or a later message of its source, is
-delivered, and once it is dead by the deadline that its successor gives for it.
+A predecessor is named by its source and its tag. It is resolved once it, or a later message of its source, is
+delivered, or once it is dead by the deadline that its successor names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 Reminder = tuple[int, "NodeId", int]
-"""A time, and the source and the tag of what is to be looked at then."""
+"""A time, and the source and the tag of the predecessor to examine then."""
 _SLACK = 64
 """Number of stale entries, beyond the others, at which stale ones are swept out."""
 
@@ -36,7 +36,7 @@ class WaitingMessage:
 
 
 class Watch:
-    """Messages that wait, by what they wait for."""
+    """Waiting messages, by the predecessor that they wait for."""
 
     __slots__ = ("_due", "_filed", "_new", "_size", "_tagged", "due_us", "tags")
 
@@ -49,9 +49,9 @@ class Watch:
         self._tagged = 0
         """Number of tags under which they are filed."""
         self._due: list[Reminder] = []
-        """Heap of these by the deadlines that successors give; some are stale."""
+        """Heap of reminders by the deadlines that successors name; some are stale."""
         self._new: list[Reminder] = []
-        """Not sorted in: most that wait do not wait for so long."""
+        """Reminders that are not sorted in: most messages do not wait that long."""
         self.due_us = NEVER
         """Not after the earliest of those deadlines."""
 
@@ -80,7 +80,7 @@ class Watch:
             self.remind(deadline_us, source, tag)
 
     def remind(self, t_us: int, source: NodeId, tag: int) -> None:
-        """Have what is filed under this predecessor looked at again at that time."""
+        """Examine what is filed under this predecessor again at that time."""
         self._new.append((t_us, source, tag))
         if t_us < self.due_us:
             self.due_us = t_us
@@ -88,7 +88,7 @@ class Watch:
             self._sweep()
 
     def leave(self, waiting: WaitingMessage) -> None:
-        """Take out a message that waits no more, whatever became of its predecessor."""
+        """Remove a message that waits no more, whatever became of its predecessor."""
         source, tag, _ = waiting.predecessors[waiting.at]
         filed = self._filed[source, tag]
         filed.remove(waiting)
@@ -97,7 +97,7 @@ class Watch:
         self._size -= 1
 
     def delivered(self, source: NodeId, tag: int) -> list[WaitingMessage]:
-        """Take what waits for this message, or for an earlier one of its source, which is in `tags`."""
+        """Remove and return what waits for this message or an earlier one of its source, which is in `tags`."""
         tags = self.tags[source]
         found: list[WaitingMessage] = []
         while tags and tags[0] <= tag:
@@ -109,7 +109,7 @@ class Watch:
         return found
 
     def dead(self, clock_us: int) -> list[WaitingMessage]:
-        """Take what waits for messages that are dead by now."""
+        """Remove and return what waits for messages that are dead by now."""
         due, filed = self._due, self._filed
         for each in self._new:
             if each[1:] in filed:
@@ -123,9 +123,10 @@ class Watch:
         return found
 
     def _sweep(self) -> None:
-        """Drop what is stale, where it is most of what there is.
+        """Drop stale entries, if they are the majority.
 
-        Else who names what does not exist, or tells other deadlines of it each time, would fill the memory.
+        Otherwise an author that names messages that do not exist, or a new deadline for them each time, would fill the
+        memory.
         """
         told = {(each.predecessors[each.at][2], *key) for key, some in self._filed.items() for each in some}
         soon = [each for each in self._due + self._new if not each[0] and each[1:] in self._filed]
@@ -136,7 +137,7 @@ class Watch:
         self._tagged = len(self._filed)
 
     def refile(self, everybody: Sequence[WaitingMessage]) -> None:
-        """File all anew."""
+        """File all messages anew."""
         self._filed, self.tags, self._due, self._new = {}, {}, [], []
         self._size, self._tagged, self.due_us = 0, 0, NEVER
         for waiting in everybody:

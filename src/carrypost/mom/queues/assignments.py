@@ -1,8 +1,8 @@
-"""Assignments by other nodes' queues to this node: a row each, until all was said about it.
+"""Assignments by other nodes' queues to this node: a row each, until the answer to it was sent.
 
 An assignment is held from the moment that it is heard of, whether its message is here or not. It ends when its message
-was acknowledged, when nobody here takes it, or with the message's life. One that was given back is remembered until
-then, as what assigned it may come again.
+was acknowledged, when no program here takes it, or with the message's life. One that was given back is remembered until
+then, because the assignment may arrive again.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Held(enum.IntEnum):
 
 
 Key = tuple[NodeId, MessageId]
-"""The manager and the message: whether a message is of that manager's queue is not known before it is here, so nobody
-else's word is in the way of the manager's."""
+"""The manager and the message. Whether a message belongs to that manager's queue is not known before it is here, so no
+other node's assignment may take the place of the manager's."""
 
 
 class AssignmentRow(msgspec.Struct, array_like=True):
     """An assignment in the store; fields may be appended with a default."""
 
     queue: str
-    """The address of the queue that it is of: the destination of a dead letter is another."""
+    """The address of its queue; the destination of a dead letter is another one."""
     round: int
     until_us: int
     """Time from which it is of no use any more."""
@@ -65,25 +65,25 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     owed: int = 0
     """1 while its manager is owed an answer."""
     place: int = 0
-    """The place of its claim when it was handed over the first time; 0 before."""
+    """The place of its claim when it was first handed over; 0 before."""
     deferred_us: int = 0
-    """Time until which a program lets it wait; 0: it does not."""
+    """Time until which a program deferred it; 0: it did not."""
 
 
 _values = attrgetter(*AssignmentRow.__struct_fields__)
 
 
 class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
-    """One message of another node's queue that is this node's."""
+    """One message of another node's queue that is assigned to this node."""
 
     everything: Assignments
     message: MessageId
     demand: int = 0
     """Demand that it was assigned to; 0 after a restart."""
     instead: int = 0
-    """The demand that it was given to the last time, if the consumer of another one has it."""
+    """The demand that it was last assigned to, if the consumer of another one has it."""
     doubtful: bool = False
-    """An earlier life was handed it, and perhaps ended because of it."""
+    """True if it was handed over before a restart, and perhaps caused it."""
     copy: Copy | None = None
     """Copy of the message, once that is here."""
     release_us: int = NEVER
@@ -91,23 +91,23 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 
     @property
     def manager(self) -> NodeId:
-        """The node whose queue it is of."""
+        """The node whose queue it belongs to."""
         return _manager_of(self.queue)
 
     @property
     def key(self) -> Key:
-        """The key that it is found by."""
+        """The key under which it is found."""
         return self.manager, self.message
 
     # --- a tenure ------------------------------------------------------------------------------------------
 
     @property
     def stands(self) -> bool:
-        """True if it is this node's."""
+        """True while it is this node's."""
         return self.state is Held.HELD
 
     def runs(self, now: int) -> bool:
-        """Return True if it may be handed over: its manager gave it to no other node."""
+        """Return True if it may be handed over: its manager has not reassigned it."""
         return self.stands and not 0 < self.lease_us <= now
 
     @property
@@ -116,7 +116,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         return self.count > self.before
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note how often it was handed over, its place, and the time until which a program deferred it."""
         self.count, self.place, self.deferred_us = count, place, deferred_us
         self.everything.write(self)
 
@@ -130,7 +130,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
             self.everything.answer(self, Held.ACKNOWLEDGED)
 
     def undone(self, count: int) -> None:
-        """The commit that acknowledged it was lost."""
+        """Undo `done`, because the commit that acknowledged it was lost."""
         if self.state is Held.ACKNOWLEDGED:
             self.state, self.owed = Held.HELD, 0
             self.keep(count, self.place, 0)
@@ -141,14 +141,14 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
             self.everything.discard(self)
 
     def release(self, *, dead: bool) -> None:
-        """Give it back: no program on this node takes it."""
+        """Give it back, because no program on this node takes it."""
         if self.stands:
             self.everything.answer(self, Held.DEAD if dead else Held.RELEASED)
 
     # --- what is said of it --------------------------------------------------------------------------------
 
     def item(self) -> Item | None:
-        """The answer; None if there is none any more."""
+        """Return the answer; None if none is owed any more."""
         if not self.owed or self.state is Held.HELD:
             return None
         if self.state is Held.ACKNOWLEDGED:
@@ -156,19 +156,19 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         return control.Release(self.message, self.round, self.count, self.state is Held.DEAD)
 
     def said(self) -> None:
-        """Note that the answer is on its way."""
+        """Note that the answer was sent."""
         self.owed = 0
         self.everything.write(self)
 
     def unsaid(self) -> None:
-        """Note that the answer is to be said again, if it still holds."""
+        """Note that the answer has to be sent again, if it still holds."""
         if self.state is not Held.HELD:
             self.owed = 1
             self.everything.keep(self)
 
 
 class Assignments:
-    """All that were assigned to one node."""
+    """All assignments to one node."""
 
     def __init__(self, context: Context) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
@@ -190,11 +190,11 @@ class Assignments:
         return None if manager is None else self._all.get((manager, copy.id))
 
     def all(self) -> list[Assignment]:
-        """Every one."""
+        """Return every assignment."""
         return list(self._all.values())
 
     def _enter(self, made: Assignment) -> None:
-        """Know of it, and no more of what was known of the same message."""
+        """Add an assignment in place of any older one of the same message."""
         self._leave(made.key)
         self._all[made.key] = made
         self._counts[made.queue] += 1
@@ -209,7 +209,7 @@ class Assignments:
     def has_room(self, destination: str, most: int) -> bool:
         """Return True if a queue may assign one more.
 
-        Assignments that it knows to be given back are forgotten for that.
+        Assignments that were given back, and whose manager knows it, are forgotten for that.
         """
         if self._counts[destination] >= most:
             theirs = [each for each in self._all.values() if each.queue == destination]
@@ -218,7 +218,7 @@ class Assignments:
         return self._counts[destination] < most
 
     def add(self, item: control.Assign, destination: str, *, consumed: bool) -> Assignment | None:
-        """A message is this node's now; None if that is known already, or is over, as when it was `consumed` here."""
+        """Add an assignment; None if it is known already, or is over, as when its message was `consumed` here."""
         message, manager = MessageId(item.message), _manager_of(destination)
         known = self._all.get((manager, message))
         if known is not None and known.round >= item.round:
@@ -246,7 +246,7 @@ class Assignments:
         return made
 
     def _answer_again(self, item: control.Assign, destination: str) -> None:
-        """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
+        """Repeat the acknowledgement of a consumed message for this round, because the manager had not heard of it."""
         message, until_us = MessageId(item.message), item.until_us or NEVER
         made = Assignment(destination, item.round, until_us, count=item.count, everything=self, message=message)
         self._enter(made)
@@ -266,11 +266,11 @@ class Assignments:
         self._note_need(assignment)
 
     def _note_need(self, assignment: Assignment) -> None:
-        """Let its message come as long as it is this node's and not here, even if this node sent it."""
+        """Let its message come, as long as it is this node's and not here, even if this node sent it."""
         self._holdings.need(assignment.message, needed=assignment.stands and assignment.copy is None)
 
     def answer(self, assignment: Assignment, state: Held) -> None:
-        """End an assignment to this node; its manager is told, once that is durable."""
+        """End an assignment to this node, and send the answer to its manager once that is durable."""
         assignment.state, assignment.owed = state, 1
         self._note_need(assignment)
         self.write(assignment)
@@ -287,14 +287,14 @@ class Assignments:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def write(self, assignment: Assignment) -> None:
-        """Keep it; one that was acknowledged, and of which that was said, needs no row: the message's own note does."""
+        """Write its row. An acknowledged one whose answer was sent needs no row: the message's own row remembers it."""
         if assignment.state is Held.ACKNOWLEDGED and not assignment.owed:
             self.forget(assignment)
             return
         self._table.put(_row_name(assignment.key), AssignmentRow(*_values(assignment)))
 
     def keep(self, assignment: Assignment) -> None:
-        """Keep one that was perhaps forgotten, unless its manager said something else of the message since."""
+        """Write one again that was perhaps forgotten, unless its manager reassigned the message since."""
         known = self._all.get(assignment.key)
         if known is not None and known is not assignment:
             assignment.owed = 0
@@ -303,7 +303,7 @@ class Assignments:
         self.write(assignment)
 
     def forget(self, assignment: Assignment) -> None:
-        """There is nothing to be known of it any more."""
+        """Delete an assignment and its row."""
         if assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
         self._holdings.need(assignment.message, needed=False)
@@ -312,7 +312,7 @@ class Assignments:
             self._table.delete(_row_name(assignment.key))
 
     def restore(self, stored: Stored) -> list[Assignment]:
-        """Take in what was assigned to an earlier life; return all of it."""
+        """Restore the assignments after a restart, and return them."""
         return [self._restore(name, row) for name, row in self._table.read(stored)]
 
     def _restore(self, name: bytes, row: AssignmentRow) -> Assignment:
@@ -331,7 +331,7 @@ class Assignments:
 
 
 def _manager_of(destination: str) -> NodeId:
-    """The node that a queue is of."""
+    """Return the node that manages a queue."""
     found = address.addressee(destination)
     assert found is not None  # The address was made of the node that assigned.
     return found

@@ -1,12 +1,33 @@
-"""The manager: the queues that this node declared, and everything that is decided about their messages.
+"""The manager: the queues that this node declared, and all decisions about their messages.
 
-A message that comes for one of them becomes an entry, which is pinned, and is handed to one receiver: to a consumer of
-this node, or to another node that asked for it. What is beyond the bounds of a queue is turned away and comes again
-when there is room; meanwhile whoever carries it keeps it. What is for a queue that is not here fails.
-
-A local consumer has what the entry says; a remote one is told, once it is durable (`local.post`). Only the receiver of
-a message may acknowledge or release it, and only for the round in which it was assigned.
+A message that arrives for one of them becomes an entry, which is pinned, and is assigned to one receiver: to a consumer
+of this node, or to another node that asked for it. A message beyond the bounds of a queue is turned away and comes
+again when there is room; meanwhile its carriers keep it. A message for a queue that is not here fails.
 """
+
+# The problem. A queue gives each message to exactly one consumer. With a broker that is a pop. Here
+# consumers and their queue may never be in contact at the same time: an assignment, its message and
+# the answer each travel for hours, may be lost, doubled or overtaken, and a consumer may be gone
+# for good. A consensus among nodes that never meet does not exist, so one node, the *manager*,
+# decides, and everything it says can be repeated without harm.
+#
+# What must hold.
+# 1. An entry is assigned to one receiver at a time. Each assignment begins a new *round*, and an
+#    acknowledgement or release counts only from that receiver and for that round: a late answer to
+#    an earlier round must not end a message that another consumer has by now.
+# 2. Nothing is said before it is durable (`local.post`). A manager that crashed after saying "it is
+#    yours" and forgot it would give the message to a second node.
+# 3. With `redelivery="never"` an assigned message is never assigned again, at the price that it is
+#    lost with its receiver. With leases it is assigned again after the lease, at the price that two
+#    consumers may see it. There is no third way; the program chooses.
+# 4. An entry that ends without an answer gives its receiver back the credit that it had spent
+#    (`gaps`). Otherwise a consumer with a prefetch of one is silent for ever after one lost
+#    message.
+# 5. Whatever a stranger may ask for is bounded and paid for (`mom.admission`): demands, assignments
+#    without an answer, looks, bytes.
+#
+# Read on: `queue` (order and policy), `groups` (selectors), `demands` (credit), `reminders` and
+# `gaps` (lost words), `receiver` (the other side), `closed` (receipts).
 
 from __future__ import annotations
 
@@ -39,9 +60,9 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 _AFTERWARDS_US = 86_400_000_000
-"""Time by which a notice of whose a message was outlives it: where none came, another is asked for."""
+"""Time by which a notice of an assignment outlives its message: where none came, another is asked for."""
 _HAND_OVER_US = 200_000
-"""Delay before a sender is told that the manager has a message: mostly it is consumed by then, which says both."""
+"""Delay before a sender is informed that the manager has a message: usually it is consumed by then, which says both."""
 
 
 class Manager:
@@ -59,7 +80,7 @@ class Manager:
         """Demands for messages of the queues."""
         self._reminders = Reminders(context.node, context.post)
         self._ready: dict[Queue, None] = {}
-        """Queues that may have something for somebody."""
+        """Queues that may have something to assign."""
         self._bounds = self._stock.bounds
 
     @property
@@ -72,7 +93,7 @@ class Manager:
     # --- queues --------------------------------------------------------------------------------------------
 
     def end(self, queue: Queue, reason: str) -> None:
-        """A queue is no more; whoever sent what is in it hears so."""
+        """End a queue, and inform the senders of the messages in it."""
         for entry in list(queue.entries.values()):
             self.close(entry, control.FAILED, reason)
             self.discard(entry)
@@ -98,7 +119,7 @@ class Manager:
     # --- messages ------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, now: int, refusal: str) -> None:
-        """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
+        """Enter a message that arrived for a queue of this node; `refusal`: the reason to reject it, if any."""
         if copy.id in self._stock or copy.id in self.closed or self._holdings.is_confirmed(copy):
             return
         queue = self.declared.get(copy.descriptor.destination)
@@ -132,7 +153,7 @@ class Manager:
         return entry
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
-        """The queue of an entry that is alive."""
+        """Return the queue of an entry that is not closed."""
         queue = self.declared.numbered(entry.queue_number)
         assert queue is not None  # A queue that ends closes its entries first.
         return queue
@@ -149,14 +170,14 @@ class Manager:
             self._ready[queue] = None
 
     def carried(self, copy: Copy) -> None:
-        """A neighbour has a copy by now."""
+        """Note that a neighbour has a copy of a message."""
         for entry in self._stock.of(copy.id):
             entry.elsewhere = True
 
     def bury(self, copy: Copy, pattern: str, now: int, count: int) -> bool:
-        """Put what a subscription to topics could not consume into a queue of dead letters; return False if it is full.
+        """Make a message that a subscription could not consume a dead letter; return False if their queue is full.
 
-        It was handed over so often: answers to those are none to what follows.
+        It was handed over `count` times: answers to these do not count for the letter.
         """
         name = letters_of_topic(pattern, self._node)
         letters = self.declared.get(address.queue(name, self._node)) or self.declared.declare(Declare(name))[0]
@@ -172,7 +193,7 @@ class Manager:
     # --- assignment ----------------------------------------------------------------------------------------
 
     def assign(self, now: int) -> list[tuple[QueueEntry, Demand]]:
-        """Give what waits to those who ask for it; returns what consumers of this node get."""
+        """Assign waiting messages to demands; return those for consumers of this node."""
         ready, self._ready = self._ready | self.demands.take_ready(), {}
         local: list[tuple[QueueEntry, Demand]] = []
         for queue in ready:
@@ -204,7 +225,7 @@ class Manager:
         self._outputs.journal.hold(Assigned(entry.descriptor, demand.node))
 
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
-        """An entry's receiver does not take it: it waits again, or is a dead letter."""
+        """Return an entry that its receiver does not take to its queue, or make it a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
         self._stock.end_lease(entry)
         if dead:
@@ -237,7 +258,7 @@ class Manager:
     def close(
         self, entry: QueueEntry, outcome: int = control.DELIVERED, reason: str = "", *, letter: bool = False
     ) -> None:
-        """End an entry that was consumed, or failed; tell its author if it asked. `discard` drops the copy.
+        """Close an entry that was consumed, or failed, and inform its author if asked to; `discard` drops the copy.
 
         `letter`: another queue of this node has the message from now on.
         """
@@ -255,7 +276,7 @@ class Manager:
             self.closed.add(entry, self._holdings.now_us)
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
-        """Make it an entry as before: its consumption could not be written."""
+        """Restore an entry whose consumption could not be written."""
         queue = self.declared.numbered(entry.queue_number)
         self.closed.discard(entry)
         if queue is None or entry.copy is None or not entry.copy.here:
@@ -272,7 +293,7 @@ class Manager:
             self._stock.leases.add(entry, entry.lease_us)
 
     def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
-        """The copy of a closed entry is of no use any more."""
+        """Drop the copy of a closed entry."""
         copy = entry.copy
         assert copy is not None  # This life closed it.
         queue = self.declared.numbered(entry.queue_number)
@@ -283,7 +304,7 @@ class Manager:
             self.closed.let_go(copy, reason)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Copies are gone before they were consumed: they expired, or the store lost them."""
+        """Remove entries whose copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
             for entry in self._stock.of(copy.id):
                 self._spare(entry)
@@ -301,7 +322,7 @@ class Manager:
         entry.write()
 
     def _part(self, queue: Queue, entry: QueueEntry) -> None:
-        """Take an entry from whoever has it, or waits for it: it is about to be closed."""
+        """Detach an entry that is about to be closed from its receiver, or from the waiting ones."""
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
         elif entry.state is EntryState.ASSIGNED:
@@ -310,7 +331,7 @@ class Manager:
                 self._ready[queue] = None  # It may have had as many as it may.
 
     def _spare(self, entry: QueueEntry) -> bool:
-        """See to the receiver of an entry that ends without an answer; return True if it is given another at once."""
+        """Return the credit of an entry that ends unanswered; return True if its receiver gets another at once."""
         queue = self._queue_of(entry)
         spared = self.demands.spare(queue, entry, self._holdings.now_us)
         if spared:
@@ -320,7 +341,10 @@ class Manager:
     # --- what receivers say --------------------------------------------------------------------------------
 
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
-        """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
+        """Process an answer: a node consumed a message, or does not take it.
+
+        It counts after its lease, too, unless reassigned.
+        """
         alive = self._stock.of(MessageId(item.message))
         if not alive:
             return  # It is closed, or expired.
@@ -337,7 +361,7 @@ class Manager:
             self.take_back(entry, dead=item.dead)
 
     def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
-        """The receiver of an entry answered, or let its lease end without a word."""
+        """Note that the receiver of an entry answered, or let its lease end in silence."""
         queue = self._queue_of(entry)
         demand = queue.find(entry.receiver, entry.demand)
         if demand is not None and demand.silent is not silent:
@@ -347,7 +371,7 @@ class Manager:
     # --- time ----------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> list[QueueEntry]:
-        """Do what is due; returns what consumers of this node had and whose lease is over."""
+        """Do what is due; return the entries of consumers of this node whose leases are over."""
         for entry in self._stock.delays.take_due(now):
             self._let_wait(entry, now)
         over: list[QueueEntry] = []
@@ -379,7 +403,7 @@ class Manager:
     # --- the store -----------------------------------------------------------------------------------------
 
     def restore(self, stored: Stored, now: int) -> list[QueueEntry]:
-        """Take in the rows of an earlier life; return what a consumer of this node was handed and did not consume."""
+        """Restore the queues after a restart; return entries that consumers here were handed and did not consume."""
         self.declared.restore(stored)
         self.demands.restore(stored, now)
         kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
@@ -387,7 +411,7 @@ class Manager:
         return kept
 
     def _restore(self, entry: QueueEntry, now: int) -> bool:
-        """Go on with an entry of an earlier life; return True if a consumer of this node was handed it."""
+        """Restore an entry after a restart; return True if a consumer of this node was handed it."""
         entry.doubtful = entry.count > 0 and entry.receiver == self._node and not entry.deferred_us
         copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:

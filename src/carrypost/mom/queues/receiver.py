@@ -1,11 +1,12 @@
-"""The receiving side of queues: consumers of this node, what they ask for, and what is theirs.
+"""The receiving side of queues: consumers of this node, their demands, and the messages assigned to them.
 
-Every consumer of a queue has a demand of its own at the queue's manager, here or elsewhere, with the credit that it
-was given; it is renewed while the consumer is open, and withdrawn when it closes. A message is handed out when it was
-assigned and is here, in whichever order that comes about.
+Every consumer of a queue has a demand of its own at the queue's manager, here or elsewhere, with the credit that it was
+given; the demand is renewed while the consumer is open, and withdrawn when it closes. A message is handed out when it
+was assigned and is here, in whichever order that happens.
 
-What a program may have seen stays with this node: it comes again, flagged, to whoever asks here next. What nobody saw
-is given back when its consumer closes; after a restart, when nobody asked for it for a while.
+A message that a program may have seen stays with this node: it comes again, flagged, to the next consumer here. A
+message that no program saw is given back when its consumer closes; after a restart, when no consumer asked for it for a
+while.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Claimant, Tenure
 
 _IDLE_US = 60_000_000
-"""After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
+"""Time after a restart for which assigned messages wait for a consumer before they are given back."""
 
 
 class Receiver:
@@ -57,12 +58,12 @@ class Receiver:
         self._life = context.incarnation
         self._demand = lives.before(context.incarnation)
         self._open: dict[int, Receiving] = {}
-        """By the numbers of their demands."""
+        """Open consumers by the numbers of their demands."""
         self._asked = Asked(context.ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
-        """Messages that are this node's and no consumer has, by queue."""
+        """Messages that are this node's and that no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
-        """Of queues of other nodes: what this node wants because of them."""
+        """Interests of this node because of queues of other nodes."""
         self._looks: Counter[str] = Counter()
         """Number of programs that browse queues of other nodes."""
         self._returned = Returned()
@@ -74,11 +75,11 @@ class Receiver:
     # --- consumers -----------------------------------------------------------------------------------------
 
     def of(self, claimant: Claimant) -> Receiving | None:
-        """Return what a claimant asks for, if it is a consumer of a queue."""
+        """Return the demand of a claimant, if it is a consumer of a queue."""
         return self._open.get(claimant.number)
 
     def open(self, asked: Receive, manager: NodeId, now: int) -> Receiving:
-        """One more consumer, which has no credit yet."""
+        """Open a consumer, which has no credit yet."""
         pattern.entry(address.exactly(asked.destination), limits=self._limits)  # Raises for too long an address.
         self._demand += 1
         receiving = Receiving(self._demand, asked, manager, self._limits, self._returned)
@@ -98,7 +99,7 @@ class Receiver:
         return receiving
 
     def grant(self, receiving: Receiving, messages: int, now: int) -> None:
-        """A consumer takes so many more than before."""
+        """Raise the credit of a consumer."""
         receiving.credit += messages
         if receiving.local is not None:
             self._manager.demands.grant(*receiving.local, receiving.credit)
@@ -114,7 +115,7 @@ class Receiver:
         self.due_us = min(self.due_us, receiving.deadline_us - REQUEST_US // 2)
 
     def close(self, receiving: Receiving) -> None:
-        """A consumer is closed: what waits for it is given back, or stays for the next one."""
+        """Close a consumer: messages that wait for it are given back, or stay for the next one."""
         receiving.ended = True
         del self._open[receiving.number]
         if receiving.local is not None:
@@ -130,7 +131,7 @@ class Receiver:
         self._forget_interest(receiving.destination)
 
     def _set_aside(self, tenure: Tenure, copy: Copy) -> None:
-        """No consumer has it any more: another one of this node gets it, or it is given back, or it waits."""
+        """Give a message without a consumer to another consumer of this node, give it back, or let it wait."""
         if not tenure.runs(self._holdings.now_us):
             if isinstance(tenure, Assignment) and tenure.stands:
                 self._drop(tenure)
@@ -145,7 +146,7 @@ class Receiver:
             tenure.release(dead=False)
 
     def adopt_returned(self) -> None:
-        """Ask again for consumers that missed something; find another consumer for what sessions gave back."""
+        """Ask again for consumers that missed something; find another consumer for messages that sessions gave back."""
         returned = self._returned
         unserved, returned.unserved = returned.unserved, []
         tenures, returned.tenures = returned.tenures, []
@@ -165,14 +166,14 @@ class Receiver:
     # --- queues of this node -------------------------------------------------------------------------------
 
     def take_local(self, entry: QueueEntry, demand: Demand) -> None:
-        """A queue of this node gave a message to a consumer here."""
+        """Take a message that a queue of this node assigned to a consumer here."""
         assert entry.copy is not None  # It was assigned in this step.
         receiving = self._open.get(demand.number)
         if receiving is not None:
             self._give(receiving, LocalTenure(self._manager, entry), entry.copy)
 
     def lapsed(self, entries: Iterable[QueueEntry]) -> None:
-        """The leases of consumers here are over: what they did not take yet they do not get."""
+        """Withdraw messages from consumers here whose leases are over and that they were not handed yet."""
         for entry in entries:
             for claim in [each for each in self._claims.of(entry.message) if each.state is not ClaimState.HANDED]:
                 if isinstance(claim.tenure, LocalTenure) and claim.tenure.entry is entry:
@@ -182,7 +183,7 @@ class Receiver:
                     del idle[tenure]
 
     def keep(self, entries: Iterable[QueueEntry]) -> None:
-        """Keep what an earlier life handed to consumers here for the next one."""
+        """Keep messages that consumers here were handed before a restart for the next one."""
         for entry in entries:
             assert entry.copy is not None  # Entries without a copy are not restored.
             tenure = LocalTenure(self._manager, entry)
@@ -190,13 +191,13 @@ class Receiver:
             self._idle.setdefault(tenure.queue, {})[tenure] = entry.copy
 
     def queue_ended(self, destination: str) -> None:
-        """A queue of this node is no more."""
+        """Drop what belongs to a queue of this node that ended."""
         self._idle.pop(destination, None)
 
     # --- queues of other nodes -----------------------------------------------------------------------------
 
     def assigned(self, item: control.Assign, node: NodeId, now: int) -> None:
-        """Another node's queue gave this one a message, or says so again as it heard no answer."""
+        """Process another node's assignment of a message to this node, or its repetition for lack of an answer."""
         destination, message = address.queue(item.queue, node), MessageId(item.message)
         known = self._assignments.get(node, message)
         if not self._may_assign(item.demand, destination, known):
@@ -225,14 +226,14 @@ class Receiver:
             self._ask_instead(item.demand, now)
 
     def _is_new(self, item: control.Assign, *, repeated: bool) -> bool:
-        """Note an assignment's number; return True if its demand has not heard of it before."""
+        """Record an assignment's number; return True if its demand has not heard of it before."""
         receiving = self._open.get(item.demand)
         if receiving is None or not 0 < item.number <= receiving.credit:  # An earlier version says no number.
             return not (repeated or item.again)
         return receiving.heard.note(item.number, item.number) > 0
 
     def gone(self, item: control.Gone, node: NodeId, now: int) -> None:
-        """Another node's queue had assignments to this one that ended: those that never came are asked for instead."""
+        """Process assignments of another node's queue that ended; ask for others in place of those that never came."""
         destination = address.queue(item.queue, node)
         receiving = self._open.get(item.demand)
         if receiving is not None and receiving.destination == destination:
@@ -249,7 +250,7 @@ class Receiver:
             self._outputs.refuse("assignment", node)
 
     def _withdraw(self, manager: NodeId, queue: str, demand: int, until_us: int) -> None:
-        """Say that nobody waits for a demand's messages any more."""
+        """Inform a manager that no consumer waits for a demand's messages any more."""
         self._post.add(manager, Said(control.Withdraw(queue, demand)), until_us=until_us)
 
     def _is_consumed(self, copy: Copy) -> bool:
@@ -260,7 +261,7 @@ class Receiver:
         return not self._claims.claimable(copy) and (self._holdings.is_claimed(copy) or not copy.here)
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
-        """A message of this queue is this node's from now on, whether it is here or not."""
+        """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(made.queue)
         if lives.life_of(made.demand) != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
@@ -279,7 +280,7 @@ class Receiver:
             self.grant(receiving, 1, now)
 
     def _may_assign(self, demand: int, destination: str, known: Assignment | None) -> bool:
-        """Return True if this node may have made that demand to that queue, and has room for what follows."""
+        """Return True if this node may have made that demand to that queue, and has room for the assignment."""
         receiving = self._open.get(demand)
         if (receiving is not None and receiving.destination != destination) or demand > self._demand:
             return False
@@ -292,7 +293,7 @@ class Receiver:
         return any(each.destination == destination for each in self._open.values())
 
     def arrived(self, copy: Copy) -> None:
-        """A message of another node's queue is here; it may have been assigned."""
+        """Attach a message of another node's queue to its assignment, if there is one."""
         assignment = self._assignments.of(copy)
         if assignment is not None and assignment.copy is None and assignment.stands:
             self._attach(assignment, copy)
@@ -310,7 +311,7 @@ class Receiver:
             self._set_aside(assignment, copy)
 
     def look_into(self, destination: str) -> None:
-        """Want what is in a queue of another node, without receiving any of it."""
+        """Want the messages of another node's queue, without receiving any of them."""
         self._looks[destination] += 1
         self._want(destination)
 
@@ -341,7 +342,7 @@ class Receiver:
         self._deliveries.unsubscribe(self._interests.pop(destination))
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Copies are gone. What the store could not write comes again; the rest is over."""
+        """Handle copies that are gone. What the store could not write comes again; the others are over."""
         for copy in copies if len(self._assignments) or self._idle else ():
             assignment = self._assignments.of(copy)
             if assignment is not None and assignment.copy is copy and assignment.stands:
@@ -358,7 +359,7 @@ class Receiver:
     # --- time ----------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Renew demands; give back what nobody asks for; let go what is not this node's any more."""
+        """Renew demands, give back what no consumer asks for, and drop what is not this node's any more."""
         self._asked.expire(now)
         for receiving in self._open.values():
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
@@ -377,12 +378,12 @@ class Receiver:
         self._look_ahead()
 
     def _show_up(self, demand: int, now: int) -> None:
-        """A consumer is alive, and the manager hears so: it waits for an answer, or a lease ended, to no avail."""
+        """Show the manager that a consumer is alive, after a missing answer or a lease that ended."""
         if (receiving := self._open.get(demand)) is not None:
             self._ask(receiving, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
-        """Return True if a session has it: it may still acknowledge."""
+        """Return True if a session has it, and may still acknowledge it."""
         return any(claim.state is ClaimState.HANDED for claim in self._claims.of(assignment.message))
 
     def _drop(self, assignment: Assignment) -> None:
@@ -411,7 +412,7 @@ class Receiver:
     # --- the store -----------------------------------------------------------------------------------------
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in what was this node's in an earlier life."""
+        """Restore the assignments to this node after a restart."""
         self._asked.restore(stored)
         for made in self._assignments.restore(stored):
             if not made.stands:

@@ -1,4 +1,4 @@
-"""The right that a consumer of the manager's own node has to a message: the entry itself keeps it in the store."""
+"""The right of a consumer on the manager's own node to a message: stored in the entry itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalTenure:
 
     @property
     def lease_us(self) -> int:
-        """Until when it is assigned; 0: for good."""
+        """Time until which it is assigned; 0: for good."""
         return self.entry.lease_us
 
     @property
@@ -46,7 +46,7 @@ class LocalTenure:
 
     @property
     def doubtful(self) -> bool:
-        """True if an earlier life was handed it, and perhaps ended because of it."""
+        """True if it was handed over before a restart, and perhaps caused it."""
         return self.entry.doubtful
 
     def doubt(self) -> None:
@@ -55,7 +55,7 @@ class LocalTenure:
 
     @property
     def deferred_us(self) -> int:
-        """Time until which a program lets it wait; 0: it does not."""
+        """Time until which a program deferred it; 0: it did not."""
         return self.entry.deferred_us
 
     @property
@@ -70,28 +70,28 @@ class LocalTenure:
 
     @property
     def stands(self) -> bool:
-        """True if no other node has it by now."""
+        """True while no other node has it."""
         return self.entry.round == self._round and self.entry.state is not EntryState.CLOSED
 
     def runs(self, now: int) -> bool:
-        """Return True if it may be handed over: no other node is to have it."""
+        """Return True if it may be handed over: it was not reassigned."""
         entry = self.entry
         return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note how often it was handed over, its place, and the time until which a program deferred it."""
         if self.stands:
             self.entry.count, self.entry.claim_place, self.entry.deferred_us = count, place, deferred_us
             self.entry.write()
 
     def done(self) -> None:
-        """The consumer acknowledged it."""
+        """Close the entry, because its consumer acknowledged it."""
         if self.stands:
             self._was = self.entry.state
             self._manager.close(self.entry)
 
     def undone(self, count: int) -> None:
-        """The commit that acknowledged it was lost."""
+        """Undo `done`, because the commit that acknowledged it was lost."""
         if self._was is not None:
             self._manager.reopen(self.entry, self._was)
             self._was = None
@@ -103,6 +103,6 @@ class LocalTenure:
             self._manager.discard(self.entry)
 
     def release(self, *, dead: bool) -> None:
-        """The consumer does not take it, or gave up."""
+        """Return the entry, because its consumer does not take it or gave up."""
         if self.stands:
             self._manager.take_back(self.entry, dead=dead)

@@ -1,9 +1,27 @@
-"""The disk of a real node: batches in order, payloads, and what a restart begins with.
+"""The disk of a real node: batches in order, payloads, and the state that a restart begins with."""
 
-One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.store.writer`) and are
-readable from the moment they are submitted: what is not answered yet lies over what is on disk. Everything here is
-called from the loop's thread; only `wake` is called from the writer's.
-"""
+# One SQLite file in WAL mode. Batches are written by one thread of their own
+# (`carrypost.node.store.writer`) and are readable from the moment they are submitted: batches
+# without an answer lie as an overlay over the disk. Everything here is called from the loop's
+# thread; only `wake` is called from the writer's.
+#
+# The problem. A commit with `fdatasync` takes 0.1 ms on a good disk and far longer on a busy or
+# slow one. The event loop must not wait for it, or the node misses datagrams and times out its
+# neighbours. But a message that was received is offered to others at once, and its payload has to
+# be readable although it is not on disk yet.
+#
+# What must hold.
+# 1. Batches become durable in the order of their serials. A batch may build on every batch before
+#    it.
+# 2. If one is lost, all later ones are lost with it, even if they would fit: they may build on rows
+#    that are not there. The host is informed of all of them before it submits again (`answers`),
+#    and from then on builds on the disk.
+# 3. A read sees the batches submitted before it, never half of one.
+# 4. Memory is bounded by the caller: `unanswered_bytes` tells how much waits, and callers wait when
+#    it is much.
+#
+# Why not a log of our own? SQLite's WAL is tested against the loss of power, which we could not do
+# as well, and a store that cannot be read any more loses everything that a node carries for others.
 
 from __future__ import annotations
 
@@ -31,23 +49,23 @@ from carrypost.node.store.writer import Writer
 
 RECENT_BYTES_MAX = 4 * 1024 * 1024
 _PUT_BYTES = 512
-"""Bytes of memory that a put costs besides its payload, roughly."""
+"""Approximate memory of a put besides its payload, in bytes."""
 _GIVE_WAY_BYTES = 256 * 1024
 _GIVE_WAY_S = 0.0001
-"""With so much unanswered, the loop's thread rests for so long at each batch. A busy loop lets go of the interpreter's
-lock only for short system calls, and before the writer has woken up it is taken again, over and over."""
+"""With this much unanswered, the loop's thread sleeps briefly at each batch. A busy loop releases the interpreter's
+lock only for short system calls, and takes it again before the writer has woken up, over and over."""
 _READER_CACHE_BYTES = 512 * 1024
 
 _Covering = bytes | tuple[MessageId, ...] | None
 """A piece of an unanswered batch: its bytes, None if it is deleted, or the messages that it is a copy of.
 
-Of those one has it on disk, unless the piece is there itself. There are several if a copy was copied before the first
-copy was answered: the writer may have made that one and deleted the message that it is a copy of.
+One of these messages has it on disk, unless the piece is there itself. There are several if a copy was copied before
+the first copy was answered: the writer may have made that one and deleted its source.
 """
 
 
 class _Recent:
-    """Pieces that were written or read lately: they are asked for fragment by fragment, and soon."""
+    """Pieces that were written or read lately: they are requested fragment by fragment, and soon."""
 
     __slots__ = ("_bodies", "nbytes")
 
@@ -91,11 +109,11 @@ class Store:
         self._closed = False
         self._unreadable = 0
         self.unanswered_bytes = 0
-        """About how much memory unanswered batches take: whoever submits should wait when it is much."""
+        """Approximate memory of unanswered batches: callers of `submit` should wait if it is much."""
 
     @classmethod
     def open(cls, path: Path, wake: Callable[[], object]) -> Store:
-        """The store at `path`, made if there is none; raises `NodeError`.
+        """Open the store at `path`, made if there is none; raises `NodeError`.
 
         `wake` is called from another thread when there are `answers`.
         """
@@ -124,7 +142,7 @@ class Store:
     # --- at the start --------------------------------------------------------------------------------------
 
     def state(self) -> Iterator[tuple[Key, Value]]:
-        """Everything on disk but payloads: what a host is restored from. Before the first `submit`."""
+        """Yield everything on disk except payloads, to restore a host from. Call it before the first `submit`."""
         try:
             yield from rows.state(self._reader)
         except sqlite3.Error as error:
@@ -167,8 +185,8 @@ class Store:
     def answers(self) -> list[tuple[int, str | None]]:
         """Return the batches that became durable (None) or were lost (the reason) since the last call, in order.
 
-        A lost one takes all with it that are not answered. The host has to be told of all of them before its next
-        changes are submitted: those can then stand on what is on disk.
+        A lost batch takes all unanswered ones with it. The host must be informed of all of them before it submits
+        further changes, which then build on what is on disk.
         """
         writer, found = self._writer, []
         writer.signalled = False
@@ -187,7 +205,7 @@ class Store:
         return found
 
     def _uncover(self, serial: int, *, durable: bool) -> None:
-        """A batch does not lie over the disk any more; if it is durable, it is what the disk has."""
+        """Remove a batch from the overlay; if it is durable, the disk has it."""
         item = self._open.pop(serial)
         self.unanswered_bytes -= item.nbytes
         overlay, recent, puts = self._overlay, self._recent, item.batch.puts
@@ -205,7 +223,7 @@ class Store:
     # --- payloads ------------------------------------------------------------------------------------------
 
     def read(self, message: MessageId, piece: int, *, keep: bool = True) -> bytes | None:
-        """A piece; None if it is gone, or the disk does not give it back. `keep`: it may be asked for again soon."""
+        """Return a piece; None if it is gone or unreadable. `keep`: it may be requested again soon."""
         if self._closed:
             raise StateError(f"the store {self.path} is closed")
         key = (PIECE, message, piece)
@@ -220,7 +238,7 @@ class Store:
         return body
 
     def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
-        """A whole payload as it was published.
+        """Return a whole payload as it was published.
 
         Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
         """
@@ -228,10 +246,10 @@ class Store:
         return gathered(descriptor, functools.partial(self.read, keep=False), limits)
 
     def _copied(self, messages: tuple[MessageId, ...], piece: int) -> bytes | None:
-        """Return a piece that one of these messages has on disk; it is the same in each.
+        """Return a piece that one of these messages has on disk, where it is the same in each.
 
-        A commit may move it from one to the next while they are read, so they are read again between two commits. With
-        the lock from the beginning the loop's thread would wait for the disk.
+        A commit may move it from one to the next during the read, so a failed read is repeated between two commits.
+        Taking the lock from the beginning would make the loop's thread wait for the disk.
         """
         body = self._first(messages, piece)
         if body is None:
@@ -268,7 +286,7 @@ class Store:
     # --- the rest ------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, object]:
-        """For people: sizes and counts."""
+        """Return sizes and counts, for people."""
         nbytes = 0
         for file in (self.path, schema.wal(self.path)):
             with contextlib.suppress(OSError):
@@ -287,7 +305,7 @@ class Store:
         }
 
     def close(self) -> None:
-        """Write what was submitted and end. The last `answers` can still be fetched; a second call does nothing."""
+        """Write what was submitted and end. The last `answers` can still be fetched. Idempotent."""
         if not self._closed:
             self._closed = True
             self._reader.close()

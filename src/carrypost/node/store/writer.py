@@ -1,13 +1,13 @@
 """The thread that writes batches to disk.
 
 It commits everything that is queued as one transaction. If that fails, the batches are tried one by one, in order; the
-first that cannot be written is answered as lost, and with it goes every other of its epoch: those that were submitted
-before the loop's thread knew of the loss, and may stand on what is not there. The loop's thread begins a new epoch when
-it fetches the answer, and tells the host of all of them (`Store.answers`); here they are passed over in silence.
+first that cannot be written is answered as lost, and with it every other batch of its *epoch*: those submitted before
+the loop's thread knew of the loss, which may build on rows that are not there. The loop's thread begins a new epoch
+when it fetches the answer, and informs the host of all of them (`Store.answers`); the writer skips them in silence.
 
-On a full disk messages are refused; what consumes them gets the room that is kept for it (`carrypost.node.store.room`).
-The log is emptied into the store before it is longer than the reserve, so that giving up the reserve always lets it be
-emptied, too.
+On a full disk messages are refused; rows that consume messages get the room reserved for them
+(`carrypost.node.store.room`). The log is emptied into the store before it is longer than the reserve, so that giving up
+the reserve always leaves room to empty it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from carrypost.node.store.room import Item, Room
 from carrypost.node.store.rows import Directory, Transaction, merged
 
 GROUP_BYTES_MAX = 1024 * 1024
-"""Bytes of one transaction, at most, so that answers keep coming and the log stays short."""
+"""Largest transaction in bytes, so that answers keep coming and the log stays short."""
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
-"""After a commit the writer rests, so that more can gather for the next one: not if somebody waits for the disk, nor
-after a time in which nothing came, nor if the last rest gathered one batch alone, which it only delayed."""
+"""After a commit the writer rests, so that more batches gather for the next one. It does not rest if a program waits
+for the disk, nor after a quiet time, nor if the last rest gathered a single batch, which it only delayed."""
 REST_AGAIN = 3
-"""After so many commits of one batch each, without a pause, the writer tries again whether more gathers in a rest."""
+"""Number of commits of one batch each, without a pause, after which the writer tries a rest again."""
 _MEND_S = 1.0
-"""Interval at which room is looked for, once there was none."""
+"""Interval of the search for room, once there was none."""
 
 
 class Counters(msgspec.Struct):
@@ -53,20 +53,20 @@ class Counters(msgspec.Struct):
     lost: int = 0
     reserve_given_up: int = 0
     failure: str | None = None
-    """Why the last batch was lost, until one goes through again."""
+    """Reason why the last batch was lost, until one succeeds again."""
 
 
 class Writer:
-    """Owns the connection that writes, and the thread that uses it."""
+    """Owner of the connection that writes, and of the thread that uses it."""
 
     def __init__(
         self, connection: sqlite3.Connection, path: Path, directory: Directory, wake: Callable[[], object]
     ) -> None:
         self.counters = Counters()
         self.answered: deque[tuple[int, str | None]] = deque()
-        """For the loop's thread, in order: (serial, why it was lost)."""
+        """For the loop's thread, in order: (serial, reason of the loss or None)."""
         self.signalled = False
-        """True if the loop's thread was woken and has not looked yet."""
+        """True if the loop's thread was woken and has not read the answers yet."""
         self.room = Room(connection, path)
         self._connection = connection
         self._path = path
@@ -78,7 +78,7 @@ class Writer:
         self._wake = wake
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._urgent = threading.Event()
-        """Something is queued that somebody waits for the disk with."""
+        """Set when a batch is queued whose durability a program waits for."""
         self._failed_epoch = -1
         self._synchronous = Durability.NORMAL
         self._full = False
@@ -127,7 +127,7 @@ class Writer:
     def _next_group(self) -> list[Item]:
         """Return what is queued, up to a bound, after waiting for the first.
 
-        An empty list: it is time to look for room.
+        An empty list means that it is time to look for room.
         """
         group: list[Item] = []
         nbytes = 0
@@ -151,6 +151,8 @@ class Writer:
         reason = self._attempt(group)
         if reason is None:
             return [(item.batch.serial, None) for item in group]
+        # One bad batch must not take down the good ones before it. Those are written one by one, up
+        # to the first that fails.
         answers: list[tuple[int, str | None]] = []
         for item in group:
             if len(group) > 1:
@@ -167,7 +169,7 @@ class Writer:
         return answers
 
     def _attempt(self, items: list[Item]) -> str | None:
-        """Commit these batches as one transaction; says why not, if it cannot be."""
+        """Commit these batches as one transaction; return the reason if that failed, else None."""
         connection = self._connection
         self._full = False
         try:
