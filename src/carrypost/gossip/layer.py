@@ -1,13 +1,13 @@
 """Layers: the parts above gossip, through which messages pass on their way to the application.
 
-A host has its layers in a fixed order, lowest first. When messages become whole, gossip hands their list to the first
-layer; each returns those that may go on, and the last one is the application's side, which delivers them. Copies that
-leave the cache are told to the layers in the same order. A layer may have frames and rows of its own, links of its own
-(which it adds to `Links`), hold messages back, and want messages published. It asks gossip by what it was built on
-(`gossip.transfers.ground`) and is called by the host alone: whatever it has to say it returns, or puts into `Outputs`.
+A host has its layers in a fixed order, lowest first. When messages become whole, gossip passes them to the first layer;
+each returns those that may go on, and the last one is the application's side, which delivers them. Layers are informed
+of copies that leave the cache in the same order. A layer may have frames and rows of its own, links of its own (which
+it adds to `Links`), hold messages back, and have messages published. It reads gossip through what it was built on
+(`gossip.transfers.ground`) and is called by the host alone: its results are returned, or put into `Outputs`.
 
-Every step of a host is: `expire`, then what was asked for (`take`, `published`, `confirmed`, `left`, frames), then
-`finish`. A host calls only what a layer overrides, so a method that is not there costs nothing.
+Every step of a host is: `expire`, then the request (`take`, `published`, `confirmed`, `left`, frames), then `finish`. A
+host calls only methods that a layer overrides, so the others cost nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from carrypost.journal import Journal, Key, Value
 
 Handler = Callable[["Link", Any, int], object]
-"""Takes one kind of frame that came over a usable link; may raise `RemoteError`. One that returns False found nothing
+"""Handler of one kind of frame that came over a usable link; may raise `RemoteError`. Returns False if it found nothing
 new."""
 Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A message that is to be published."""
+    """A message to be published."""
 
     destination: str
     payload: bytes | Blank
@@ -53,30 +53,29 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     ordering: Ordering = Ordering.NONE
     headers: Headers | None = None
     receipt: bool = False
-    """True if the sender wants to hear how far the message comes (`events.Receipt`)."""
+    """True if the sender wants receipts of the message's progress (`events.Receipt`)."""
     receipt_timeout_us: int | None = None
-    """Time after which the message counts as failed if nothing was heard of its delivery."""
+    """Time after which the message counts as failed without a report of its delivery."""
     recipients: tuple[str, ...] | None = None
-    """Ids of the nodes that it is for; None: it is for whoever subscribes."""
+    """Ids of its recipients; None: it is for all subscribers."""
     withheld: bool = False
-    """Neither offered nor evicted before it is durable."""
+    """True if it is neither offered nor evicted before it is durable."""
     payload_of: MessageId | None = None
-    """A whole message that is here, whose payload this one has as well: it is copied in the store, and `payload` is
-    empty."""
+    """A whole message here with the same payload, which is copied in the store; `payload` is then empty."""
 
 
 class Steps(Protocol):
-    """The steps of a host, as commands of layers make them."""
+    """The steps of a host, for commands of layers."""
 
     @property
     def incarnation(self) -> int:
         """The number of the host's life; 0 before it began."""
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
-        """Return one step; `number`: it is answered by `Done` or `Undone` of that number."""
+        """Return one step; with `number`, it is answered by `Done` or `Undone` of that number."""
 
     def publish(self, draft: Draft, now: int) -> MessageId:
-        """Publish a message; returns its id. Raises what is wrong with it."""
+        """Publish a message and return its id; raises if it is invalid."""
 
     def join(self, layer: Layer) -> None:
         """Add a layer to the host, above those that it has."""
@@ -89,13 +88,13 @@ class Layer:
     """One layer of a host. Every method does nothing unless it is overridden."""
 
     kind: ClassVar[str] = ""
-    """The kind of its rows' keys in the store; empty for a layer that keeps none."""
+    """The kind of its rows' keys in the store; empty for a layer without rows."""
     due_us: int = NEVER
     """Not after the time of its next `expire`."""
 
     @classmethod
     def register(cls) -> None:
-        """Enter what it brings to this process: frames (`codec.register`), rows of the log (`record.register`).
+        """Register what it brings to this process: frames (`codec.register`), rows of the log (`record.register`).
 
         Called before the first layer of its class joins a host, and perhaps again.
         """
@@ -106,70 +105,70 @@ class Layer:
         return {}
 
     def commands(self, steps: Steps) -> object | None:
-        """Return what programs may ask of it (`Host.commands`), each command a step. Asked for once."""
+        """Return the commands of the layer for programs (`Host.commands`), each of them a step. Called once."""
         return None
 
     def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
-        """Frames that go beside an announcement, to one neighbour or (None) to everybody."""
+        """Return frames to send beside an announcement, to one neighbour or (None) to everybody."""
         return ()
 
     def started(self, incarnation: int, now: int) -> None:
-        """Begin to speak: the number of this life is durable."""
+        """Begin to send: the number of this life is durable."""
 
     def heard(self, link: Link, now: int) -> None:
-        """Heed that a neighbour hears others than before (`Link.heard`), whether or not the link is usable."""
+        """Handle a neighbour that hears others than before (`Link.heard`), whether or not the link is usable."""
 
     def met(self, link: Link, now: int) -> None:
-        """Begin a contact: what is sent now arrives before sets of messages are compared.
+        """Begin a contact: frames sent now arrive before sets of messages are compared.
 
-        Called once the link is usable and the neighbour was told so. A layer that joins a running host hears only of
-        contacts that begin later.
+        Called once the link is usable and the neighbour was informed. A layer that joins a running host is informed
+        only of contacts that begin later.
         """
 
     def parted(self, link: Link, now: int) -> None:
         """End a contact: the link is not usable any more."""
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """Take in the rows of an earlier life. Copies are restored already; nothing was announced yet."""
+        """Restore the layer's rows after a restart. Copies are restored already; nothing was announced yet."""
 
     def expire(self, now: int) -> None:
-        """Do what is due by now. What it lets pass goes on with the next `take`, which follows."""
+        """Do what is due by now. Messages that it lets pass go on with the next `take`, which follows."""
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Whole messages that are wanted here: return what passes now, in order, earlier ones that it held included."""
+        """Handle whole messages that are wanted here; return those that pass now, in order, earlier ones included."""
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Messages of this node were admitted; `take` of the same copies follows."""
+        """Handle messages of this node that were admitted; `take` of the same copies follows."""
 
     def check_session(self, session: int) -> None:
         """Raise unless drafts may be kept for this session of programs."""
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
-        """Raise what is wrong with a work that sends these and acknowledges these; nothing was done yet."""
+        """Raise if a work that sends and acknowledges these is invalid; nothing was done yet."""
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
-        """Acknowledge for a work, whose messages were sent. Not `undoable`: if it is lost, it is written again."""
+        """Acknowledge for a work whose messages were sent. Not `undoable`: if it is lost, it is written again."""
 
     def last_event(self, destination: str) -> int | None:
-        """Return the number of this node's last event to a channel, 0 if there is none; None: do not number events."""
+        """Return the number of this node's last event to a channel, 0 if none; None: events are not numbered."""
         return None
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take a payload that a layer of this host asked for by `PayloadWanted`."""
+        """Handle a payload that a layer of this host requested by `PayloadWanted`."""
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """The application has these."""
+        """Handle messages that the application confirmed."""
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Copies left the cache. None: they are here, but nobody on this node wants them any more."""
+        """Handle copies that left the cache; reason None: they are here, but not wanted on this node any more."""
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """The end of a step: return what is to be published. What cannot be is not told by `published`."""
+        """End a step; return messages to publish. Those that cannot be published are not reported by `published`."""
         return ()
 
     def follow_up(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published after what `finish`, or this, returned before in the same step."""
+        """Return messages to publish after those that `finish`, or this, returned before in the same step."""
         return ()
 
     def rows(self, serial: int) -> Rows:
@@ -180,20 +179,20 @@ class Layer:
         return {}
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Handle a batch that is on disk."""
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """A batch could not be written, and of the events that waited for it no unknown one is told.
+        """Handle a batch that could not be written; unknown events that waited for it are not reported.
 
-        Whoever held one decides what to say instead. Returns what this layer had let pass or published by that batch,
-        or since, and takes back.
+        The layer that held an event decides what to report instead. Returns the messages that this layer had let pass
+        or published by that batch, or since, and takes back.
         """
         return ()
 
 
 @functools.cache
 def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
-    """Return the layers that override each method, by its name: found once, and not for each host of an emulation."""
+    """Return the layers that override each method, by its name: computed once, not for each host of an emulation."""
     for kind in kinds:
         kind.register()
         if kind.kind:
@@ -214,18 +213,18 @@ class Layers:
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
-        """Layers that expire something: each step looks at their `due_us`."""
+        """Layers with something that expires: each step reads their `due_us`."""
         self._handlers = handlers
-        """Links of the host: layers enter there what takes their kinds of frames (`Links.handlers`)."""
+        """Handlers of frames, to which layers add their own (`Links.handlers`)."""
         self._stored: Sequence[tuple[Key, Value]] = ()
-        """Rows of an earlier life that belong to layers which have not joined yet."""
+        """Rows after a restart that belong to layers which have not joined yet."""
         self._arrange(layers)
 
     def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         places = _overriding(tuple(map(type, layers)))
         self._of = {name: [getattr(layers[at], name) for at in found] for name, found in places.items()}
-        """By name of a method: those of the layers that override it."""
+        """Methods of the layers that override them, by name."""
         self.timed[:] = [layers[at] for at in places["expire"]]
         self.announcing = bool(self._of["companions"])
         """True if any layer has frames that go with announcements."""
@@ -239,21 +238,21 @@ class Layers:
             self._handlers.update(layer.handlers)
 
     def insert(self, layer: Layer) -> None:
-        """Add a layer to a host that runs, as the highest below the application's side, and restore its rows."""
+        """Add a layer to a running host, as the highest below the application's side, and restore its rows."""
         self._arrange((*self._all[:-1], layer, self._all[-1]))
         self._restore(layer)
 
     def commands(self, steps: Steps) -> dict[type, object]:
-        """Return what programs may ask of the layers, by its class."""
+        """Return the commands of the layers for programs, by class."""
         found = [layer.commands(steps) for layer in self._all]
         return {type(commands): commands for commands in found if commands is not None}
 
     def close(self) -> None:
-        """The host is done with them: what refers to each other lets go."""
+        """Break reference cycles when the host is done with the layers."""
         self._arrange(())
 
     def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:
-        """Give every layer its own rows of an earlier life; keep the others for layers that join later."""
+        """Restore every layer from its own rows; keep the others for layers that join later."""
         self._stored = rows
         for layer in self._all:
             self._restore(layer)
@@ -265,13 +264,13 @@ class Layers:
             self._stored = [row for row in self._stored if row[0][0] != layer.kind]
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Hand on whole messages; returns what the last layer does: those newly given to the application."""
+        """Pass whole messages through the layers; return those newly given to the application."""
         for take in self._of["take"]:
             copies = take(copies)
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Tell of this node's own messages, which were admitted."""
+        """Inform layers of this node's own messages, which were admitted."""
         for published in self._of["published"]:
             published(copies)
 
@@ -281,7 +280,7 @@ class Layers:
             check(session)
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
-        """Raise what is wrong with a work before anything is done about it."""
+        """Raise if a work is invalid, before anything is done about it."""
         for check in self._of["check_work"]:
             check(drafts, acks)
 
@@ -296,68 +295,68 @@ class Layers:
         return next((number for number in numbers if number is not None), None)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Give layers a payload that one of them asked for."""
+        """Pass a payload to layers, one of which requested it."""
         for payload_read in self._of["payload_read"]:
             payload_read(copy, payload)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """Tell of what the application has."""
+        """Inform layers of messages that the application confirmed."""
         for confirmed in self._of["confirmed"]:
             confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Tell of copies that left, or (None) are not wanted here any more."""
+        """Inform layers of copies that left, or (None) are not wanted here any more."""
         for left in self._of["left"]:
             left(copies, reason)
 
     def finish(self, now: int) -> list[Draft]:
-        """End the step; returns what is to be published."""
+        """End the step; return the messages to publish."""
         drafts: list[Draft] = []
         for finish in self._of["finish"]:
             drafts += finish(now)
         return drafts
 
     def follow_up(self, now: int) -> list[Draft]:
-        """Return what is to be published after what was just published."""
+        """Return the messages to publish after those just published."""
         return [draft for follow_up in self._of["follow_up"] for draft in follow_up(now)]
 
     def companions(self, now: int, link: Link | None) -> list[Frame]:
-        """Frames that go beside an announcement, to one neighbour or (None) to everybody."""
+        """Return frames to send beside an announcement, to one neighbour or (None) to everybody."""
         return [frame for companions in self._of["companions"] for frame in companions(now, link)]
 
     def started(self, incarnation: int, now: int) -> None:
-        """Tell that this host may speak."""
+        """Inform layers that this host may send."""
         for started in self._of["started"]:
             started(incarnation, now)
 
     def heard(self, link: Link, now: int) -> bool:
-        """Tell that a neighbour hears others than before. Returns True if any layer wants to know."""
+        """Inform layers that a neighbour hears others than before; return True if any layer wants to know."""
         for heard in self._of["heard"]:
             heard(link, now)
         return self.listening
 
     def met(self, link: Link, now: int) -> None:
-        """Tell of a contact that begins."""
+        """Inform layers of a contact that begins."""
         for met in self._of["met"]:
             met(link, now)
 
     def parted(self, link: Link, now: int) -> None:
-        """Tell of a contact that is over."""
+        """Inform layers of a contact that is over."""
         for parted in self._of["parted"]:
             parted(link, now)
 
     def write(self, journal: Journal) -> None:
-        """Put what changed in each layer into the batch that is being made."""
+        """Put the changes of each layer into the batch that is being made."""
         serial = journal.serial
         for rows in self._of["rows"]:
             if changed := rows(serial):
                 journal.update(changed)
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Inform layers of a batch that is on disk."""
         for durable in self._of["durable"]:
             durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:
-        """A batch could not be written; returns what layers take back."""
+        """Inform layers of a batch that could not be written; return the messages that they take back."""
         return [descriptor for lost in self._of["lost"] for descriptor in lost(serial, held)]

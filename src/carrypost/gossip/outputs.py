@@ -1,8 +1,8 @@
 """Outputs of one host: changes for the store, frames to send, events.
 
 Every part of a host writes here and none reads: a driver takes all of it, changes first, then frames, then events.
-Refusals are counted by reason and, as far as they name no message, reported together, because strangers decide how many
-there are.
+Refusals are counted by reason and, if they name no message, reported together, because strangers decide how many there
+are.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ class Outputs:
     def __init__(self, limits: Limits) -> None:
         self.events: list[Event] = []
         self.tell = self.events.append
-        """Tell an event at once; one that depends on a change is held in the journal instead."""
+        """Emit an event at once; one that depends on a change is held in the journal instead."""
         self.journal = Journal(self.events)
         self.undo = UndoLog(self.journal, self.tell)
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """True if `report` has anything to report."""
         self.tracing = False
-        """True if `passed` is to be called."""
+        """True if `passed` has to be called."""
         self._received: dict[tuple[NodeId, tuple[NodeId, ...]], list[Reception]] = {}
-        """Not reported yet, by the host that sent them and the relays between."""
+        """Arrivals not reported yet, by the host that sent them and the relays between."""
         self._expired: list[Descriptor] = []
-        """Not reported yet: received, and never to be delivered."""
+        """Messages not reported yet that were received and will never be delivered."""
         self.refused: Counter[str] = Counter()
-        """Number of things that peers sent and this host refused, by reason."""
+        """Number of refusals, by reason."""
         self.dropped: Counter[str] = Counter()
-        """Copies that left or were not let in, by reason."""
+        """Number of copies that left or were not admitted, by reason."""
         self.refusals: Counter[tuple[str, str]] = Counter()
-        """Not reported yet, by reason and peer."""
+        """Refusals not reported yet, by reason and peer."""
         self._refusals_max = limits.refusals_max
         self._named = 0
-        """Refusals among the events that name a message."""
+        """Number of refusals among the events that name a message."""
 
     def send(self, frames: Sequence[Frame], to: str) -> None:
         """Transmit these frames to a link address. Called by links alone."""
         self.outgoing.append(Transmission(tuple(frames), to))
 
     def broadcast(self, frames: Sequence[Frame]) -> None:
-        """Transmit these frames to everybody in reach."""
+        """Transmit these frames to everybody in range."""
         self.outgoing.append(Transmission(tuple(frames), None))
 
     def receive(self, peer: NodeId, path: tuple[NodeId, ...], receptions: Sequence[Reception]) -> None:
-        """Report messages that became whole with the next `report`, those of one host that came one way together.
+        """Report messages that became whole with the next `report`, together with others of the same host and path.
 
         `path`: the relays between.
         """
@@ -87,7 +87,7 @@ class Outputs:
         self.gathered = True
 
     def report(self) -> None:
-        """Report what was gathered: at the end of a step, and before copies are dropped for what came in it."""
+        """Report what was collected: at the end of a step, and before copies are dropped for new messages."""
         self.gathered = False
         for (peer, path), receptions in self._received.items():
             self.tell(Received(peer, tuple(receptions), path))
@@ -97,12 +97,12 @@ class Outputs:
             self._expired = []
 
     def drop(self, descriptors: Sequence[Descriptor], reason: Reason, *, undelivered: bool = False) -> None:
-        """Count and report copies that leave or were not let in; `undelivered`: they expired while they had to wait."""
+        """Count and report copies that leave or were not admitted; `undelivered`: they expired while waiting."""
         self.dropped[reason] += len(descriptors)
         self.tell(Expired(tuple(descriptors)) if undelivered else Dropped(tuple(descriptors), reason))
 
     def refuse(self, reason: str, peer: str, message: str | None = None, *, count: int = 1) -> None:
-        """Count what was not taken: once, or several of a kind. Refusals that name no message are reported together."""
+        """Count a refusal, or several of a kind. Refusals that name no message are reported together."""
         self.refused[reason] += count
         if message is not None and self._named < self._refusals_max:
             self._named += 1
@@ -112,12 +112,12 @@ class Outputs:
         self.refusals[reason, peer if len(self.refusals) < self._refusals_max else ""] += count
 
     def take_outgoing(self) -> list[Transmission]:
-        """Take everything there is to send."""
+        """Return everything to send, once."""
         taken, self.outgoing = self.outgoing, []
         return taken if len(taken) == 1 else joined(taken)
 
     def take_events(self) -> list[Event]:
-        """Take everything there is to report."""
+        """Return all events, once."""
         if self.refusals:
             self.events.extend([Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()])
             self.refusals.clear()

@@ -1,11 +1,12 @@
-"""Acknowledgements: a layer that tells everybody which recipients have which messages.
+"""Acknowledgements: a layer that spreads which recipients have which messages.
 
-A recipient signs that it has a message once that is durable, and cannot be undone. Everybody keeps such records for a
-day at most, passes them on, and strikes their authors off the messages that list them. A copy that nobody is left for
-goes. A record counts for a message only if its author is a recipient of it, so nobody can purge what is for others.
+A recipient signs that it has a message once that is durable, and cannot be undone. Every host keeps such records for a
+day at most, passes them on, and strikes their authors off the messages that list them. A copy without any recipient
+left is dropped. A record counts for a message only if its author is a recipient of it, so nobody can purge others'
+messages.
 
 New records are broadcast together, at most every `acked_s`. Lists are compared when a contact begins
-(`gossip.acked.comparison`), so who missed a broadcast, or was elsewhere, hears of all that lasts.
+(`gossip.acked.comparison`), so a host that missed a broadcast, or was elsewhere, gets all records that are still valid.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 LASTS_US = 86_400_000_000
-"""A record lasts so long at most. Who did not hear of it keeps its copies until they expire."""
+"""Longest life of a record. A host that did not hear of it keeps its copies until they expire."""
 _RECORD = b"R"
-"""Beginning of the names of the rows of records; the fingerprint follows."""
+"""First bytes of the names of the rows of records; the fingerprint follows."""
 _CLAIMED_US = 60_000_000
-"""Time within which the subscriptions of an earlier life are there again, and claim what they have still to get."""
+"""Time within which subscriptions of an earlier life are there again, and claim the messages that they are owed."""
 _PRIVATE_MAX = 1_024
-"""Acknowledgements of messages that nobody carries, which are kept to be sent again."""
+"""Number of acknowledgements of messages without carriers that are kept to be sent again."""
 STRAIGHT_US = 1_000_000
-"""Time between two records that go straight to those who brought the messages, at least, unless they are full. Records
-are passed on to all, and lists of them overflow if there is one for each message."""
+"""Shortest time between two records that go straight to the givers of messages, unless they are full. Records are
+passed on to all, and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
-"""While there are more records to send than a neighbour checks in a second, the next of them leave after so long."""
+"""Delay of the next records while there are more to send than a neighbour checks in a second."""
 
 
 class Acked(Layer):
@@ -71,7 +72,7 @@ class Acked(Layer):
         self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
         """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
         self._pace = settings.limits.link_records_per_s if ground.identity.signed else settings.limits.acked_max
-        """Records that are sent at once: without signatures there is nothing to check."""
+        """Number of records that are sent at once; without signatures there is nothing to check."""
         self.known = Known(settings.limits.acked_max, self._written_by)
         self._pending = Pending(ground)
         self._comparison = Comparison(ground, self.known)
@@ -80,34 +81,34 @@ class Acked(Layer):
         self._own_of: dict[MessageId, int] = {}
         """The same by message."""
         self._private: dict[MessageId, AckRecord] = {}
-        """Own acknowledgements that only those are told who brought the messages. The latest."""
+        """Own acknowledgements that go only to the givers of the messages. The latest."""
         self._fresh: dict[int, set[str]] = {}
-        """Records to be broadcast, and the addresses of neighbours that have them."""
+        """Records to broadcast, and the addresses of neighbours that have them."""
         self._broadcast_us = 0
-        """Not before this time is anything broadcast."""
+        """Time before which nothing is broadcast."""
         self._send_us = NEVER
         """Time at which something is signed, broadcast or sent next."""
         self._straight = settings.island
-        """True if acknowledgements go to those who brought the messages as soon as they may be signed."""
+        """True if acknowledgements go to the givers of the messages as soon as they may be signed."""
         self._straight_us, self._straight_after_us = NEVER, 0
         """Time of the next straight sends, and the time before which there are none."""
         self._restored: list[AckRecord] = []
         self._again_us = NEVER
         """Time at which rows of lost batches are written again."""
         self._untold: list[Acknowledged] = []
-        """Events that were in lost batches, and are told then."""
+        """Events of lost batches, which are emitted then."""
         self._linger_us = 0
-        """Not before this time does a copy go that lingered: in an earlier life claims to it may have been made."""
+        """Time before which no lingering copy is dropped: claims to it may have been made in an earlier life."""
 
     # --- a layer -------------------------------------------------------------------------------------------
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Take records, and lists of them."""
+        """Handlers of records, and of lists of them."""
         return {AckRecord: self._take_record, AckList: self._take_list}
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """Take in the records of an earlier life, and what it had still to acknowledge."""
+        """Restore the records, and the acknowledgements still to be made, after a restart."""
         for (_, name, _), value in rows:
             if not isinstance(value, bytes):
                 continue
@@ -120,7 +121,7 @@ class Acked(Layer):
             self._straight_us = 0 if self._straight else NEVER
 
     def rows(self, serial: int) -> Rows:
-        """Keep what this host has to acknowledge, in the batch with what it follows from."""
+        """Return the rows of acknowledgements to make, for the batch with the changes that they follow from."""
         return self._pending.rows(serial)
 
     def durable(self, serial: int) -> None:
@@ -136,7 +137,7 @@ class Acked(Layer):
             self.due_us = 0
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """Write again, later, the records and what this host has to acknowledge; tell then what was to be told."""
+        """Write records and pending acknowledgements again later, and emit the withheld events then."""
         self._untold += [event for event in held if isinstance(event, Acknowledged)]
         self._pending.lost(serial)
         self._again_us = self._holdings.now_us + RETRY_US
@@ -162,7 +163,7 @@ class Acked(Layer):
         self._look_ahead()
 
     def parted(self, link: Link, now: int) -> None:  # noqa: ARG002 - as layers have it
-        """Owe this neighbour nothing more."""
+        """Drop what was to be sent to this neighbour."""
         self._comparison.parted(link)
         self._look_ahead()
 
@@ -186,16 +187,16 @@ class Acked(Layer):
         self.due_us = min(self._again_us, self._send_us, self._straight_us, self._comparison.due_us, self.known.ends_us)
 
     def _hasten(self) -> None:
-        """Let what is new be signed and broadcast as soon as that may be."""
+        """Sign and broadcast new acknowledgements as soon as possible."""
         self._send_us = min(self._send_us, max(self._broadcast_us, self._holdings.now_us))
         self._look_ahead()
 
     # --- what this host says -------------------------------------------------------------------------------
 
     def _answer(self, now: int) -> None:
-        """Sign what may be signed: those who brought the messages wait for it.
+        """Sign what may be signed, because the givers of the messages wait for it.
 
-        Full records are signed as they come: thousands of messages at a time would keep this host from all else.
+        Full records are signed as they come: thousands of messages at a time would keep this host from everything else.
         """
         if self._straight_after_us <= now:
             self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
@@ -214,7 +215,7 @@ class Acked(Layer):
         return True
 
     def repeat(self, messages: Mapping[MessageId, str], now: int) -> None:
-        """Send acknowledgements of this host once more, to the addresses that have not heard of them: each once."""
+        """Send acknowledgements of this host once more, to addresses that have not heard of them: each once."""
         found: dict[tuple[str, AckRecord], None] = {}
         for message, peer in messages.items():
             fingerprint, private = self._own_of.get(message), self._private.get(message)
@@ -228,9 +229,9 @@ class Acked(Layer):
                 link.send((record,))
 
     def _sign(self, now: int, most: int | None = None) -> None:
-        """Make records of what this host has to acknowledge, or of so many, as far as that is durable and still holds.
+        """Make records of what this host has to acknowledge, at most `most`, as far as that is durable and still valid.
 
-        In an island each of them goes straight to those who brought its messages.
+        In an island each of them goes straight to the givers of its messages.
         """
         if not self._pending.ready:
             return
@@ -248,7 +249,7 @@ class Acked(Layer):
     def _sign_private(
         self, sound: dict[MessageId, int], givers: Mapping[MessageId, str], now: int
     ) -> dict[MessageId, int]:
-        """Acknowledge messages that only their author need hear of to those that brought them; return all others."""
+        """Acknowledge messages that only their author need hear of to their givers; return all others."""
         found: dict[str, dict[MessageId, int]] = {}
         for message, until_us in sound.items():
             copy, giver = self._cache.get(message), givers.get(message, "")
@@ -266,10 +267,10 @@ class Acked(Layer):
         return {message: until_us for message, until_us in sound.items() if message not in private}
 
     def _is_for_author(self, descriptor: Descriptor, giver: str) -> bool:
-        """Return True if only the author of a message for this host alone need hear that it came.
+        """Return True if only the author of a message for this host alone need hear that it arrived.
 
-        Nobody carries what is for connected hosts, so nobody else has a copy to drop. What goes between overlays
-        comes from its author, mostly, which knows whether it was given to anybody else, and then tells all.
+        Messages for connected hosts have no carriers, so nobody else has a copy to drop. Messages between overlays
+        mostly come from their author, which knows whether it gave them to anybody else, and then informs all.
         """
         if is_private(descriptor):
             return True
@@ -277,7 +278,7 @@ class Acked(Layer):
         return is_between_overlays(descriptor) and link is not None and link.node == descriptor.node
 
     def _send(self, now: int) -> None:
-        """Broadcast what is new, if that may be, and send neighbours what they lack; no more than they check."""
+        """Broadcast new records, if that is due, and send neighbours what they lack; no more than they can check."""
         self._send_us = NEVER
         sent = 0
         if self._broadcast_us <= now:
@@ -294,7 +295,7 @@ class Acked(Layer):
             self._send_us = min(self._send_us, now + _PACE_US)
 
     def _broadcast(self) -> int:
-        """Broadcast what some neighbour may lack; returns how many records that were. Without neighbours, none is."""
+        """Broadcast records that some neighbour may lack; return their number. Without neighbours, none is sent."""
         peers = {link.peer for link in self._links.usable if not link.route}
         leaving: list[AckRecord] = []
         for fingerprint, having in list(self._fresh.items()):
@@ -318,7 +319,7 @@ class Acked(Layer):
     # --- what others say -----------------------------------------------------------------------------------
 
     def _take_list(self, link: Link, frame: AckList, now: int) -> None:
-        """Take one step of a comparison."""
+        """Handle one step of a comparison."""
         self._expire_records(now)
         self._comparison.take(link, frame, now)
         if self._comparison.contacts[link.peer].owed:
@@ -326,7 +327,7 @@ class Acked(Layer):
         self._look_ahead()
 
     def _take_record(self, link: Link, record: AckRecord, now: int) -> bool:
-        """Take a record that is not known; raises `RemoteError`. Cheap checks come first, the signature last."""
+        """Handle a record; raises `RemoteError`. Cheap checks come first, the signature last."""
         fingerprint = signed.fingerprint(record)
         if fingerprint in self.known:
             if fingerprint in self._fresh:
@@ -354,10 +355,10 @@ class Acked(Layer):
         return True
 
     def _check(self, link: Link, record: AckRecord, node: NodeId, now: int) -> None:
-        """Check the signature of a record of a host; raises `RemoteError`.
+        """Check the signature of another host's record; raises `RemoteError`.
 
-        One that acknowledges messages of this host for the first time does not count for what a neighbour may ask for.
-        There are no more of them than messages; and else what was sent faster would have to be kept.
+        A first acknowledgement of a message of this host does not use up the neighbour's budget. There are no more of
+        them than messages; otherwise records that arrive faster would have to be kept.
         """
         signed.check(record, link, now)
         left = self._holdings.recipients.left
@@ -366,26 +367,26 @@ class Acked(Layer):
             link.budgets.records.give_back(1)
 
     def _is_private(self, record: AckRecord) -> bool:
-        """Return True if a record is of messages of this host alone that nobody else has but its author.
+        """Return True if a record is about messages of this host alone that nobody but its author has.
 
-        It lists no others. Of those that it lists some may have expired here while it was on its way.
+        Some of the messages that it lists may have expired here while it was on its way.
         """
         copies = [copy for message in record.messages if (copy := self._cache.get(message)) is not None]
         return bool(copies) and all(copy.own and self._is_kept_back(copy) for copy in copies)
 
     def _is_kept_back(self, copy: Copy) -> bool:
-        """Return True if a message of this host was given to the one that it is for alone, or is gone."""
+        """Return True if a message of this host was given only to its one recipient, or is gone."""
         if is_private(copy.descriptor):
             return True
         withheld = not copy.here or self._holdings.is_withheld(copy, by=ISLAND)
         return withheld and is_between_overlays(copy.descriptor)
 
     def _reached_by(self, link: Link) -> set[str]:
-        """Return the addresses of a neighbour and of those whom it hears: they were sent what it broadcast, too."""
+        """Return the addresses of a neighbour and of those that it hears: its broadcasts reached them, too."""
         return {link.peer, *(each.peer for each in self._links.usable if each.prefix in link.heard)}
 
     def _written_by(self, record: AckRecord) -> str:
-        """Return who wrote the first message of a record that is known here and has its author as a recipient."""
+        """Return the author of the first known message in a record that has the record's author as a recipient."""
         try:
             node = signed.author_of(record, signed=self._identity.signed)
         except ForgeryError:
@@ -398,7 +399,7 @@ class Acked(Layer):
     # --- the list ------------------------------------------------------------------------------------------
 
     def _keep(self, fingerprint: int, record: AckRecord, having: set[str]) -> None:
-        """Add a record to the list, unless others last longer, and let it count; `having`: who need not be told.
+        """Add a record to the list, unless others last longer, and apply it; `having`: addresses that have it.
 
         Neighbours may miss its broadcast: lists are compared later.
         """
@@ -410,7 +411,7 @@ class Acked(Layer):
         self._count(fingerprint, record)
 
     def _count(self, fingerprint: int, record: AckRecord) -> None:
-        """Strike its author off the messages of a record; tell of those that this host sent."""
+        """Strike a record's author off its messages, and report those that this host sent."""
         node = signed.author_of(record, signed=self._identity.signed)
         known = {message: copy for message in record.messages if (copy := self._cache.get(message)) is not None}
         messages: Sequence[MessageId] = record.messages
@@ -430,7 +431,7 @@ class Acked(Layer):
             self._journal.hold(Acknowledged(copy.id, node, tuple(left(copy.descriptor)), copy.descriptor.label))
 
     def _count_restored(self, now: int) -> None:
-        """Let the records of an earlier life count, and forget those that ended."""
+        """Apply the records of an earlier life, and forget those that ended."""
         self._linger_us = now + _CLAIMED_US
         restored, self._restored = self._restored, []
         for record in restored:

@@ -1,11 +1,11 @@
-"""Comparing lists of acknowledgements with a neighbour, when a contact begins and now and then while it lasts.
+"""Comparing lists of acknowledgements with a neighbour, when a contact begins and at intervals while it lasts.
 
-Each side tells one XOR over its list. Where the two differ, the node with the smaller id answers with one XOR for each
-part of its list; the other lists the parts that differ; the first sends what the other lacks and asks for what it lacks
-itself. A short list is listed at once. An empty list tells nothing until it is asked, so networks without recipients
+Each side sends one XOR over its list. If the two differ, the node with the smaller id answers with one XOR for each
+part of its list; the other lists the parts that differ; the first sends what the other lacks and requests what it lacks
+itself. A short list is listed at once. An empty list sends nothing until it is asked, so networks without recipients
 send none of this.
 
-Any of it may get lost: a host repeats its XOR a few times until it hears that the lists are equal, and tells it again
+Any of it may be lost: a host repeats its XOR a few times until it hears that the lists are equal, and sends it again
 some time after its list changed.
 """
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
 
 _SHORT = ACK_PARTS
-"""A list of so many records is listed at once: XORs of its parts would be longer."""
+"""Number of records up to which a list is listed at once: XORs of its parts would be longer."""
 _REPEAT_US = 2_000_000
-"""An XOR that nothing was heard about is repeated after so long, then after twice as long, and so on."""
+"""Time after which an XOR without an answer is repeated; doubled each time."""
 _REPEATS = 3
 _AGAIN_PERIODS = 6
-"""A list that changed during a contact is compared again after so many times the time between two broadcasts."""
+"""A list that changed during a contact is compared again after this many times the interval of broadcasts."""
 _FRAME_BYTES = 48
-"""Bytes that a datagram and a frame have around fingerprints."""
+"""Overhead of a datagram and a frame around fingerprints, in bytes."""
 
 
 class Contact(msgspec.Struct, eq=False):
@@ -43,12 +43,12 @@ class Contact(msgspec.Struct, eq=False):
 
     link: Link
     told: int = -1
-    """The XOR that the neighbour was told last."""
+    """The XOR that was last sent to the neighbour."""
     repeats: int = 0
     due_us: int = NEVER
-    """Time at which the XOR is told again."""
+    """Time at which the XOR is sent again."""
     owed: dict[int, None] = {}
-    """Fingerprints of records that the neighbour is to get."""
+    """Fingerprints of records to send to the neighbour."""
 
 
 class Comparison:
@@ -58,9 +58,9 @@ class Comparison:
         self._node, self._known = ground.node, known
         self._again_us = round(ground.settings.acked_s * 1e6) * _AGAIN_PERIODS
         self._lossless = not self._again_us
-        """No wait is wanted: then a driver tells of contacts, and nothing is repeated."""
+        """True if nothing is delayed: then a driver asserts contacts, and nothing is repeated."""
         self.contacts: dict[str, Contact] = {}
-        """By link address."""
+        """Contacts by link address."""
 
     @property
     def due_us(self) -> int:
@@ -78,14 +78,14 @@ class Comparison:
         self.contacts.pop(link.peer, None)
 
     def changed(self, now: int) -> None:
-        """Note that the list changed: it is compared again with those who may not hear of that."""
+        """Compare the changed list again with neighbours that may not hear of the change."""
         if not self._lossless:
             for contact in self.contacts.values():
                 contact.repeats = 0
                 contact.due_us = min(contact.due_us, now + self._again_us)
 
     def repeat(self, now: int) -> None:
-        """Tell the XOR again where that is due."""
+        """Send the XOR again where that is due."""
         for contact in self.contacts.values():
             if contact.due_us <= now:
                 contact.repeats += 1
@@ -101,7 +101,7 @@ class Comparison:
         contact.due_us = now + (_REPEAT_US << contact.repeats) if waits else NEVER
 
     def take(self, link: Link, frame: AckList, now: int) -> None:
-        """Take one step of the neighbour's, and answer it; raises `RemoteError`."""
+        """Handle one step of the neighbour, and answer it; raises `RemoteError`."""
         contact = self.contacts.get(link.peer)
         if contact is None:  # This host had no such layer when the contact began.
             contact = self.contacts[link.peer] = Contact(link)
@@ -110,7 +110,7 @@ class Comparison:
         _STEPS[frame.round](self, contact, frame, now)
 
     def _compare(self, contact: Contact, frame: AckList, now: int) -> None:
-        """Round 0: they tell one XOR."""
+        """Round 0: the neighbour sends one XOR."""
         known, theirs = self._known, int.from_bytes(frame.xors, "big")
         xor = known.xor
         if theirs == xor:
@@ -128,7 +128,7 @@ class Comparison:
         self._wait(contact, now)
 
     def _compare_parts(self, contact: Contact, frame: AckList, now: int) -> None:
-        """Round 1: they tell one XOR for each part."""
+        """Round 1: the neighbour sends one XOR for each part."""
         pairs = zip(unpacked(frame.xors), self._known.xors, strict=True)
         differing = sum(1 << part for part, (theirs, mine) in enumerate(pairs) if theirs != mine)
         if differing:
@@ -144,7 +144,7 @@ class Comparison:
         contact.link.send(frames)
 
     def _answer(self, contact: Contact, frame: AckList, now: int) -> None:
-        """Round 2: they list some parts. They get what they lack, and are asked for what this host lacks."""
+        """Round 2: the neighbour lists some parts. Send what it lacks, and request what this host lacks."""
         theirs, mine = unpacked(frame.fingerprints), self._known.in_parts(int.from_bytes(frame.xors, "big"))
         contact.link.budgets.charge(len(mine) // 4)
         contact.owed.update(dict.fromkeys(sorted(set(mine) - set(theirs))))
@@ -154,7 +154,7 @@ class Comparison:
         self._wait(contact, now)
 
     def _serve(self, contact: Contact, frame: AckList, now: int) -> None:
-        """Round 3: they ask for records."""
+        """Round 3: the neighbour requests records."""
         contact.owed.update({each: None for each in unpacked(frame.fingerprints) if each in self._known})
         self._wait(contact, now)
 
@@ -165,7 +165,7 @@ _STEPS: tuple[Callable[[Comparison, Contact, AckList, int], None], ...] = (
 
 
 def _pages(fingerprints: list[int], parts: int, room: int) -> Iterator[tuple[int, list[int]]]:
-    """Give parts and the fingerprints in them, as many together as there is room for; empty parts with the others.
+    """Yield parts and the fingerprints in them, as many together as fit; empty parts go with the first page.
 
     A part is never divided: what is not listed of it would seem to be missing.
     """

@@ -1,16 +1,18 @@
-"""The acknowledgements that one host knows and passes on: a list with a bound, where what ends first gives way.
+"""The acknowledgements that one host knows and passes on: a bounded list, which drops the first to end first."""
 
-Records of messages that are known here are worth more than others: somebody's copy is of no use any more. An id says
-nothing of its message, and keys are free, so anybody can make any number of records of messages that do not exist. They
-get a quarter of the list, and displace each other there.
-
-Messages that list keys of their own author could fill the rest. So records count for the author of their messages, and
-the author with most gives way first, with the record that ends first. Which one that is does not depend on when each
-came. If the oldest gave way, what one neighbour displaces the other would tell it again as news: where there are more
-records than lists hold, that never ended.
-
-For comparison a list is cut into parts by the leading bits of fingerprints, and each part has the XOR over its records.
-"""
+# The attack. An id says nothing of its message, and keys are free, so anybody can make any number
+# of records of messages that do not exist. Records of messages that are known here are worth more:
+# some copy is of no use any more. So records of unknown messages get a quarter of the list, and
+# displace each other there.
+#
+# Messages that list keys of their own author could fill the rest. So records count for the author
+# of their messages, and the author with most records loses one first, the one that ends first. That
+# choice does not depend on the order of arrival. The obvious one, to drop the oldest, does: a
+# record that one neighbour displaced, the next neighbour would send again as news, and where there
+# are more records than lists hold, that never ended.
+#
+# For comparison a list is cut into parts by the leading bits of fingerprints, and each part has the
+# XOR over its records.
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 _PART_SHIFT = 8 * FINGERPRINT_BYTES - (ACK_PARTS - 1).bit_length()
 _UNKNOWN_PART = 4
-"""Of the list, this part is for records of messages that are not known here."""
+"""One part in this many of the list is for records of messages that are not known here."""
 ALL_PARTS = (1 << ACK_PARTS) - 1
 UNKNOWN = ""
 """Author of messages that are not known here."""
@@ -39,12 +41,12 @@ class Known:
     __slots__ = ("_author_of", "_max", "_records", "_shares", "_unknown", "ends_us", "xors")
 
     def __init__(self, records_max: int, author_of: Callable[[AckRecord], str]) -> None:
-        """`author_of`: who wrote the messages of a record; `UNKNOWN` where none is known here."""
+        """Make a list; `author_of` returns the author of a record's messages, `UNKNOWN` if none is known here."""
         self._max, self._author_of = records_max, author_of
         self._records: dict[int, tuple[AckRecord, str]] = {}
-        """Each with the author that it counts for."""
+        """Records, each with the author that it counts for."""
         self._shares: dict[str, list[tuple[int, int]]] = {}
-        """Of each author, when records end and their fingerprints; sorted."""
+        """Of each author, the ends of records and their fingerprints; sorted."""
         self._unknown: dict[int, None] = {}
         """Fingerprints of records of unknown messages, in the order in which they came."""
         self.xors = [0] * ACK_PARTS
@@ -71,7 +73,7 @@ class Known:
         return None if found is None else found[0]
 
     def add(self, fingerprint: int, record: AckRecord) -> list[int]:
-        """Add a record that is not here. Returns the fingerprints of those that gave way; it may be among them."""
+        """Add a record that is not here; return the fingerprints of dropped ones, perhaps its own."""
         self._charge(fingerprint, record)
         self.xors[fingerprint >> _PART_SHIFT] ^= fingerprint
         self.ends_us = min(self.ends_us, record.until_us)
@@ -83,7 +85,7 @@ class Known:
         return gone
 
     def _charge(self, fingerprint: int, record: AckRecord) -> None:
-        """Let a record count for the author of its messages."""
+        """Count a record for the author of its messages."""
         author = self._author_of(record)
         self._records[fingerprint] = record, author
         if author == UNKNOWN:
@@ -92,7 +94,7 @@ class Known:
             insort(self._shares.setdefault(author, []), (record.until_us, fingerprint))
 
     def _displace_unknown(self) -> list[int]:
-        """Take out the oldest record of an unknown message, or find that its message is known by now."""
+        """Drop the oldest record of an unknown message, unless its message is known by now."""
         oldest = next(iter(self._unknown))
         record, _ = self._records[oldest]
         if self._author_of(record) == UNKNOWN:
@@ -102,12 +104,12 @@ class Known:
         return []
 
     def _first_of_most(self) -> int:
-        """Return the record of the author with most that ends first; of authors with as many, the first of all."""
+        """Return the record that ends first of the author with most; of authors with as many, the first of all."""
         most = max(map(len, self._shares.values()))
         return min(share[0] for share in self._shares.values() if len(share) == most)[1]
 
     def expire(self, now: int) -> list[int]:
-        """Take out what ended by now; returns the fingerprints."""
+        """Remove records that ended by now; return their fingerprints."""
         if self.ends_us > now:
             return []
         gone = self._remove([key for key, (record, _) in self._records.items() if record.until_us <= now])

@@ -1,8 +1,8 @@
 """Acknowledgements that this host owes, from the step in which that is decided until they are signed.
 
-A row says so in the batch that has what it follows from: that a message was confirmed, or that an entry of a queue was
-closed. After a crash either both are there or neither is. It is signed once the row is durable, and never if the
-confirmation was undone, lost, or has still to be written.
+A row records it in the same batch as its cause: a confirmed message, or a closed entry of a queue. After a crash either
+both are there or neither is. It is signed once the row is durable, and never if the confirmation was undone, lost, or
+has still to be written.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
 
 ROW = b"P"
-"""Beginning of the names of these rows; the id of the message follows."""
+"""First bytes of the names of these rows; the id of the message follows."""
 RETRY_US = 1_000_000
 """Time after which lost rows are written again, as confirmations are (`host.recovery`, `local.ledger`)."""
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One acknowledgement that is due, as it is in its row; fields may be appended with a default."""
+    """One acknowledgement that is due, in the form of its row; fields may be appended with a default."""
 
     until_us: int
     confirmed: bool
-    """True if it follows from a confirmation, which has to stand."""
+    """True if it follows from a confirmation, which must not be undone."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,16 +45,16 @@ class Pending:
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._open: dict[int, dict[MessageId, _Due]] = {}
-        """Acknowledgements in batches that were not answered."""
+        """Acknowledgements in batches without an answer."""
         self.ready: dict[MessageId, _Due] = {}
         """Acknowledgements that are durable."""
         self._givers: dict[MessageId, str] = {}
-        """By message of either: the address of the neighbour that brought it, in this life."""
+        """The address of the neighbour that brought each message of either, in this life."""
         self._lost: dict[MessageId, _Due] = {}
-        """Acknowledgements to be written again."""
+        """Acknowledgements to write again."""
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
-        """Return the rows of what this host has to acknowledge since the last call, for the batch of this number."""
+        """Return the rows of acknowledgements since the last call, for the batch of this number."""
         holdings = self._holdings
         if not holdings.acknowledged:
             return {}
@@ -68,12 +68,12 @@ class Pending:
         return {(ACKED, ROW + message, 0): _encode(due) for message, due in taken.items()}
 
     def durable(self, serial: int) -> bool:
-        """Note that a batch is on disk. Returns True if anything may be signed."""
+        """Handle a batch that is on disk; return True if anything may be signed."""
         self.ready.update(self._open.pop(serial, {}))
         return bool(self.ready)
 
     def lost(self, serial: int) -> None:
-        """Note that a batch could not be written."""
+        """Handle a batch that could not be written."""
         if lost := self._open.pop(serial, None):
             self._lost.update(lost)
 
@@ -88,7 +88,7 @@ class Pending:
                 self._journal.put((ACKED, ROW + message, 0), _encode(due))
 
     def restore(self, message: MessageId, row: bytes) -> None:
-        """Take in a row of an earlier life."""
+        """Restore a row after a restart."""
         self.ready[message] = _decode(row)
 
     def givers(self) -> dict[MessageId, str]:
@@ -96,9 +96,9 @@ class Pending:
         return {message: self._givers[message] for message in self.ready if message in self._givers}
 
     def take_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
-        """Take what may be signed, with the times until which it counts. The rows of all that is done with go.
+        """Remove and return what may be signed, with the times until which it counts; delete finished rows.
 
-        What waits for its confirmation to be written stays. `most`: of the first so many alone.
+        Acknowledgements whose confirmation has still to be written stay. `most`: only the first so many.
         """
         sound: dict[MessageId, int] = {}
         done: list[MessageId] = []

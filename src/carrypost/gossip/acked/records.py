@@ -1,4 +1,4 @@
-"""Records of acknowledgements: how they are made, how many ids go into one, and what is stored of them."""
+"""Records of acknowledgements: making them, dividing ids among them, and storing them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from carrypost.security.identity import Identity
 
 _ROOM_BYTES = 160
-"""Bytes that a record has beside its ids, and a datagram around it, at most."""
+"""Largest overhead of a record beside its ids, and of a datagram around it, in bytes."""
 _ID_BYTES = 2
-"""Bytes that an id takes beside itself."""
+"""Overhead of an id, in bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AckRecord).decode
@@ -30,7 +30,7 @@ def made(identity: Identity, until_us: int, messages: Iterable[MessageId]) -> Ac
 
 
 def pages(messages: Iterable[MessageId], datagram_bytes: int) -> Iterator[list[MessageId]]:
-    """Give the ids of one record after another: as many as it may name, and as fit into a datagram."""
+    """Yield the ids of one record after another: as many as it may name, and as fit into a datagram."""
     page: list[MessageId] = []
     room = 0
     for message in messages:
@@ -46,10 +46,10 @@ def pages(messages: Iterable[MessageId], datagram_bytes: int) -> Iterator[list[M
 
 
 def to_row(record: AckRecord) -> bytes:
-    """Return what the store keeps of a record."""
+    """Return the row of a record."""
     return _encode(record)
 
 
 def from_row(row: bytes) -> AckRecord:
-    """Return the record that the store kept."""
+    """Return the record of a row."""
     return _decode(row)

@@ -1,7 +1,7 @@
-"""The words of a host about itself: announcements, and its interest profile.
+"""A host's reports about itself: announcements, and its interest profile.
 
-An announcement says who is here, what it wants and whom it hears. The profile itself is told on request, or unasked to
-a newcomer if it is short; what is in it is decided in `gossip.interest.horizon`.
+An announcement names this node, the digest of its profile and the nodes that it hears. The profile itself is sent on
+request, or unasked to a newcomer if it is short; `gossip.interest.horizon` decides its contents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PROFILE_UNASKED_BYTES_MAX = 600
 _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
-"""Size of the receipt for one neighbour, at most."""
+"""Largest receipt for one neighbour, in bytes."""
 
 
 class Announcing:
@@ -43,10 +43,10 @@ class Announcing:
         self.beacon = Beacon(self._settings, rng, fixed=fixed_period)
         self._counter = 0
         self._heeded = 0
-        """The revision of the interests that a profile was promised for."""
+        """The revision of the interests for which a profile was promised."""
         self._tell_profile = True
         self.incarnation: int | None = None
-        """The number of this life; None until it may be told."""
+        """The number of this life; None until it may be announced."""
 
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce."""
@@ -55,11 +55,11 @@ class Announcing:
         self.beacon.hasten(now)
 
     def introduce(self) -> None:
-        """Let the profile go beside the next announcement."""
+        """Send the profile beside the next announcement."""
         self._tell_profile = True
 
     def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
-        """Say who is here, what it wants and whom it hears."""
+        """Announce this node, its interests and the nodes that it hears."""
         if self._own.stale:
             self._make_profile()
         self._counter += 1
@@ -86,9 +86,10 @@ class Announcing:
             to.addressed_us = now
 
     def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
-        """Return receipts of unasked Parcels that came lately, for their senders and for those who await the same.
+        """Return receipts of unasked Parcels that came lately, for their senders and for hosts that await the same.
 
-        So many neighbours are listed: an announcement is one datagram, and what finds no room waits for the next one.
+        `heard` neighbours are listed: an announcement is one datagram, and receipts that do not fit wait for the next
+        one.
         """
         found: list[Receipt] = []
         room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
@@ -103,7 +104,7 @@ class Announcing:
         return tuple(found)
 
     def carry(self, datagram_bytes: int, now: int) -> None:
-        """Heed the longest datagram that the interfaces here carry, and tell the neighbours."""
+        """Use the longest datagram that the interfaces here carry, and inform the neighbours."""
         self._links.carry(min(datagram_bytes, self._limits.datagram_bytes_max))
         if self.incarnation is not None:
             self.beacon.hasten(now)
@@ -111,10 +112,10 @@ class Announcing:
     # --- the profile -----------------------------------------------------------------------------------------
 
     def interests_changed(self, now: int) -> None:
-        """Subscriptions came or went: announce another profile soon, if it is another one.
+        """Announce another profile soon, if a change of subscriptions calls for it.
 
-        It is made when it is announced. Until then the one that neighbours know holds: a program may have thousands of
-        subscriptions to make or to drop, and each profile costs a look at everything that is here.
+        It is made when it is announced. Until then the one that neighbours know is valid: a program may make or drop
+        thousands of subscriptions, and each profile has to be matched against all copies.
         """
         revision = self._own.revision
         if revision != self._heeded and self.incarnation is not None:  # Before that nothing is announced.
@@ -122,7 +123,7 @@ class Announcing:
             self._announce_soon(now)
 
     def refresh_profile(self, now: int) -> None:
-        """Neighbours changed: make the profile anew, and announce it if it is another one."""
+        """Make the profile anew because neighbours changed, and announce it if it is another one."""
         if self._make_profile():
             self._announce_soon(now)
 
@@ -135,7 +136,7 @@ class Announcing:
                 self.announce(now, neighbour)
 
     def _make_profile(self) -> bool:
-        """Make the profile. Returns True if it is another one than before."""
+        """Make the profile; return True if it is another one than before."""
         self._heeded = self._own.revision
         linked = [each for each in self._neighbours.values() if each.state is LINKED]
         views = [each.view for each in linked if each.view is not None]
@@ -151,7 +152,7 @@ class Announcing:
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
-        """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
+        """Send the profile to a neighbour that requests it, within its budget; raises `RemoteError`."""
         if self._own.view is not None and frame.digest == self._own.view.digest:
             if not link.budgets.answers.take(1, now):
                 raise RemoteError("rate")

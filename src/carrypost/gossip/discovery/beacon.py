@@ -1,8 +1,8 @@
-"""The beacon: times at which a host announces itself.
+"""The beacon: the times at which a host announces itself.
 
-The period doubles from `announce_s_min` to `announce_s_max` while nothing changes, and falls back when something does;
-then the next announcement comes soon, at a moment spread by chance, so that neighbours do not all speak at once.
-Some strategies have a fixed period; without `beacons` there are no periodic announcements at all.
+The period doubles from `announce_s_min` to `announce_s_max` while nothing changes, and falls back on a change; then the
+next announcement follows soon, after a random delay, so that neighbours do not all transmit at once. Some strategies
+have a fixed period; without `beacons` there are no periodic announcements at all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
 
 _HASTE_US = 100_000
-"""A change is announced within so much."""
+"""Longest time until a change is announced."""
 _GAP_US = 200_000
-"""But never sooner than this after the last announcement."""
+"""Shortest time between two announcements."""
 _REPORT_US = 1_000_000
 """Time within which unasked Parcels are confirmed."""
 _JITTER = 0.1
@@ -41,21 +41,23 @@ class Beacon:
         self.due_us = NEVER
 
     def sent(self, now: int) -> None:
-        """An announcement went out to everybody."""
+        """Record that an announcement was broadcast."""
         period_us = self.period_us
         self._last_us = now
         if not self._fixed:
             self.period_us = min(self.period_max_us, period_us * 2)
+        # Without jitter, hosts that met once would announce in step for ever, and collide on the
+        # radio each time.
         self.due_us = now + round(period_us * (1 - _JITTER * self._rng.random()))
 
     def report(self, now: int) -> None:
-        """Something came that the next announcement confirms: make it soon, for the period to stay what it is."""
+        """Announce soon to confirm something that arrived, without changing the period."""
         if self._on and not self._fixed:
             soon = max(now + round(_REPORT_US * (1 - self._rng.random() / 4)), self._last_us + _GAP_US)
             self.due_us = min(self.due_us, soon)
 
     def hasten(self, now: int) -> None:
-        """Something changed: announce soon, and often for a while."""
+        """Announce soon, and often for a while, because something changed."""
         if not self._on:
             return
         if self._fixed:

@@ -1,7 +1,7 @@
 """The pace at which a host learns its neighbours' profiles: one after the other, a moment at a time, with pauses.
 
-Most are learnt as soon as they come. A profile that takes longer, such as a stranger's that was made for it, leaves
-this host four fifths of its time for everything else. Its teller waits, and is charged for all of it.
+Most are learnt as soon as they arrive. A profile that takes longer, such as one that a stranger made for that purpose,
+leaves this host four fifths of its time for everything else. Its sender waits, and is charged for all of it.
 
 Only the index knows which profiles are being learnt (`ProfileIndex.learning`). The host's own profile may be one of
 them and is then learnt at once, so nothing is remembered here from one moment to the next.
@@ -41,7 +41,7 @@ class LearningPace:
     def begin(
         self, entries: Iterable[Entry], digest: bytes, copies: Collection[Slotted], teller: Link, now: int
     ) -> bool:
-        """Learn a profile, or begin to. Returns True if it is learnt; raises `LimitError` without room."""
+        """Learn a profile, or begin to; return True if it is learnt; raises `LimitError` without room."""
         learning = self._index.begin(entries, digest, copies)
         learnt = self._index.go_on(learning, _MOMENT_US)
         if not learnt:
@@ -50,7 +50,7 @@ class LearningPace:
         return learnt
 
     def go_on(self, tellers: Mapping[bytes, Link], now: int) -> bytes | None:
-        """Go on with the earliest, and return its digest once it is learnt.
+        """Continue with the earliest profile, and return its digest once it is learnt.
 
         Abandons every profile without a teller: no neighbour announces it any more.
         """

@@ -1,7 +1,7 @@
-"""One neighbour: what is heard of it, whether the link works both ways, and what it is interested in.
+"""One neighbour: its announcements, whether the link works both ways, and its interests.
 
-Whether its link may be used is a small machine over what is heard (`NEIGHBOUR_TABLE`): it may when each side lists the
-other; a node that is heard and does not hear this host is detected, recorded and not used.
+Its link is usable by a small machine over what is heard (`NEIGHBOUR_TABLE`): when each side lists the other. A node
+that is heard and does not hear this host is detected, recorded and not used.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Announce
 
 SILENT_PERIODS = 3
-"""A neighbour that was not heard for so many of its periods is gone."""
+"""Number of its periods after which a neighbour that was not heard is gone."""
 _EARLY = 3
-"""An announcement may come an eighth of its period too soon, and still end it: periods vary by a tenth."""
+"""An announcement may come an eighth of its period too soon, and still end the period: periods vary by a tenth."""
 _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
 
@@ -71,7 +71,7 @@ class Neighbour:
     def __init__(self, link: Link, now: int) -> None:
         self.link = link
         self.contact: Contact | None = None
-        """While messages may be exchanged."""
+        """The contact while messages may be exchanged, else None."""
         self.incarnation = -1
         self.counter = -1
         self.period_us = _PERIOD_US_MIN
@@ -84,10 +84,10 @@ class Neighbour:
         """Time at which the link became usable."""
         self.announced_us = -NEVER
         self.counted_us = -NEVER
-        """Time at which its last period began: it may announce itself more often."""
+        """Time at which its last period began; it may announce itself more often."""
         self.state = SILENT
         self.driver_asserted = False
-        """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
+        """True if the driver asserts the contact (`Host.link`); then lists and silence do not matter."""
         self.addressed_us = -NEVER
         """Time of the last announcement that went to it alone."""
         self.one_way_reported = False
@@ -103,7 +103,7 @@ class Neighbour:
             self.contact.expect(self._overdue_us)
 
     def heard(self, now: int) -> None:
-        """Anything at all from it shows that it is still there."""
+        """Note that it was heard, by any frame."""
         self.heard_us = now
         overdue_us, period_us = NEVER, self.period_us
         if not self.driver_asserted:
@@ -113,7 +113,7 @@ class Neighbour:
             self.contact.heard(now, overdue_us)
 
     def announced(self, frame: Announce, now: int) -> bool:
-        """Note an announcement, and how often there will be one. Returns True if it hears others than before."""
+        """Note an announcement and its period; return True if the neighbour hears others than before."""
         self.counter = frame.counter
         self.announced_us = now
         others = frame.heard != self.link.heard
@@ -128,10 +128,10 @@ class Neighbour:
         return others
 
     def repeats(self, frame: Announce, prefix: bytes, now: int, *, listening: bool = False) -> bool:
-        """Return True if an announcement only repeats what is known, as most do. Then it is noted, and nothing is due.
+        """Return True, and note it, if an announcement only repeats what is known, as most do. Then nothing is due.
 
-        The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
-        host's). Anything that is not just like the last one goes the long way; another heard-list only if `listening`.
+        The fast path for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
+        host's). Any difference from the last one takes the slow path; another heard-list only if `listening`.
         """
         contact, period_us, asserted = self.contact, frame.period_ms * 1000, self.driver_asserted
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
@@ -167,5 +167,5 @@ class Neighbour:
 
     @property
     def _overdue_us(self) -> int:
-        """From when on it should have been heard again."""
+        """Time by which it should have been heard again."""
         return NEVER if self.driver_asserted else self.heard_us + self.period_us + (self.period_us >> 1)

@@ -1,11 +1,21 @@
-"""Discovery: who is in reach, whether the link works both ways, and what they are interested in.
+"""Discovery: the nodes in range, whether their links work both ways, and their interests.
 
 A host announces itself by broadcast (`gossip.discovery.announcing`), and a newcomer is answered at once. An
-announcement to one neighbour alone says that a contact with it begins: whoever still believed in an earlier one then
-begins anew.
-
-An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
+announcement to one neighbour alone says that a contact with it begins: a neighbour that still believed in an earlier
+one then begins anew. An announcement that says nothing new takes the fast path through `announced`: no cache, no batch,
+no event.
 """
+
+# Why both sides have to list each other. Radio links are often one-way: a strong transmitter is
+# heard by nodes that it cannot hear. Offers to such a node are lost, its requests never arrive, and
+# every timeout runs to its end. A link is used only when each side has seen itself in the other's
+# heard-list, or was named in a request, which proves as much.
+#
+# Why announcements are not signed, and what that costs. A signature of 64 bytes and a check for
+# each beacon of each neighbour would be most of the traffic and of the work of an idle node. So a
+# forger can claim any name for its own address, and no more: links, accounts and budgets go by
+# address. A claim for an address that is in use is refused until the node there has been silent for
+# two of the longest periods (`_fresh`).
 
 from __future__ import annotations
 
@@ -42,10 +52,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
 
 _OVERTAKEN_US = 250_000
-"""Time by which frames of a contact may overtake the neighbour's announcement that the contact begins, at most."""
+"""Longest time by which frames of a contact may overtake the neighbour's announcement that the contact begins."""
 _PROFILE_RETRY_US = 1_000_000
 _CHANGE_COST = 25
-"""Cost of a link that begins, ends or takes other datagrams, beside the frames that made it do so
+"""Cost of a link that begins, ends or accepts other datagrams, beside the frames that caused it
 (`gossip.transfers.accounts`)."""
 
 
@@ -62,7 +72,7 @@ class Neighbours:
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
-        """The neighbour at a link address. Asked for every datagram."""
+        """Return the neighbour at a link address. Called for every datagram."""
         self._pace = LearningPace(ground)
         self.profiles_wanted: list[Neighbour] = []
         """Neighbours whose profile is to be requested."""
@@ -70,7 +80,7 @@ class Neighbours:
         self.announcing = Announcing(ground, self.places, layers, rng, fixed_period=strategy.fixed_period)
         self.beacon = self.announcing.beacon
         self._asserted_early: dict[str, None] = {}
-        """Contacts that the driver told of before this host could speak."""
+        """Contacts that the driver asserted before this host could announce itself."""
         self._links.handlers.update(
             {
                 Announce: lambda link, frame, now: self._announced(self._at(link), frame, now),
@@ -93,7 +103,7 @@ class Neighbours:
     # --- hearing others ------------------------------------------------------------------------------------
 
     def driver_link(self, peer: str, *, up: bool, now: int) -> None:
-        """The driver knows of a contact: no need to find out."""
+        """Begin or end a contact that the driver asserts, without discovery."""
         if self.announcing.incarnation is None:
             if up:
                 self._asserted_early[peer] = None
@@ -133,16 +143,16 @@ class Neighbours:
         return neighbour
 
     def _end(self, neighbour: Neighbour, now: int) -> None:
-        """Forget a neighbour and all that hangs on it."""
+        """Forget a neighbour and everything that belongs to it."""
         self._sign(neighbour, Sign.SILENCE, now)
         self._parts.leave(neighbour.link.peer)
         self._links.remove(neighbour.link)
         del self._neighbours[neighbour.link.peer]
 
     def receive(self, frames: Sequence[Frame], peer: str, now: int) -> bool:
-        """Take frames from an address without a link. An announcement may make it a neighbour's; all else is refused.
+        """Handle frames from an address without a link: an announcement may make it a neighbour, others are refused.
 
-        Returns False if they said nothing new.
+        Returns False if they contained nothing new.
         """
         cost = 0
         for number, frame in enumerate(frames, 1):
@@ -157,7 +167,7 @@ class Neighbours:
         return False
 
     def _announced(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
-        """A neighbour says that it is there. False: nothing new."""
+        """Handle an announcement; return False if it says nothing new."""
         if frame.node == self._node or not self._fresh(neighbour, frame, now):
             return False
         due_us = self._links.schedule.next_due_us()
@@ -194,10 +204,10 @@ class Neighbours:
 
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:
-        """Return True if a neighbour for which a contact begins had begun it before, and so forgot it in between.
+        """Return True if a neighbour that begins a contact had begun it before, and so forgot it in between.
 
-        How long this host has been linked does not tell: on a slow link the two begin seconds apart, and where periods
-        are short a neighbour that was suspended is forgotten a moment after it was met.
+        The time since this host was linked does not tell: on a slow link the two begin seconds apart, and with short
+        periods a neighbour that was suspended is forgotten a moment after it was met.
         """
         if now - neighbour.link.begun_us >= _OVERTAKEN_US:
             return True
@@ -205,10 +215,10 @@ class Neighbours:
         return False
 
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
-        """False for a replay. A node that restarted counts from the start, with a larger incarnation.
+        """Return False for a replay. A node that restarted counts from the start, with a larger incarnation.
 
-        Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So what
-        was claimed holds only until it has not been repeated for a while.
+        Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So a
+        claim is valid only until it has not been repeated for a while.
         """
         lapsed = now - neighbour.announced_us > 2 * self.beacon.period_max_us
         same = neighbour.link.node == frame.node
@@ -227,7 +237,7 @@ class Neighbours:
         return True
 
     def _take_request(self, link: Link, frame: Request, now: int) -> None:
-        """Serve a request. One that names this host shows that its sender hears it: so a contact may begin with it."""
+        """Serve a request. One that names this host proves that its sender hears it, so a contact may begin with it."""
         if frame.to != self._prefix:
             self._outputs.refuse("not-for-me", link.peer)
             return
@@ -239,7 +249,7 @@ class Neighbours:
         self._strategy.take_request(link, frame, now)
 
     def _at(self, link: Link) -> Neighbour:
-        """The neighbour at the other end of a link; raises `RemoteError` if it is nobody's."""
+        """Return the neighbour at the other end of a link; raises `RemoteError` if there is none."""
         neighbour = self.get(link.peer)
         if neighbour is None:
             raise RemoteError("unannounced")
@@ -296,7 +306,7 @@ class Neighbours:
             self.profiles_wanted.append(neighbour)
 
     def ask_profiles(self, now: int) -> None:
-        """Ask for the profiles that are still missing at the end of a step: most come with the announcement."""
+        """Request the profiles that are still missing at the end of a step: most come with the announcement."""
         wanted, self.profiles_wanted = self.profiles_wanted, []
         for neighbour in wanted:
             if neighbour.view is not None or neighbour.state is not LINKED:
@@ -322,7 +332,7 @@ class Neighbours:
                 neighbour.contact.unlearn()
 
     def _take_profile(self, link: Link, frame: Profile, now: int) -> None:
-        """A neighbour's profile, or a part of it; raises `RemoteError`."""
+        """Handle a neighbour's profile, or a part of it; raises `RemoteError`."""
         neighbour = self._at(link)
         if frame.digest != neighbour.profile:
             raise RemoteError("profile-stale")
@@ -344,7 +354,7 @@ class Neighbours:
             self._use_profile(frame.digest, now)
 
     def _use_profile(self, digest: bytes, now: int) -> None:
-        """Let a profile that is learnt count for all neighbours that have it."""
+        """Use a profile that is learnt for all neighbours that have it."""
         for each in self._neighbours.values():
             if each.profile == digest:
                 self._need_profile(each, now)
@@ -352,7 +362,7 @@ class Neighbours:
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """End neighbours that fell silent, tell of those that do not hear this host, learn what they want."""
+        """Drop neighbours that timed out, report those that do not hear this host, and learn profiles."""
         if self._pace.due_us <= now:
             # Of several neighbours that have the same profile, the one that came first pays.
             tellers = {each.profile: each.link for each in reversed(self._neighbours.values())}
@@ -372,7 +382,7 @@ class Neighbours:
                 self._outputs.tell(OneWay(neighbour.link.node))
 
     def clock_stepped(self, delta_us: int) -> None:
-        """The clock was set forward: that much silence was not silence."""
+        """Shift all times after the clock was set forward: that much silence was none."""
         for neighbour in self._neighbours.values():
             neighbour.alive(neighbour.heard_us + delta_us)
             neighbour.first_us += delta_us

@@ -1,17 +1,20 @@
-"""Places for neighbours, and the line of nodes that wait for one.
+"""Places for neighbours, and the queue of nodes that wait for one."""
 
-Somebody who is found by an announcement has to be told that it is heard, and the list that tells it has to fit into
-one datagram. So there are only so many places. Contacts that the driver tells of need no list, and take no place.
-
-When all places are taken, three quarters of them belong to those who have earned them: who gave a message, then who
-took one, then who came first. The last quarter rotates: whoever has had its stay there goes when another's turn has
-come. Turns are had in the order of waiting, and who lost its place waits again at the end of the line; so it helps
-nobody to announce itself more often, or to come back at once.
-
-That quarter rotates whatever was exchanged. For strangers with many addresses can earn places, too: a message that is
-wanted here costs them a signature, an acknowledgement nothing at all (so it counts for less). And in an honest crowd
-that is larger than the list everybody has earned one, and who came late would never be heard.
-"""
+# The problem. A node that is found by an announcement has to learn that it is heard, and the list
+# that says so has to fit into one datagram. So the number of places is limited. (Contacts that the
+# driver asserts need no list, and take no place.) First come, first served lets a stranger with two
+# hundred addresses take all of them for as long as it likes.
+#
+# The way chosen. When all places are taken, three quarters of them belong to nodes that have earned
+# them: givers of messages first, then takers, then those that came first. The last quarter rotates:
+# a node that has had its stay leaves when another's turn has come. Turns follow the order of
+# waiting, and a node that lost its place waits again at the end of the queue; so announcing more
+# often, or coming back at once, gains nothing.
+#
+# That quarter rotates whatever was exchanged. Strangers with many addresses can earn places, too: a
+# message that is wanted here costs them a signature, an acknowledgement nothing at all (so it
+# counts for less). And in an honest crowd larger than the list every node has earned one, and a
+# latecomer would never be heard.
 
 from __future__ import annotations
 
@@ -33,19 +36,19 @@ if TYPE_CHECKING:
 HEARD_BYTES = 6
 """Bytes of an entry of a heard-list."""
 ANNOUNCE_BYTES = 128
-"""Bytes of the rest of an announcement, at most."""
+"""Largest size of the rest of an announcement, in bytes."""
 ROTATING = 4
-"""One place in so many rotates: fewer, and newcomers wait for longer; more, and strangers turn out more of those who
+"""One place in this many rotates: with fewer, newcomers wait longer; with more, strangers displace more of those that
 were there before them."""
 STAY_PERIODS = 3
-"""A place that rotates is kept for so many of the longest periods. By then it is known whether each hears the other
-(`neighbour.SILENT_PERIODS`), and where that was so at once, most of the time was left for messages."""
+"""Number of the longest periods for which a rotating place is kept. By then it is known whether each side hears the
+other (`neighbour.SILENT_PERIODS`), and if that was so at once, most of the time was left for messages."""
 WAITING_MAX = 512
 """Number of nodes that may wait. With default settings each has had its turn within about three minutes."""
 LAPSE_PERIODS = 2
 """Number of the longest periods without an announcement after which a node waits no more: mostly a forged address."""
 _LOOK_US = 100_000
-"""Time for which the list of neighbours that could go is reused: strangers ask thousands of times a second."""
+"""Time for which the list of neighbours that could leave is reused: strangers ask thousands of times a second."""
 
 
 def places(settings: Settings) -> int:
@@ -63,9 +66,9 @@ class Places:
         self._lasting = self.count - max(1, self.count // ROTATING)
         self._period_us = round(ground.settings.announce_s_max * 1e6)
         self._line: dict[str, int] = {}
-        """Nodes that wait, the longest waiting first, and the time at which each was last heard."""
+        """Waiting nodes, the longest waiting first, and the time at which each was last heard."""
         self._openings = 0
-        """Number of neighbours that could go, as last determined."""
+        """Number of neighbours that could leave, as last determined."""
         self._look_us = 0
         """Time at which that is determined again."""
 
@@ -79,7 +82,7 @@ class Places:
         return len(self.neighbours) < self._limits.neighbours_max
 
     def ask(self, peer: str, now: int) -> Sequence[Neighbour] | None:
-        """A newcomer announces itself: who has to go for it, one link or none. None: its turn has not come."""
+        """Return the neighbours that have to leave for a newcomer, one or none; None if its turn has not come."""
         free = self._free()
         if free and not self._line:
             return ()
@@ -99,14 +102,14 @@ class Places:
     def listed(self, to: Neighbour | None) -> tuple[bytes, ...]:
         """Return the neighbours that an announcement lists, in a host that has more neighbours than places.
 
-        Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
+        A neighbour that the driver asserts needs no list, except to see that it was heard in what is sent to itself.
         """
         heard = [each for each in self.neighbours.values() if each.state is not SILENT]
         heard.sort(key=lambda each: (each is not to, each.driver_asserted))
         return tuple([each.link.prefix for each in heard[: self.count]])
 
     def clock_stepped(self, delta_us: int) -> None:
-        """The clock was set forward: nobody waited for that long."""
+        """Shift all times after the clock was set forward."""
         self._line = {peer: heard_us + delta_us for peer, heard_us in self._line.items()}
 
     def _free(self) -> int:
@@ -119,7 +122,7 @@ class Places:
         return free
 
     def _look(self, now: int) -> None:
-        """Find out who still waits, and how many could go for them."""
+        """Determine which nodes still wait, and how many neighbours could leave for them."""
         if now < self._look_us:
             return
         self._look_us = now + _LOOK_US
@@ -128,9 +131,9 @@ class Places:
         self._openings = len(self._expendable(now))
 
     def _expendable(self, now: int) -> list[Neighbour]:
-        """Return the neighbours that could go: first those that seem to be gone, then those that have had their stay.
+        """Return the neighbours that could leave: those that seem to be gone, then those that have had their stay.
 
-        Strangers may say that they will be silent for long; only of who gave something that is believed.
+        Strangers may announce a long silence; that is believed only of nodes that gave a message.
         """
         links = [each for each in self.neighbours.values() if not each.driver_asserted]
         gone = [each for each in links if each.link.standing < GIVER and now - each.heard_us > self._patience_us(each)]

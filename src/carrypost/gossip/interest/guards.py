@@ -1,11 +1,11 @@
 """The selectors of a profile, applied to what its patterns leave.
 
-An entry with a selector is *guarded*: it matches a descriptor only if the selector says so. Selectors come from
-strangers, as patterns do. Those of one profile may weigh `selector.STEPS_MAX` together, each text counted once and the
-light ones first; entries whose selector there is no room for, or whose text is no selector, are not guarded: they match
-whatever their patterns match. The invariant: which entries are guarded depends on nothing but the profile. So both
-sides of a contact come to the same answer for every descriptor; otherwise their sets would differ for ever, and the
-same messages would be offered and refused at every comparison.
+An entry with a selector is *guarded*: it matches a descriptor only if its selector does. Selectors come from strangers,
+as patterns do. Those of one profile may weigh `selector.STEPS_MAX` together, each text counted once and the light ones
+first. Entries whose selector exceeds that, or is invalid, are not guarded: they match whatever their patterns match.
+The invariant: the guarded entries depend on nothing but the profile. So both sides of a contact come to the same answer
+for every descriptor; otherwise their sets would differ for ever, and the same messages would be offered and refused at
+every comparison.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from carrypost.model.selector.values import Properties
 
 REMEMBERED_MAX: Final = 128 * 1024
-"""Characters of the texts whose selectors are remembered: as many as two profiles can have. What is made of a character
-takes up to 200 bytes, so that a bound on their number alone would be none."""
+"""Characters of the texts whose selectors are remembered: as many as two profiles can have. A parsed character takes up
+to 200 bytes, so that a bound on the number of selectors alone would be none."""
 _READING_US, _STEPS_PER_US = 4, 5
-"""To read a character of a selector, and to evaluate it."""
+"""Time to read a character of a selector, and steps of evaluation per microsecond."""
 _CHOSEN_MAX = 16_384
-"""Selectors in all sets of entries for which they are gathered."""
+"""Number of selectors in all remembered sets of entries."""
 _Guard = tuple["Callable[[Properties], bool]", int, int]
 """The evaluation of a selector, the entries that have it, and its weight."""
 
@@ -48,11 +48,11 @@ class Guards:
         self.guarded = 0
         """Entries whose selector is evaluated."""
         self.over = 0
-        """Entries whose selector is not evaluated, for want of room or because it is invalid."""
+        """Entries whose selector is not evaluated, because there is no room for it or it is invalid."""
         self._at: dict[int, _Guard] = {}
-        """By the place of a guarded entry."""
+        """Guards by the place of a guarded entry."""
         self._chosen: dict[int, tuple[_Guard, ...]] = {}
-        """By a set of guarded entries: most descriptors are left to one of few sets by the patterns."""
+        """Guards by a set of guarded entries: patterns leave most descriptors to one of few sets."""
         self._gathered = 0
         self._characters = sum(map(len, asking))
         self._steps = 0
@@ -69,7 +69,7 @@ class Guards:
 
     @property
     def spent_us(self) -> int:
-        """CPU time, at worst and about, that it took to read the selectors and to evaluate them so far."""
+        """Approximate CPU time, at worst, spent on reading and evaluating the selectors so far."""
         return _READING_US * self._characters + self._steps // _STEPS_PER_US
 
     def _seen(self, descriptor: Descriptor) -> Properties:
@@ -96,7 +96,7 @@ class Guards:
         return found & mask
 
     def _of(self, mask: int) -> tuple[_Guard, ...]:
-        """The selectors of these entries, each once."""
+        """Return the selectors of these entries, each once."""
         known = self._chosen.get(mask)
         if known is None:
             known = tuple({guard[1]: guard for guard in map(self._at.__getitem__, bits(mask))}.values())
@@ -108,10 +108,12 @@ class Guards:
 
 
 def _within_budget(texts: Iterable[str], *, own: bool) -> dict[str, Selector]:
-    """The selectors that are evaluated: all that there are, if they are the host's own."""
+    """Return the selectors that are evaluated: all of them, if they are the host's own."""
     read = [selector for text in texts if (selector := _read(text)) is not None]
     if own:
         return {selector.text: selector for selector in read}
+    # Light ones first, ties by text: the choice must not depend on the order of entries, which
+    # differs between the two sides of a contact.
     read.sort(key=lambda selector: (selector.weight, selector.text))
     chosen, steps = {}, 0
     for selector in read:
@@ -123,7 +125,7 @@ def _within_budget(texts: Iterable[str], *, own: bool) -> dict[str, Selector]:
 
 
 class _Remembered:
-    """Selectors by their texts, None for texts that are none: the same profiles are made and seen again and again."""
+    """Selectors by their texts, None for invalid texts: the same profiles are made and seen again and again."""
 
     __slots__ = ("_characters", "_selectors")
 

@@ -1,8 +1,8 @@
-"""The interest profile that a host announces: what it wants, what it carries, and what its neighbours want.
+"""The interest profile that a host announces: its own interests, what it carries, and its neighbours' interests.
 
-With a horizon of h > 1 hops a host adds to its own entries those that its neighbours have, at one hop more, as long as
-that is below h (N10). A profile has to fit the limits that every neighbour holds it to. What this host wants itself
-comes first, so that no neighbour's interests crowd it out, however many it has.
+With a horizon of h > 1 hops a host adds its neighbours' entries to its own, at one hop more, as long as that is below h
+(N10). A profile has to fit the limits of every neighbour. This host's own interests come first, so that neighbours'
+entries cannot crowd them out, however many there are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carrypost.errors import ConfigError, PatternError
 from carrypost.model.pattern import CARRIED_HOPS, Entry, encode_entries, entry
 
 _LIST_BYTES = 8
-"""An encoded profile has at most so much around its entries."""
+"""Largest overhead of an encoded profile around its entries, in bytes."""
 
 
 def entry_bytes(one: Entry) -> int:
@@ -30,7 +30,7 @@ def entries_bytes_max(limits: Limits) -> int:
 
 
 def carried_entries(settings: Settings, *, everything: bool = False) -> tuple[Entry, ...]:
-    """Return what this host carries for anybody: everything, or what the settings say; raises `ConfigError`."""
+    """Return what this host carries for others: everything, or what the settings say; raises `ConfigError`."""
     carried = everything or settings.altruistic
     if isinstance(carried, bool):
         return (entry(".*"),) if carried else ()
@@ -43,7 +43,7 @@ def carried_entries(settings: Settings, *, everything: bool = False) -> tuple[En
 def profile_entries(
     own: Iterable[Entry], carried: Iterable[Entry], neighbours: Iterable[Iterable[Entry]], settings: Settings
 ) -> tuple[Entry, ...]:
-    """The entries of the profile, nearest first."""
+    """Return the entries of the profile, nearest first."""
     nearest = dict.fromkeys(own, 0)
     for each in carried:
         nearest.setdefault(each, CARRIED_HOPS)
@@ -55,6 +55,8 @@ def profile_entries(
             if hops < settings.horizon_hops and hops < nearest.get(bare, CARRIED_HOPS + 1):
                 nearest[bare] = hops
     ranked = list(nearest.items())
+    # Sorted by encoding within one distance, so that two hosts with the same neighbours announce
+    # the same profile: every distinct profile costs each neighbour a view.
     ranked[local:] = sorted(ranked[local:], key=lambda item: (item[1], encode_entries((item[0],))))
     found: list[Entry] = []
     room_bytes = entries_bytes_max(settings.limits)

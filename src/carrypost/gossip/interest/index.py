@@ -1,13 +1,13 @@
 """The index: messages that match each profile, and the fingerprints of those that are known.
 
-The index has one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the
-slots that match, and, over those of them whose id is *known* here (whole, done or declined), the XOR of the
-fingerprints in each of 64 buckets. All of it is kept up as messages come and go, so that an announcement or
-the first step of a reconciliation scans nothing (profiles: JOMS-12 §III.A).
+The index has one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the matching slots
+and, over those of them whose id is *known* here (whole, done or declined), the XOR of the fingerprints in each of 64
+buckets. All of it is maintained as messages come and go, so that an announcement or the first step of a reconciliation
+scans nothing (profiles: JOMS-12 §III.A).
 
-Invariant: a view's set is the set of distinct fingerprints over `known & matches`. Two ids with one
-fingerprint (an author can make such a pair of its own messages with some 2**32 hashes) are one member of it:
-they neither cancel each other in the XOR nor stand twice in a listing, and who lacks both is offered both.
+Invariant: a view's set is the set of distinct fingerprints over `known & matches`. Two ids with one fingerprint (an
+author can make such a pair of its own messages with some 2**32 hashes) are one member of it: they neither cancel each
+other in the XOR nor occur twice in a listing, and a host that lacks both is offered both.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _GROWTH = 1024
 
 
 class ProfileIndex:
-    """The views of one host, at most `limits.profiles_max`, and what they share: who is known, and where.
+    """The views of one host, at most `limits.profiles_max`, and their shared state: the known ids and their buckets.
 
-    To touch a bitset of 10,000 slots costs as much as all else that is done for a message here. So slots that
-    match and slots that became known are gathered in lists, and enter the bitsets when somebody looks.
+    Updating a bitset of 10,000 slots costs as much as everything else that is done for a message here. So slots that
+    match and slots that became known are gathered in lists, and enter the bitsets when they are read.
     """
 
     __slots__ = (
@@ -46,17 +46,17 @@ class ProfileIndex:
 
     def __init__(self, limits: Limits) -> None:
         self.fingerprints: list[int] = []
-        """By slot; -1 where the id is not known."""
+        """Fingerprints by slot; -1 where the id is not known."""
         self.by_bucket: defaultdict[int, set[int]] = defaultdict(set)
         """The known slots by the top bits of their fingerprints."""
         self.twins = 0
-        """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""
+        """Number of known slots whose fingerprint another one had before: 0, unless an author makes such a pair."""
         self.listed = 0
         """Slots of messages that list their recipients."""
         self._known = 0
         self._becoming_known: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
         self.holders: dict[int, int] = {}
-        """The known slot of each fingerprint; of twins, one."""
+        """The known slot of each fingerprint; one of several twins."""
         self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
         self._views: dict[bytes, View] = {}
         self._learning: dict[bytes, Learning] = {}
@@ -73,17 +73,17 @@ class ProfileIndex:
         return self._known
 
     def view(self, digest: bytes) -> View | None:
-        """The view of the profile with this digest, if it is known here."""
+        """Return the view of the profile with this digest, if it is known here."""
         if digest in self._idle:
             self._idle[digest] = self._idle.pop(digest)
         return self._views.get(digest)
 
     def learn(self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False) -> View:
-        """Match everything in `copies`, all that have a slot, against a new profile. One known already stays.
+        """Match everything in `copies`, which are all that have a slot, against a new profile. A known profile is kept.
 
-        A profile that is being learnt is learnt to its end, at once.
-        Room is made by forgetting the profile that nobody has referred to for the longest time. Where
-        neighbours refer to all of them the newcomer is refused (`LimitError`), unless it is the host's own.
+        A profile that is being learnt is learnt to its end at once. To make room, the profile that was unused for
+        longest is forgotten. If neighbours use all of them the new one is refused (`LimitError`), unless it is the
+        host's own.
         """
         if (present := self.view(digest)) is not None:
             return present
@@ -103,18 +103,18 @@ class ProfileIndex:
 
     @property
     def learning(self) -> Mapping[bytes, Learning]:
-        """The profiles that are being learnt, for whomever, by digest, earliest first. Their views cannot be used."""
+        """The profiles that are being learnt, by digest, earliest first. Their views cannot be used yet."""
         return self._learning
 
     def go_on(self, learning: Learning, within_us: int) -> bool:
-        """Go on to learn a profile, for about so long. Returns True once its view can be used."""
+        """Continue to learn a profile for about this long; return True once its view can be used."""
         if not learning.go_on(within_us):
             return False
         self._enter(learning)
         return True
 
     def _enter(self, learning: Learning) -> View:
-        """Put the view of a profile that is learnt among the others."""
+        """Add the view of a profile that is learnt."""
         view = learning.view
         del self._learning[view.digest]
         self.apply()
@@ -124,23 +124,23 @@ class ProfileIndex:
         return view
 
     def abandon(self, digest: bytes) -> None:
-        """Learn a profile no further."""
+        """Stop learning a profile."""
         del self._learning[digest]
 
     def close(self) -> None:
-        """The host is gone: views and index let go of each other, so that the memory is free at once."""
+        """Break the references between views and index when the host is gone, so that memory is freed at once."""
         self._views.clear()
         self._learning.clear()
 
     def keep(self, digest: bytes) -> View:
-        """One more neighbour, or the host itself, refers to this view."""
+        """Count one more user of this view: a neighbour, or the host itself."""
         view = self._existing(digest)
         view.references += 1
         self._idle.pop(digest, None)
         return view
 
     def drop(self, digest: bytes) -> None:
-        """One fewer does."""
+        """Count one user fewer of this view; without any it may be forgotten."""
         view = self._existing(digest)
         if not view.references:
             raise StateError("this profile is dropped more often than it was kept")
@@ -150,7 +150,7 @@ class ProfileIndex:
             self._shrink(self._limits.profiles_max)
 
     def add(self, copy: Slotted) -> None:
-        """A message got a slot: it is matched against every profile, once. Comes before `mark_known`."""
+        """Match a message that got a slot against every profile, once. Call it before `mark_known`."""
         slot, descriptor = copy.slot, copy.descriptor
         for view in self._views.values():
             view.look_at(slot, descriptor)
@@ -158,11 +158,11 @@ class ProfileIndex:
             learning.view.look_at(slot, descriptor)
 
     def mark_listed(self, copy: Slotted) -> None:
-        """Note that it lists its recipients: then a profile does not tell who wants it. Idempotent."""
+        """Note that a message lists its recipients: then profiles do not tell which nodes want it. Idempotent."""
         self.listed |= 1 << copy.slot
 
     def mark_known(self, copy: Slotted) -> None:
-        """Count the copy's id in what is compared with neighbours from now on. Idempotent."""
+        """Include the copy's id in comparisons with neighbours from now on. Idempotent."""
         slot = copy.slot
         fingerprints = self.fingerprints
         if slot >= len(fingerprints):
@@ -178,7 +178,7 @@ class ProfileIndex:
         self._becoming_known.append(slot)
 
     def add_all(self, copies: Sequence[Slotted]) -> None:
-        """Messages got slots, and their ids are known from now on: `add` and `mark_known` for each."""
+        """Do `add` and `mark_known` for each of these messages, which got slots."""
         for view in self._views.values():
             view.look_at_all(copies)
         for learning in self._learning.values():
@@ -196,7 +196,7 @@ class ProfileIndex:
             fresh.append(slot)
 
     def mark_unknown(self, copy: Slotted) -> None:
-        """Stop counting the copy's id: the message would be accepted again. The slot stays. Idempotent."""
+        """Exclude the copy's id from comparisons: the message would be accepted again. The slot stays. Idempotent."""
         slot = copy.slot
         if slot < len(self.fingerprints) and self.fingerprints[slot] != _UNKNOWN:
             self.apply()
@@ -227,7 +227,7 @@ class ProfileIndex:
         self.listed &= keep
 
     def apply(self) -> None:
-        """Bring bitset and XORs up to date; views do it when they are looked at."""
+        """Bring bitset and XORs up to date; views call it when they are read."""
         if not self._becoming_known:
             return
         fresh, self._becoming_known = self._becoming_known, []
@@ -240,7 +240,7 @@ class ProfileIndex:
             view.toggle([fingerprints[slot] for slot in slots])
 
     def _mark_twin(self, slot: int, fingerprint: int) -> None:
-        """The slow way: in each view it is one member, whether one of the twins matches or several do."""
+        """Mark a slot with a known fingerprint: in each view the twins are one member, however many match."""
         self.apply()
         # They are looked for before the newcomer is among them.
         for view in self._views.values():

@@ -1,8 +1,8 @@
-"""Profiles that are being learnt: held against everything that is here, a part at a time.
+"""Profiles that are being learnt: matched against all copies, a part at a time.
 
-A stranger's profile may cost milliseconds for every message, whatever its patterns and selectors are bounded to, and a
-full cache has tens of thousands: at once, that would occupy a host for a minute. So as much is done as takes a moment,
-which is all there is of most profiles, and the rest later. Until it is done the profile counts as unknown.
+A stranger's profile may cost milliseconds per message, within all bounds of its patterns and selectors, and a full
+cache has tens of thousands: done at once, that would occupy a host for a minute. So as much is done as takes a moment,
+which is enough for most profiles, and the rest later. Until it is done the profile counts as unknown.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.views import View
 
 _AT_ONCE = 8
-"""Messages between two looks at what was spent."""
+"""Number of messages between two checks of the time spent."""
 
 
 class Learning:
-    """A view that does not have all yet that is here. What comes in meanwhile it is told like any other view."""
+    """A view that was not matched against all copies yet. It is informed of new messages like any other view."""
 
     __slots__ = ("_left", "view")
 
@@ -31,12 +31,12 @@ class Learning:
         self._left = {copy.slot: copy for copy in copies}
 
     def finish(self) -> None:
-        """Look at all messages that are left, however long that takes."""
+        """Match all messages that are left, however long that takes."""
         self.view.look_at_all(self._left.values())
         self._left.clear()
 
     def go_on(self, within_us: int) -> bool:
-        """Look at more messages, for about so long. Returns True when there are no more."""
+        """Match more messages for about this long; return True when none is left."""
         matcher, left = self.view.matcher, self._left
         if matcher.is_cheap:
             self.finish()

@@ -1,14 +1,14 @@
 """Matching: the entries of a profile that a descriptor matches (JOMS-12 §III.A: a profile is the OR of patterns).
 
-Sets of entries are bitsets. For every attribute that a profile names, a column maps a value to the entries
-that this value leaves possible; a descriptor matches what all columns leave. Whole values and prefixes are
-looked up, whatever else there is runs on RE2, all patterns of a column at once.
+Sets of entries are bitsets. For every attribute that a profile names, a column maps a value to the entries that this
+value leaves possible; a descriptor matches what all columns leave. Whole values and prefixes are looked up, everything
+else runs on RE2, all patterns of a column at once.
 
-Profiles come from strangers, so every cost is bounded beforehand: patterns are weighed before they are
-compiled, and those that a profile's budget has no room for, or that RE2 does not take, count as matching;
-so do all that RE2 would run over a value too long for their weight. The one invariant: a matcher may say
-yes too often, never no. The receiver of a descriptor checks again, with a matcher of its `own` entries,
-which is exact at whatever cost. Selectors are evaluated last, on what the columns leave (`guards`).
+Profiles come from strangers, so every cost is bounded beforehand: patterns are weighed before they are compiled, and
+those that exceed a profile's budget, or that RE2 does not accept, count as matching; so do all that RE2 would run over
+a value too long for their weight. The one invariant: a matcher may say yes too often, never no. The receiver of a
+descriptor checks again, with a matcher of its `own` entries, which is exact at any cost. Selectors are evaluated last,
+on what the columns leave (`guards`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms, text_of, weight
 
 BYTES_PER_WEIGHT = 128
-"""Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
+"""Memory of RE2 per instruction: twenty states, each as wide as the program, have to fit."""
 PATTERN_STEPS_MAX = 1 << 22
 """Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
 MEMO_MAX = 2_048
-"""Values whose outcome is remembered, all columns of a matcher together."""
+"""Number of values whose outcome is remembered, in all columns of a matcher together."""
 _STEPS_PER_US = 200
-"""Of RE2, where every state is new."""
+"""Steps of RE2 per microsecond if every state is new."""
 
 
 class Slotted(Protocol):
@@ -40,7 +40,7 @@ class Slotted(Protocol):
 
     @property
     def slot(self) -> int:
-        """The number under which bitsets speak of it."""
+        """The number that stands for it in bitsets."""
 
     @property
     def descriptor(self) -> Descriptor:
@@ -48,10 +48,10 @@ class Slotted(Protocol):
 
 
 class Matcher:
-    """A profile, ready to be asked about descriptors.
+    """A profile, compiled for matching descriptors.
 
-    With `own`, the entries are the host's own, made by `pattern.entry`: nothing is weighed, and patterns
-    that do not fit one set are split over several, each with the whole memory.
+    With `own`, the entries are the host's own, made by `pattern.entry`: nothing is weighed, and patterns that do not
+    fit one set are split over several, each with the whole memory.
     """
 
     __slots__ = ("_all", "_columns", "_guarded", "_guards", "_whole", "entries", "over_forwards", "plain")
@@ -71,8 +71,8 @@ class Matcher:
         """Number of entries that count as matching on an attribute, or by their selector, because they are not
         evaluated."""
         self.plain: dict[str, tuple[int, ...]] | None = None
-        """Entries that match each destination, if entries name nothing else, as in most profiles. Destinations that an
-        entry names with a selector are not among them."""
+        """Entries that match each destination, if entries name nothing else, as in most profiles; without destinations
+        that an entry names with a selector."""
         self._guarded: dict[str, int] = {}
         """Destinations that entries name with a selector, and all entries that name them."""
         self._whole = True
@@ -81,17 +81,17 @@ class Matcher:
 
     @property
     def spent_us(self) -> int:
-        """CPU time, at worst and about, that was spent on patterns that RE2 runs and on selectors so far."""
+        """Approximate CPU time, at worst, spent on RE2 and on selectors so far."""
         return self._guards.spent_us + sum(column.steps for column in self._columns) // _STEPS_PER_US
 
     @property
     def is_cheap(self) -> bool:
-        """True if matching needs nothing but lookups of values."""
+        """True if matching needs only lookups of values."""
         return not self._guards.guarded and not any(column.runs for column in self._columns)
 
     @property
     def selecting_us(self) -> int:
-        """CPU time, at worst and about, that was spent on selectors so far: to read them and to evaluate them."""
+        """Approximate CPU time, at worst, spent on reading and evaluating selectors so far."""
         return self._guards.spent_us
 
     def matches(self, descriptor: Descriptor) -> bool:
@@ -113,7 +113,7 @@ class Matcher:
         return self._admits(mask, descriptor)
 
     def which_of(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """Indexes of the entries that match, ascending."""
+        """Return the indexes of the matching entries, ascending."""
         if self.plain is not None:
             found = self.plain.get(descriptor.destination)
             if found is not None:
@@ -131,7 +131,7 @@ class Matcher:
         return tuple(bits(mask))
 
     def slots_of(self, copies: Iterable[Slotted]) -> list[int]:
-        """The slots of those that any entry matches."""
+        """Return the slots of the copies that any entry matches."""
         plain = self.plain
         if plain is not None and self._whole and not self._guarded:
             return [copy.slot for copy in copies if copy.descriptor.destination in plain] if plain else []
@@ -144,7 +144,7 @@ class Matcher:
         return mask != doubtful or (doubtful != 0 and self._guards.admits(doubtful, descriptor))
 
     def _build(self, asked: Mapping[str, Mapping[str, int]], budget: _Budget) -> list[_Column]:
-        """Destination first, then what most entries ask for, so that few columns decide most descriptors."""
+        """Build the columns, destination first, then the most common, so that few columns decide most descriptors."""
         columns = [_Column(name, masks, self._all, budget) for name, masks in asked.items()]
         columns.sort(key=lambda column: (column.name != DESTINATION, -column.bound.bit_count(), column.name))
         decided = self._all
@@ -154,7 +154,7 @@ class Matcher:
         return columns
 
     def _look_destinations_up(self) -> None:
-        """Answer by lookup, if the profile asks for nothing but whole destinations, selectors aside."""
+        """Prepare the lookup for a profile that asks for nothing but whole destinations, selectors aside."""
         if not self.entries:  # As the first profile of a node, before any program subscribed.
             self.plain = {}
             return
@@ -170,7 +170,7 @@ class Matcher:
 
 
 class _Budget:
-    """Shares what a profile may cost among the patterns that RE2 has to run, light ones first."""
+    """The budget of a profile, shared among the patterns that RE2 has to run, light ones first."""
 
     __slots__ = ("_memory_bytes", "_own", "_total", "chosen", "memo_max", "value_bytes_max")
 
@@ -182,7 +182,7 @@ class _Budget:
             if plain_forms(pattern) is None
         )
         self.chosen: dict[str, dict[str, int]] = {}
-        """By attribute, the weight of every pattern that there is room for."""
+        """By attribute, the weight of every pattern within the budget."""
         total = 0
         for cost, attribute, pattern in weighed:
             if (total + cost) * BYTES_PER_WEIGHT > memory_bytes and not own:
@@ -197,7 +197,7 @@ class _Budget:
         self.memo_max = max(1, MEMO_MAX // max(1, len(asked)))
 
     def compiled(self, attribute: str) -> list[PatternSet]:
-        """The chosen patterns of an attribute."""
+        """Return the chosen patterns of an attribute, compiled."""
         chosen = self.chosen.get(attribute)
         if not chosen:
             return []
@@ -207,6 +207,8 @@ class _Budget:
 
 
 def _split(patterns: list[str], memory_bytes: int) -> list[PatternSet]:
+    # RE2 does not say in advance how much memory a set needs, so halves are tried until each one
+    # compiles.
     whole = PatternSet(patterns, memory_bytes)
     half = len(patterns) // 2
     if whole.taken or not half:
@@ -229,7 +231,7 @@ class _Column:
         self.over = 0
         """Entries whose pattern cannot be evaluated."""
         self.decided = 0
-        """Entries that no later column can take away."""
+        """Entries that no later column can exclude."""
         self.steps = 0
         """Instructions times bytes, at most, that RE2 has run."""
         self.values: dict[str, int] = {}
@@ -254,21 +256,21 @@ class _Column:
         self.free = everything & ~self.bound
         self._base = self.free | self.over
         self.has_prefixes = bool(self._prefixes)
-        """True if some entry asks for all that begins with something."""
+        """True if some entry asks for everything that begins with a prefix."""
         self.looks_up = not (self._base or self._sets)
-        """True if an entry matches only by one of `values`, or by what a value begins with."""
+        """True if an entry matches only by one of `values`, or by a prefix of a value."""
         for value in self.values:
             self.values[value] |= self._base
 
     def looked_up(self, value: str) -> int:
-        """The entries that a value leaves possible by lookups alone."""
+        """Return the entries that a value leaves possible by lookups alone."""
         mask = self.values.get(value, self._base)
         for length in self._lengths:
             mask |= self._prefixes.get(value[:length], 0)
         return mask
 
     def leaves(self, descriptor: Descriptor) -> int:
-        """The entries that this descriptor's value of the attribute leaves possible."""
+        """Return the entries that this descriptor's value of the attribute leaves possible."""
         value = text_of(descriptor, self.name)
         if value is None:
             return self.free
@@ -280,6 +282,8 @@ class _Column:
         mask = self.looked_up(value)
         if self._sets:
             mask |= self._run(value)
+        # Cleared as a whole: an attacker that sends a new value each time would defeat any finer
+        # policy, and an LRU costs more per lookup than it saves.
         if len(self._memo) >= self._budget.memo_max:
             self._memo.clear()
         self._memo[value] = mask
@@ -296,7 +300,7 @@ class _Column:
 
 
 class _MaskedSet:
-    """Patterns that run together, and who asks for them."""
+    """Patterns that run together, and the entries that ask for them."""
 
     __slots__ = ("_masks", "all", "patterns")
 

@@ -1,15 +1,15 @@
 """The interests of this node: numbered entries, those that a message matches, and the profile made of them.
 
-The application's side (`local`) adds and removes entries; inspection, discovery and transfers ask. To compile all
-entries for each one that comes or goes would make a program's two thousand subscriptions cost two thousand times two
-thousand. So a change only marks: entries that came since the last compilation have a small matcher of their own, and
-those that went are passed over. All are compiled together again once what that costs has been spent on doing without:
-on compiling the newcomers, and on messages that were asked about twice.
+The application's side (`local`) adds and removes entries; inspection, discovery and transfers read them. Compiling all
+entries at each change would make a program's two thousand subscriptions cost two thousand times two thousand. So a
+change only marks: entries added since the last compilation have a small matcher of their own, and removed ones are
+skipped. All are compiled together again once the workarounds have cost as much as that: compiling the new entries, and
+matching messages twice.
 
-The profile has these entries, what the administrator lets this node carry or a layer has it carry, and what neighbours
-want within the horizon. It is made when it is announced; until then the one that neighbours know holds. An entry may be
-left out of it that asks for a part of what is carried in any case, as what is addressed to this node does: profiles
-that name nodes would all be different, and every message is matched against each that is known.
+The profile contains these entries, what the administrator or a layer lets this node carry, and the interests of
+neighbours within the horizon. It is made when it is announced; until then the one that neighbours know is valid. An
+entry may be left out of it that asks for a part of what is carried in any case, such as messages addressed to this
+node: profiles that name nodes would all be different, and every message is matched against each known profile.
 """
 
 from __future__ import annotations
@@ -46,46 +46,46 @@ class Own:
     )  # fmt: skip
 
     def __init__(self, settings: Settings, node: NodeId, *, everything: bool = False) -> None:
-        """`everything`: this host carries whatever there is, and not only what the settings say."""
+        """Make the interests of a node; `everything`: it carries all messages, and not only what the settings say."""
         self._settings = settings
         self._node = node
         self._limits = limits = settings.limits
         self._entries: dict[int, Entry] = {}
         self._hidden: set[int] = set()
-        """Numbers of those that the profile leaves out."""
+        """Numbers of the entries that the profile leaves out."""
         self._distinct: Counter[Entry] = Counter()
         self._nbytes = 0
         self._next = 1
         self.revision = 0
-        """Rises whenever the profile has to have other entries than before."""
+        """Rises whenever the entries of the profile change."""
         self._changed = False
-        """Some came or went since all were compiled."""
+        """True if entries came or went since all were compiled."""
         self._compiled = Matcher((), limits, own=True)
         self._numbers: tuple[int, ...] = ()
-        """Entries that are compiled together, by their places; some may be gone."""
+        """Numbers of the entries that are compiled together, by their places; some may be gone."""
         self._recent: dict[int, Entry] = {}
-        """Entries that are not."""
+        """Entries that are not compiled together."""
         self._newcomers: Matcher | None = None
         self._debt = 0
         """Cost since the last compilation, in entries compiled and messages examined."""
         self._numbers_by_match: dict[tuple[int, ...], tuple[int, ...]] = {}
         """Numbers of the entries at these places: bursts mostly match the same ones."""
         self._plain: dict[str, tuple[int, ...]] = {}
-        """Entries for each destination that no other entry matches, as long as all are compiled."""
+        """Entries for each destination that no other entry matches, while all are compiled."""
         self._carried = carried_entries(settings, everything=everything)
         self.stale = False
         """True if entries came or went since the profile was made."""
         self.view: View | None = None
-        """The profile as last made, against everything that is here."""
+        """The profile as last made, matched against all copies."""
         self.encoded = b""
-        """Entries of the profile, as they travel."""
+        """The entries of the profile in their wire form."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries that the profile tells, each once."""
+        """The entries in the profile, each once."""
         if not self._hidden:
             return tuple(dict.fromkeys(self._entries.values()))
         return tuple(dict.fromkeys([each for number, each in self._entries.items() if number not in self._hidden]))
@@ -94,14 +94,14 @@ class Own:
         return self._entries[number]
 
     def carry(self, entries: Iterable[Entry]) -> None:
-        """Take along for others what matches these, too, from now on."""
+        """Carry messages for others that match these entries, too."""
         carried = tuple(dict.fromkeys((*self._carried, *entries)))
         if carried != self._carried:
             self._carried = carried
             self._revise()
 
     def add(self, entry: Entry, *, told: bool = True) -> int:
-        """One more; returns its number. What is not `told` is wanted, and the profile leaves it out."""
+        """Add an entry and return its number; without `told` the profile leaves it out."""
         if told:
             self._tell(entry)
         number, self._next = self._next, self._next + 1
@@ -114,7 +114,7 @@ class Own:
         return number
 
     def _tell(self, entry: Entry) -> None:
-        """The profile has to have this entry; raises `LocalError` if there is no room for it."""
+        """Put this entry into the profile; raises `LocalError` if there is no room for it."""
         limits = self._limits
         if len(self._entries) - len(self._hidden) >= limits.profile_entries_max:
             raise LocalError(f"more than {limits.profile_entries_max} subscriptions")
@@ -128,7 +128,7 @@ class Own:
             self._revise()
 
     def remove(self, numbers: Collection[int]) -> list[Entry]:
-        """Remove all of them, or none if there is one that does not exist. Returns what they asked for."""
+        """Remove all of these, or none if one does not exist; return the removed entries."""
         unknown = next((number for number in numbers if number not in self._entries), None)
         if unknown is not None:
             raise LocalError(f"no subscription {unknown}")
@@ -159,11 +159,11 @@ class Own:
 
     @property
     def wants_something(self) -> bool:
-        """True if this node asks for anything that is not only carried. Without a profile, anything may be wanted."""
+        """True if this node wants anything for itself. Without a profile, anything may be wanted."""
         return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
-        """Return True if any entry matches or, where a message lists its recipients, if this node is one of them."""
+        """Return True if any entry matches or, if a message lists its recipients, this node is one of them."""
         headers = descriptor.headers
         if headers is not None and headers.recipients:
             return is_for(descriptor, self._node)
@@ -181,7 +181,7 @@ class Own:
         return self.view is not None and self.view.matcher.matches(descriptor)
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The numbers of the entries that match a message, ascending; none if it lists other nodes as recipients."""
+        """Return the numbers of the entries that match a message, ascending; none if it lists other recipients."""
         headers = descriptor.headers
         if headers is not None and headers.recipients and not is_for(descriptor, self._node):
             return ()
@@ -199,7 +199,7 @@ class Own:
         return numbers
 
     def _pay(self) -> None:
-        """Something changed, and a message is to be looked at: compile what came, or all if that is due by now."""
+        """Count the cost of matching after a change; compile the new entries, or all if that is due."""
         compiling = bool(self._recent) and self._newcomers is None
         self._debt += 1 + len(self._recent) if compiling else 1
         if self._debt >= len(self._entries):
@@ -216,7 +216,7 @@ class Own:
         self._plain = {name: tuple([numbers[at] for at in which]) for name, which in plain.items()}
 
     def _numbered(self, which: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers of the entries at these places."""
+        """Return the numbers of the entries at these places."""
         numbers = self._numbers_by_match.get(which)
         if numbers is None:
             if len(self._numbers_by_match) >= _NUMBERS_MAX:
@@ -227,7 +227,7 @@ class Own:
     # --- the profile ---------------------------------------------------------------------------------------
 
     def renew(self, neighbours: Iterable[View], index: ProfileIndex, copies: Iterable[Slotted]) -> bool:
-        """Make the profile, and match it against all copies that have a slot. False: it is the same as before."""
+        """Make the profile, and match it against all copies that have a slot; return False if it is unchanged."""
         self.stale = False
         theirs = (view.entries for view in neighbours)
         entries = profile_entries(self.entries, self._carried, theirs, self._settings)

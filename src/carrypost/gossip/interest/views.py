@@ -1,7 +1,7 @@
-"""One interest profile against everything that is here: what matches, and the buckets by which it is compared.
+"""One interest profile, matched against all copies: the matching slots, and the buckets by which sets are compared.
 
-A view belongs to a `gossip.interest.index.ProfileIndex`, which tells it of what comes and goes. What it looks up there
-is `Known`, and that is all that it knows of the index.
+A view belongs to a `gossip.interest.index.ProfileIndex`, which informs it of copies that come and go. `Known` is all
+that it reads of the index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
 
 
 class Known(Protocol):
-    """The known ids and their fingerprints: shared by all views of a host, which only read it."""
+    """The known ids and their fingerprints: shared by all views of a host, which only read them."""
 
     @property
     def known(self) -> int:
@@ -37,11 +37,11 @@ class Known(Protocol):
 
     @property
     def fingerprints(self) -> Sequence[int]:
-        """By slot."""
+        """Fingerprints by slot."""
 
     @property
     def holders(self) -> Mapping[int, int]:
-        """The known slot of each fingerprint; of twins, one."""
+        """The known slot of each fingerprint; one of several twins."""
 
     @property
     def by_bucket(self) -> Mapping[int, Collection[int]]:
@@ -56,7 +56,7 @@ class Known(Protocol):
         """Slots of messages that list their recipients."""
 
     def apply(self) -> None:
-        """Tell all views of what became known since they were told last."""
+        """Inform all views of ids that became known since the last call."""
 
 
 class _Sorted(NamedTuple):
@@ -70,7 +70,7 @@ class _Sorted(NamedTuple):
 
 
 class View:
-    """One profile against everything that is here."""
+    """One profile, matched against all copies."""
 
     __slots__ = (
         "_addressed", "_compared", "_fingerprints", "_fresh", "_index", "_limits", "_matches", "_near_made", "_sorted",
@@ -87,7 +87,7 @@ class View:
         self._near_made: Matcher | None = None  # made when asked for, which the host does not ask of its own profile
         self._limits = limits
         self.wants_something = near > 0
-        """True if anything is wanted for the node itself."""
+        """True if the node itself wants anything."""
         self.references = 0
         """Number of users of this view: neighbours, and the host itself."""
         self._index = index
@@ -108,7 +108,8 @@ class View:
     def wants(self, descriptor: Descriptor, node: NodeId) -> bool:
         """Return True if a match is for the node that has the profile, not only carried for others.
 
-        What it is a recipient of is, though no profile says so (`gossip.interest.own`). What lists others is not.
+        Messages that name the node as a recipient are for it, though no profile says so (`gossip.interest.own`).
+        Messages that list others are not.
         """
         headers = descriptor.headers
         if headers is not None and headers.recipients:
@@ -117,15 +118,16 @@ class View:
 
     @property
     def _near(self) -> Matcher:
-        """The entries by which the node wants something for itself."""
+        """The entries by which the node wants messages for itself."""
         if self._near_made is None:
             self._near_made = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
         return self._near_made
 
     def wanted(self, mask: int, copies: Sequence[Slotted | None], node: NodeId) -> int:
-        """Return those of these slots whose messages are for this node itself, as `wants` decides for one.
+        """Return the slots among these whose messages are for this node itself, as `wants` decides for one.
 
-        Asked for every page of offers, of all that might be on it; so each slot is held against the profile once.
+        Called for every page of offers, with everything that might be on it; so each slot is matched against the
+        profile once.
         """
         listed = mask & self._index.listed
         if not self.mixed:
@@ -157,7 +159,7 @@ class View:
 
     @property
     def known(self) -> int:
-        """Slots of the set."""
+        """Slots of the set: matching and known."""
         return self._index.known & self.matches
 
     @property
@@ -172,7 +174,7 @@ class View:
         return tuple(self._fingerprints)
 
     def members(self, depth: int, prefix: int) -> list[int]:
-        """The fingerprints that start with the `depth` bits `prefix`, ascending, each once."""
+        """Return the fingerprints that start with the `depth` bits `prefix`, ascending, each once."""
         if depth >= ROOT_BITS:
             bucket, low, high = self._range(depth, prefix)
             found = bucket.values[low:high]
@@ -183,21 +185,21 @@ class View:
         return list(dict.fromkeys(found)) if self._index.twins else found
 
     def mask(self, depth: int, prefix: int) -> int:
-        """The slots of those members."""
+        """Return the slots of the members in a bucket."""
         if depth > ROOT_BITS:
             bucket, low, high = self._range(depth, prefix)
             return mask_of(bucket.slots[low:high])
         return reduce(or_, (bucket.mask for bucket in self._buckets(depth, prefix))) if depth else self.known
 
     def fingerprint(self, depth: int, prefix: int) -> int:
-        """The XOR over those members."""
+        """Return the XOR over the members in a bucket."""
         if depth == ROOT_BITS:
             self._index.apply()
             return self._fingerprints[prefix]
         return reduce(xor, self.members(depth, prefix), 0)
 
     def xors(self, depth: int, first: int, count: int) -> list[int]:
-        """The XORs over so many buckets of a depth, from number `first` on."""
+        """Return the XORs over `count` buckets of a depth, from number `first` on."""
         if depth == ROOT_BITS:
             self._index.apply()
             return self._fingerprints[first : first + count]
@@ -210,13 +212,13 @@ class View:
         return [self.fingerprint(depth, prefix) for prefix in range(first, first + count)]
 
     def slots(self, fingerprint: int) -> list[int]:
-        """The slots of the member with this fingerprint: none or one; several where ids collide."""
+        """Return the slots of the member with this fingerprint: none or one; several where ids collide."""
         bucket = self._bucket(fingerprint >> ROOT_SHIFT)
         low = bisect_left(bucket.values, fingerprint)
         return bucket.slots[low : bisect_right(bucket.values, fingerprint, low)]
 
     def find(self, fingerprints: Iterable[int]) -> tuple[list[int], list[int]]:
-        """The slots of those members that are in the set, and the fingerprints that are not."""
+        """Return the slots of those members that are in the set, and the fingerprints that are not."""
         index, found, missing = self._index, [], []
         known, holders = Members(self.known), index.holders
         for fingerprint in fingerprints:
@@ -232,16 +234,16 @@ class View:
     # What follows is for the index.
 
     def look_at(self, slot: int, descriptor: Descriptor) -> None:
-        """A message got this slot."""
+        """Match a message that got this slot."""
         if self.matcher.matches(descriptor):
             self._fresh.append(slot)
 
     def look_at_all(self, copies: Iterable[Slotted]) -> None:
-        """Messages got slots."""
+        """Match messages that got slots."""
         self._fresh += self.matcher.slots_of(copies)
 
     def toggle(self, fingerprints: Iterable[int]) -> None:
-        """Members came or went."""
+        """Update the XORs for members that came or went."""
         xors, made = self._fingerprints, self._sorted
         for fingerprint in fingerprints:
             bucket = fingerprint >> ROOT_SHIFT
@@ -249,11 +251,11 @@ class View:
             made[bucket] = None
 
     def touch(self, fingerprint: int) -> None:
-        """The slots of a member changed, be it to none."""
+        """Drop what was prepared for a bucket in which the slots of a member changed."""
         self._sorted[fingerprint >> ROOT_SHIFT] = None
 
     def clear(self, keep: int) -> None:
-        """Only these slots have tenants still."""
+        """Drop all slots except these, which still have tenants."""
         self._matches = self.matches & keep
         if self._compared:
             self._compared &= keep

@@ -1,7 +1,7 @@
-"""Checks of frames that came from the wire, against `Limits` and against themselves.
+"""Checks of frames from the wire, against `Limits` and for consistency.
 
-A frame that is checked here has the types and numbers that its class says. Whatever can be longer than `Limits` allows
-raises `LimitError`, and whatever no host of ours writes raises `DecodeError`, before anything else looks at the frame.
+A checked frame has the types and numbers that its class declares. Anything longer than `Limits` allows raises
+`LimitError`, and anything that no host of ours writes raises `DecodeError`, before any other code reads the frame.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
 
 RECEIPT_BITMAP_BYTES_MAX = 32
-"""Of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
+"""Bitmap of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
 ACK_BITMAP_BYTES_MAX = 8_192
-"""One acknowledgement speaks of at most 65,536 serials."""
+"""One acknowledgement covers at most 65,536 serials."""
 SUMMARY_PARTS_MAX = 1_024
-"""Parts of one list of what a host has."""
+"""Number of parts of one list of a host's messages."""
 _CREATED_MASK, _CREATED_MAX = 2**54 - 1, 2**53
 """The part of a floor that is a time, and the latest time."""
 NAME_BYTES_MAX = 64
@@ -33,25 +33,25 @@ FRAGMENT_BYTES_MIN = 64
 
 
 class Refusal(enum.StrEnum):
-    """Reason why bytes were not taken, or not all of them."""
+    """Reason why bytes were refused, wholly or in part."""
 
     OVERSIZE = "oversize"
     MAGIC = "magic"
     VERSION = "version"
     DATAGRAM = "datagram"
-    """No array of frames: broken off, nested too deeply, or something else altogether."""
+    """Not an array of frames: truncated, nested too deeply, or something else altogether."""
     FRAMES = "frames"
-    """More frames than `Limits` allows; none was looked at."""
+    """More frames than `Limits` allows; none was read."""
     FRAME = "frame"
-    """Not a frame of the kind that it says: wrong types, sizes or numbers."""
+    """Not a frame of the kind that it claims to be: wrong types, sizes or numbers."""
     KIND = "kind"
     """A kind that this version does not know."""
     LIMIT = "limit"
     """A frame with more of something than `Limits` allows."""
     DESCRIPTOR = "descriptor"
-    """A one-part descriptor that is none."""
+    """An invalid one-part descriptor."""
     TRAILING = "trailing"
-    """Fields that a later version appended. They are skipped; the frame is taken."""
+    """Fields that a later version appended. They are skipped, and the frame is accepted."""
 
 
 def allow(found: int, allowed: int) -> None:
@@ -82,7 +82,7 @@ def _check_announce(frame: f.Announce, limits: Limits) -> None:
 
 
 def _check_part(frame: f.Profile | f.DescriptorPart, bytes_max: int) -> None:
-    """Every part but an only one has something in it, so the number of parts is bounded, too."""
+    """Check a part: only a single part may be empty, so that the number of parts is bounded, too."""
     allow(max(frame.parts, len(frame.body)), bytes_max)
     require(sound=frame.part < frame.parts and (frame.parts == 1 or frame.body != b""))
 
@@ -129,7 +129,7 @@ def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
 
 
 _XORS = (1, ACK_PARTS, 1, 0)
-"""Of each round in which lists of acknowledgements are compared."""
+"""Number of XORs in each round of comparing lists of acknowledgements."""
 
 
 def _check_ack_list(frame: f.AckList, limits: Limits) -> None:
@@ -140,7 +140,7 @@ def _check_ack_list(frame: f.AckList, limits: Limits) -> None:
 
 
 def _check_list(frame: f.Summary | f.Missing, limits: Limits, least: int = 0) -> None:
-    """Check fingerprints that ascend, at least so many, and a floor."""
+    """Check that there are at least `least` fingerprints, ascending, and a valid floor."""
     listed, rest = divmod(len(frame.fingerprints), FINGERPRINT_BYTES)
     require(sound=rest == 0 and listed >= least and frame.floor & _CREATED_MASK <= _CREATED_MAX)
     allow(listed, limits.digest_members_max)
@@ -155,14 +155,14 @@ def _check_summary(frame: f.Summary, limits: Limits) -> None:
 
 
 def _check_relay(frame: f.Relay, _limits: Limits) -> None:
-    """A path leads through no host twice; how long it may be is for relays to say."""
+    """Check that a path leads through no host twice; relays decide how long it may be."""
     hosts = hops(frame.path)
     require(sound=len(frame.path) % PREFIX_BYTES == 0 and frame.position < len(hosts) == len(set(hosts)))
     require(sound=len(frame.broken) in (0, 2 * PREFIX_BYTES) and bool(frame.broken or frame.body))
 
 
 def _check_prefixes(data: bytes, most: int, size: int = PREFIX_BYTES) -> None:
-    """Check packed prefixes, each with what belongs to it: distinct, ascending, not too many."""
+    """Check packed prefixes, each with its data: distinct, ascending, not too many."""
     if not data:
         return
     allow(len(data), most * size)
@@ -202,4 +202,4 @@ CHECKS: dict[type, Check] = {
     f.LinkState: _check_link_state,
     f.LinkRecord: _check_link_record,
 }
-"""By kind; a kind without a check is sound as soon as it is decoded."""
+"""Checks by kind; a kind without a check is sound as soon as it is decoded."""

@@ -1,16 +1,16 @@
 """Frames to datagrams and back: the only place where frames are bytes.
 
-A datagram is the magic ``CP``, a version byte and a msgpack array of frames; each frame is an array that
-starts with its kind's number. (JOMS-12 §III.A has the exchange; the bytes are ours.) Frames keep their order,
-and none spans two datagrams: larger things are frames of several parts.
+A datagram is the magic ``CP``, a version byte and a msgpack array of frames; each frame is an array that starts with
+its kind's number. (JOMS-12 §III.A has the exchange; the bytes are ours.) Frames keep their order, and none spans two
+datagrams: larger things are frames of several parts.
 
-The invariant: `wire_size(frame)` is exactly the number of bytes that `encode` makes of it, so an emulation
-that never encodes anything counts what a real node would send.
+The invariant: `wire_size(frame)` is exactly the number of bytes that `encode` makes of it, so an emulation that never
+encodes anything counts what a real node would send.
 
-`decode` takes anything from anybody and never raises. Stage one cuts the array into frames without looking
-into them; stage two decodes each by its kind and checks it (`gossip.wire.checks`), so that one bad frame does not
-take the others with it. What is not taken is counted under its `Refusal`. Whatever lengths a peer declares,
-memory is allotted only for bytes that are there.
+`decode` accepts any bytes from anybody and never raises. Stage one cuts the array into frames without reading them;
+stage two decodes each by its kind and checks it (`gossip.wire.checks`), so that one bad frame does not take the others
+with it. Refused frames are counted under their `Refusal`. Whatever lengths a peer declares, memory is allocated only
+for bytes that are there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from carrypost.model.descriptor import PayloadCodec
 MAGIC = b"CP"
 VERSION = 1
 FRAMES_MAX = 512
-"""Frames that are packed into one datagram; what `Limits.frames_max` allows unless it is changed."""
+"""Number of frames packed into one datagram; the default of `Limits.frames_max`."""
 
 _PREAMBLE = MAGIC + bytes((VERSION,))
 _OVERHEAD_SHORT, _OVERHEAD_LONG = len(_PREAMBLE) + 1, len(_PREAMBLE) + 3
@@ -54,7 +54,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of one frame."""
+    """Return the bytes of one frame."""
     wire_form = _WIRE_FORMS.get(type(frame))
     return _encode(frame if wire_form is None else wire_form(frame))
 
@@ -66,19 +66,19 @@ def wire_size(frame: Frame) -> int:
 
 
 def wire_sizes(frames: Sequence[Frame]) -> list[int]:
-    """The `wire_size` of each."""
+    """Return the `wire_size` of each frame."""
     if len(frames) == 1:  # As most are sent.
         return [wire_size(frames[0])]
     return [len(_encode(frame)) if (size := _SIZES.get(type(frame))) is None else size(frame) for frame in frames]
 
 
 def datagram_overhead(frames: int) -> int:
-    """Bytes of a datagram with so many frames that are not the frames' own."""
+    """Return the bytes of a datagram with this many frames that are not the frames' own."""
     return _OVERHEAD_SHORT if frames <= _SHORT_ARRAY_MAX else _OVERHEAD_LONG
 
 
 def datagrams(frames: Iterable[Frame], mtu_bytes: int) -> list[bytes]:
-    """The frames in order, in as few datagrams as that allows; a frame above `mtu_bytes` goes alone."""
+    """Return the frames in order, in as few datagrams as possible; a frame above `mtu_bytes` goes alone."""
     bodies = [encode(frame) for frame in frames]
     return [
         b"".join((_datagram_head(stop - start), *bodies[start:stop]))
@@ -87,7 +87,7 @@ def datagrams(frames: Iterable[Frame], mtu_bytes: int) -> list[bytes]:
 
 
 def decode(datagram: bytes, limits: Limits) -> Decoded:
-    """The frames in the datagram, and how much of it was refused and why. Never raises."""
+    """Return the frames in the datagram, and the numbers of refused parts by reason. Never raises."""
     frames: list[Frame] = []
     refused: dict[str, int] = {}
     try:
@@ -106,14 +106,14 @@ def decode(datagram: bytes, limits: Limits) -> Decoded:
 
 
 def relay_head(relay: f.Relay) -> bytes:
-    """All before the body of a datagram with nothing but this Relay."""
+    """Return everything before the body of a datagram with this Relay alone."""
     return _RELAY[:-1] + _encode((relay.path, relay.position, relay.broken))[1:]
 
 
 def head_of_relay(datagram: bytes) -> bytes:
-    """The `relay_head` of a datagram that begins as one with nothing but one Relay; empty if it does not.
+    """Return the `relay_head` of a datagram that begins like one with a single Relay; empty if it does not.
 
-    Whether the Relay is sound is not looked at: it is if one with the same head is, and its body ends with it.
+    The Relay is not checked: it is sound if one with the same head is, and its body ends with it.
     """
     if len(datagram) == len(_RELAY) or not datagram.startswith(_RELAY):
         return b""
@@ -128,7 +128,7 @@ def ends_with_body(datagram: bytes, at: int) -> bool:
 
 
 def _shortened(announce: f.Announce) -> f.Announce | msgspec.Raw:
-    """Leave the last field out where it says nothing, as earlier versions do."""
+    """Leave the last field out if it says nothing, as earlier versions do."""
     if announce.datagram_bytes:
         return announce
     whole = _encode(announce)
@@ -176,7 +176,7 @@ def _whole_size(whole: f.WholeDescriptor) -> int:
 
 
 def _binary_size(length: int) -> int:
-    """Bytes of a msgpack binary of that length."""
+    """Return the bytes of a msgpack binary of that length."""
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
@@ -197,7 +197,7 @@ def _datagram_head(frames: int) -> bytes:
 
 
 def runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Start, stop and datagram length of each run of frames that share a datagram."""
+    """Yield start, stop and datagram length of each run of frames that share a datagram."""
     start = stop = total = 0
     for size in sizes:
         count = stop - start
@@ -212,7 +212,7 @@ def runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]
 
 
 def _cut(datagram: bytes, limits: Limits) -> list[msgspec.Raw]:
-    """Stage one: the frames, not looked into; they refer to the datagram's bytes."""
+    """Stage one: return the frames unread; they refer to the datagram's bytes."""
     if len(datagram) > limits.datagram_bytes_max:
         raise LimitError(Refusal.OVERSIZE)
     if not datagram.startswith(_PREAMBLE):
@@ -226,7 +226,7 @@ def _cut(datagram: bytes, limits: Limits) -> list[msgspec.Raw]:
 
 
 def _frame(view: memoryview, limits: Limits) -> tuple[Frame, bool]:
-    """Stage two: the frame in these bytes, and whether fields were skipped."""
+    """Stage two: return the frame in these bytes, and True if fields were skipped."""
     fields, tag = view[0] - _SHORT_ARRAY, view[1] if len(view) > 1 else _SHORT_NUMBER_MAX + 1
     if not 0 < fields <= _SHORT_ARRAY_MAX or tag > _SHORT_NUMBER_MAX:
         fields, tag = _long_head(view)
@@ -272,7 +272,7 @@ def _array_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def _long_head(view: memoryview) -> tuple[int, int]:
-    """Elements and kind of a frame whose head is not the two bytes that this version writes."""
+    """Return elements and kind of a frame whose head is not the two bytes that this version writes."""
     fields, at = _array_head(view, 0)
     if fields < 1:
         raise DecodeError(Refusal.FRAME)
@@ -287,7 +287,7 @@ def _long_head(view: memoryview) -> tuple[int, int]:
 
 _encode = msgspec.msgpack.Encoder().encode
 _RELAY = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
-"""The first bytes of every datagram with nothing but one Relay: those before the length of its path."""
+"""The first bytes, up to the length of the path, of every datagram with a single Relay."""
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]] = {
     f.Announce: _shortened,
@@ -315,14 +315,14 @@ def _kind(kind: type[WireFrame | f.LayerFrame]) -> _Kind:
 
 _TAGS: dict[object, type[WireFrame | f.LayerFrame]] = {kind.__struct_config__.tag: kind for kind in f.WIRE_KINDS}
 _KINDS: dict[object, _Kind] = {tag: _kind(kind) for tag, kind in _TAGS.items()}
-"""By number: decoder, elements of the array, check, and whether there are structures inside."""
+"""By number: decoder, elements of the array, check, and True if there are structures inside."""
 
 
 def register(kind: type[f.LayerFrame], check: Check | None = None, *, envelope: type[f.Envelope] | None = None) -> None:
-    """Add a kind of frame that a layer brings. Idempotent; raises `LocalError` if its number belongs to another kind.
+    """Register a kind of frame of a layer. Idempotent; raises `LocalError` if its number belongs to another kind.
 
-    `check` raises `RemoteError` for a frame that is beyond the limits. `envelope` is what stands for the frame in the
-    memory of hosts, where it wraps others.
+    `check` raises `RemoteError` for a frame beyond the limits. `envelope` is the type that replaces the frame in the
+    memory of hosts, if it wraps others.
     """
     tag = kind.__struct_config__.tag
     if not isinstance(tag, int) or _TAGS.setdefault(tag, kind) is not kind:

@@ -1,4 +1,4 @@
-"""Types of the fields of frames, with the bounds that hold for whatever comes from the wire."""
+"""Types of the fields of frames, with the bounds that apply to anything from the wire."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class Envelope(msgspec.Struct, frozen=True):
     inner: tuple[Frame, ...]
 
     def sealed(self, body: bytes) -> WireFrame | LayerFrame:
-        """Return the frame as it travels; `body` is the datagram of the inner frames."""
+        """Return the frame in its wire form; `body` is the datagram of the inner frames."""
         raise NotImplementedError
 
 
@@ -319,7 +319,7 @@ class OpenRelay(Envelope, frozen=True):
     broken: bytes = b""
 
     def sealed(self, body: bytes) -> Relay:
-        """Return it as it travels."""
+        """Return the frame in its wire form."""
         return Relay(self.path, self.position, self.broken, body)
 
 
@@ -331,16 +331,16 @@ Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | Laye
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)
 CARRYING: tuple[type[WireFrame], ...] = (DescriptorPart, HashList, Data, Parcel)
-"""Kinds that carry messages; all others, and what stands around frames, are control."""
+"""Kinds that carry messages; all others, and what surrounds frames, are control."""
 
 
 def kind(frame: Frame) -> str:
-    """The name under which the frame is counted: that of the wire frame that it stands for."""
+    """Return the name under which the frame is counted: that of its wire form."""
     return kind_of(type(frame))
 
 
 def kind_of(frame_type: type[Frame]) -> str:
-    """The name under which frames of a type are counted."""
+    """Return the name under which frames of a type are counted."""
     return _STANDS_FOR.get(frame_type, frame_type).__name__
 
 
@@ -348,17 +348,17 @@ _STANDS_FOR: dict[type, type] = {
     WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data, OpenRelay: Relay,
 }  # fmt: skip
 ENVELOPES: set[type] = {OpenRelay}
-"""The kinds of envelopes, those included that layers brought."""
+"""The kinds of envelopes, including those of layers."""
 
 
 def stand_for(envelope: type[Envelope], kind: type[LayerFrame]) -> None:
-    """Count an envelope under the name of the frame as which it travels."""
+    """Count an envelope under the name of its wire form."""
     _STANDS_FOR[envelope] = kind
     ENVELOPES.add(envelope)
 
 
 def entries(frame_type: type[WireFrame | LayerFrame]) -> list[type[msgspec.Struct]]:
-    """The structures of which a frame of a type holds arrays."""
+    """Return the structures of which a frame of a type holds arrays."""
     info = msgspec.inspect.type_info(frame_type)
     assert isinstance(info, msgspec.inspect.StructType)
     inner = [each.type.item_type for each in info.fields if isinstance(each.type, msgspec.inspect.VarTupleType)]
@@ -366,7 +366,7 @@ def entries(frame_type: type[WireFrame | LayerFrame]) -> list[type[msgspec.Struc
 
 
 class Transmission(msgspec.Struct, frozen=True):
-    """Frames that leave together, to one neighbour or (`to` is None) to everybody in reach."""
+    """Frames that leave together, to one neighbour or (`to` is None) to everybody in range."""
 
     frames: tuple[Frame, ...]
     to: str | None

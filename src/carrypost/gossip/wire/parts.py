@@ -1,8 +1,8 @@
-"""Things that come in several parts and are not whole yet: long descriptors and profiles.
+"""Descriptors and profiles that arrive in several parts and are not complete yet.
 
-The buffer is bounded for everybody together, in bytes and in parts (a part of one byte is not free, either). When it is
-full, whoever fills most of it loses the thing that has waited longest without a new part, and has to send it again:
-so one who sends nothing but first parts stands in nobody's way.
+The buffer is bounded for all senders together, in bytes and in parts (a part of one byte is not free, either). When it
+is full, the sender that fills most of it loses the thing that has waited longest without a new part, and has to send it
+again: so a sender of nothing but first parts is in nobody's way.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Hashable
 from carrypost.errors import LimitError
 
 PARTS_MAX = 256
-"""Of one thing."""
+"""Number of parts of one thing."""
 OPEN_MAX = 1024
-"""Parts of all things."""
+"""Number of parts of all things."""
 _PART_BYTES = 128
-"""Bytes of a part beside its body, about."""
+"""Approximate bytes of a part beside its body."""
 
 
 class Parts:
@@ -35,7 +35,7 @@ class Parts:
         return sum(map(len, self._open.values()))
 
     def add(self, owner: str, key: Hashable, part: int, parts: int, body: bytes) -> bytes | None:
-        """Take one part; returns the whole once it is there. A part that says nothing or too much is refused."""
+        """Add one part; return the whole once it is complete. An empty or oversized part is refused."""
         if not 0 <= part < parts <= PARTS_MAX or not body or len(body) > self._bytes_max:
             raise LimitError("parts", f"part {part} of {parts}, {len(body)} bytes")
         things = self._open.setdefault(owner, {})

@@ -1,7 +1,7 @@
-"""Between frames and the driver's store: payloads are put into what is sent, and put together for who asks.
+"""Payloads between frames and the driver's store: inserted into outgoing frames, and assembled for programs.
 
-The host keeps no payloads: what it sends names them, and the driver fills them in. Both drivers do it here, each with
-its own way to read a piece. What is gone from the store is left out of what is sent, and reported.
+The host keeps no payloads: its frames name them, and the driver inserts them. Both drivers do it here, each with its
+own function to read a piece. Frames whose payload is gone from the store are dropped, and reported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from carrypost.model.ids import MessageId
 
 _BLANK = PayloadCodec.BLANK
 Read = Callable[[MessageId, int], bytes | None]
-"""A piece of a message; None if it is gone."""
+"""A function that returns a piece of a message; None if it is gone."""
 
 
 def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
-    """The frames with their payload, less those whose payload is gone; and which messages those were of."""
+    """Return the frames with their payloads, without those whose payload is gone; and the messages of the latter."""
     for frame in frames:
         # Of most frames nothing is to be filled in: that is seen by `type`, at a fifth of what `isinstance` takes.
         kind = type(frame)
@@ -58,7 +58,7 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
 
 
 def gathered(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
-    """A whole payload as it was published.
+    """Return a whole payload as it was published.
 
     Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
     """

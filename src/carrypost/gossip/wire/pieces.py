@@ -1,9 +1,9 @@
-"""Payloads as they travel: compressed once, cut into pieces, vouched for by a hash list.
+"""Payloads in their wire form: compressed once, cut into pieces, vouched for by a hash list.
 
-A payload is compressed at publication and nowhere else, digests cover the bytes as sent, and only the consumer
-expands it, never beyond the size that the signed descriptor declares. The root of a descriptor is the SHA-256 over
-the SHA-256 of each piece, so that a carrier can check every piece before it stores or relays it. Fragments and pieces
-held are bitsets; on the wire they are little-endian bitmaps.
+A payload is compressed at publication and nowhere else, digests cover the compressed bytes, and only the consumer
+expands it, never beyond the size that the signed descriptor declares. The root of a descriptor is the SHA-256 over the
+SHA-256 of each piece, so that a carrier can check every piece before it stores or relays it. Sets of fragments and
+pieces are bitsets; on the wire they are little-endian bitmaps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WINDOW_BYTES_MAX = 32 * 1024 * 1024
 
 
 class Blank(msgspec.Struct, frozen=True):
-    """A payload of so many incompressible bytes that nobody makes. Emulation only, security off."""
+    """A payload of incompressible bytes that exist only as a number. Emulation only, security off."""
 
     size: int
 
@@ -42,7 +42,7 @@ class Packed(msgspec.Struct, frozen=True):
     """Concatenated SHA-256 of the pieces; empty where security is off."""
     root: bytes
     source: MessageId | None = None
-    """A message whose pieces these are: they are in the store, and not here."""
+    """A message with the same pieces, which are in the store, and not here."""
 
 
 def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits) -> Packed:
@@ -62,7 +62,7 @@ def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits
 
 
 def unpack(descriptor: Descriptor, sent: bytes, limits: Limits) -> bytes:
-    """The payload as published, from the bytes as sent; raises `RemoteError` rather than expand beyond bounds."""
+    """Return the payload as published, from the bytes as sent; raises `RemoteError` if it expands beyond bounds."""
     if descriptor.codec == PayloadCodec.BLANK:
         return bytes(descriptor.size)
     if descriptor.codec == PayloadCodec.PLAIN:
@@ -78,7 +78,7 @@ def unpack(descriptor: Descriptor, sent: bytes, limits: Limits) -> bytes:
 
 
 def check_ratio(descriptor: Descriptor, limits: Limits) -> None:
-    """Refuse a descriptor whose payload would expand beyond what is allowed."""
+    """Raise unless the payload of a descriptor expands within what is allowed."""
     if descriptor.codec == PayloadCodec.ZSTD:
         if descriptor.size > _inflated_max(descriptor.length, limits):
             raise LimitError("inflate-ratio", f"{descriptor.length} bytes would become {descriptor.size}")
@@ -91,25 +91,25 @@ def _inflated_max(length: int, limits: Limits) -> int:
 
 
 def root_of(hashes: bytes) -> bytes:
-    """The digest root over a list of piece hashes."""
+    """Return the digest root over a list of piece hashes."""
     return hashlib.sha256(hashes).digest()
 
 
 def hash_of(piece: bytes) -> bytes:
-    """The hash of one piece."""
+    """Return the hash of one piece."""
     return hashlib.sha256(piece).digest()
 
 
 def full_mask(count: int) -> int:
-    """The bitset of the first `count` numbers."""
+    """Return the bitset of the first `count` numbers."""
     return (1 << count) - 1
 
 
 def to_bitmap(mask: int) -> bytes:
-    """A bitset as little-endian bytes."""
+    """Return a bitset as little-endian bytes."""
     return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
 
 def from_bitmap(bitmap: bytes) -> int:
-    """The bitset in little-endian bytes."""
+    """Return the bitset in little-endian bytes."""
     return int.from_bytes(bitmap, "little")
