@@ -30,7 +30,7 @@ def wire(**changed: object) -> bytes:
     """Return a snapshot as it travels, with some fields changed."""
     fields = {
         "epoch": 1, "number": 2, "producers": ("p", "q"), "cursors": ((0, 5), (1, 1)), "runs": ((0, 4, 5),),
-        "repeats": ((0, 5, 6),), "modulator": b"12345678", "state": b"",
+        "repeats": ((0, 5, 6),), "modulator": b"12345678", "state": b"", "discarded": 3,
     }  # fmt: skip
     return msgspec.msgpack.encode(list((fields | changed).values()))
 
@@ -66,7 +66,7 @@ BAD: dict[str, bytes | Blank] = {
 
 def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
     assert unpacked(wire(), LIMITS) == Snapshot(
-        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),)
+        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3
     )
 
 

@@ -357,6 +357,8 @@ class OverlayState(msgspec.Struct, frozen=True):
     """Reason why the broker that was asked last refused to be its home; empty if it did not."""
     detail: str = ""
     """More of it, for people: what is wrong with the modulator."""
+    discarded: int = 0
+    """Results that the modulator refused to keep while this consumer could not be reached."""
 
 
 class OverlayTold(LayerEvent, frozen=True):

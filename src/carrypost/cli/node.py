@@ -231,6 +231,7 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
     if found["emitted"] or found["consumed"] or found["lost"]:
         text += f"; {_many(found['emitted'], 'event')} sent, {found['consumed']:,} received, {found['lost']:,} lost"
+        text += f", {_many(found['discarded'], 'result')} discarded" if found["discarded"] else ""
     return text
 
 

@@ -54,6 +54,7 @@ class OverlayCommands:
             emitted=overlay.producer.numbers.total,
             consumed=sum(each.row.events for each in overlay.consumers),
             lost=overlay.consumers.coverage.missed,
+            discarded=sum(each.row.discarded for each in overlay.consumers),
         )
 
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:

@@ -385,7 +385,9 @@ class Consumers:
                 continue
             stored, row = self._rows.written(found.name), found.row
             if stored is None:
-                before = msgspec.structs.replace(row, number=0, cursors={}, lost=0, events=0, faults=0, busy_us=0)
+                before = msgspec.structs.replace(
+                    row, number=0, cursors={}, lost=0, events=0, faults=0, busy_us=0, discarded=0
+                )
             else:
                 before = decode(stored)
             # The seat that counts does not depend on the results that were lost.

@@ -59,7 +59,10 @@ class Relocated(LayerEvent, frozen=True):
 
 
 class ModulatorFault(LayerEvent, frozen=True):
-    """A modulator failed with an event, which is dropped. The modulator goes on as if it had not been."""
+    """A modulator failed with an event, which is dropped, or with `keep` for its results, which wait.
+
+    The modulator goes on as if it had not been asked.
+    """
 
     consumer: NodeId
     channel: str

@@ -124,6 +124,7 @@ class Coverage:
         if new:
             row.faults += covers.faults
             row.busy_us += covers.busy_us
+            row.discarded += covers.discarded
         self._shorten(found)
         return new
 

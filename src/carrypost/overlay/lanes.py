@@ -134,6 +134,8 @@ class Seat:
         """Time at which the consumer is told of events that gave no result."""
         self.after_us = 0
         """Time before which nothing is processed."""
+        self.keep_us = 0
+        """Time at which its modulator is asked again whether results wait for the consumer, which cannot be reached."""
         self.suspended = False
         """True if it moved away: a copy is kept, and works no more."""
         self.stops: Mapping[NodeId, int] | None = None
@@ -162,7 +164,10 @@ class Seat:
         """Return it as it travels; `state`: with that of the modulator."""
         row = self.row
         kept = row.state if state else b""
-        return Snapshot(row.epoch, row.number, row.cursors, kept, digest(self.client.item.modulator), row.runs)
+        return Snapshot(
+            row.epoch, row.number, row.cursors, kept, digest(self.client.item.modulator), row.runs,
+            discarded=row.discarded,
+        )  # fmt: skip
 
     @property
     def destination(self) -> str:

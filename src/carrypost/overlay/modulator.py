@@ -155,6 +155,20 @@ class Instance:
         return results
 
     @property
+    def has_keep(self) -> bool:
+        """True if it decides which results wait for a consumer that cannot be reached."""
+        return callable(getattr(self._function, "keep", None)) and getattr(self._function, "has_keep", True)
+
+    def keep(self, result: Event | Result, age_us: int) -> bool:
+        """Return False if a result need not wait for its consumer any longer; True without a rule, or after a fault."""
+        if not self.has_keep:
+            return True
+        before_us = self._meter() if self._meter is not None else 0
+        kept = self._guarded(self._function.keep, result, age_us)  # type: ignore[attr-defined]
+        self.busy_us += self._meter() - before_us if self._meter is not None else self.spent // FUEL_PER_US
+        return kept is not False
+
+    @property
     def spent(self) -> int:
         """Fuel of a module since the last event began, or since its start; 0 for a registered class."""
         return 0 if self.program is None else cast("Metered", self._function).spent
@@ -206,11 +220,6 @@ class Instance:
         for event in events:
             self._results(event)
         return True
-
-    def keep(self, result: Event | Result, age_us: int) -> bool:
-        """Return False if a result need not wait for its consumer any longer. Without a rule all wait."""
-        rule = getattr(self._function, "keep", None)
-        return rule is None or self._guarded(rule, result, age_us) is not False
 
     def _guarded(self, call: Callable[..., _Answer], *arguments: object) -> _Answer | None:
         try:

@@ -37,7 +37,10 @@ class MovableSeats(Seats):
         """Let a seat go on that was expected, from the state that came."""
         seat, known = self.at(client), snapshot.modulator == digest(client.item.modulator)
         state = snapshot.state if known and variant.state else b""
-        row = SeatRow(epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state))
+        row = SeatRow(
+            epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state),
+            discarded=snapshot.discarded,
+        )  # fmt: skip
         seat.row = seat.begin = row
         seat.processing.restore(state)
         seat.mute_us = self._holdings.now_us + self._mute_us if row.runs else NEVER

@@ -62,6 +62,8 @@ class SeatRow(msgspec.Struct, array_like=True):
     """True if the consumer was told how the state of the modulator began, by a checkpoint."""
     repeats: list[Run] = []
     """Events that the consumer has results of, and that are processed without results first, in this order."""
+    discarded: int = 0
+    """Number of results of the events in `runs` that the modulator refused to keep."""
 
 
 class Step(NamedTuple):
@@ -73,6 +75,8 @@ class Step(NamedTuple):
     """Results that are to be published."""
     fault: str = ""
     """Fault of the modulator, for people; empty if there was none."""
+    waits: bool = False
+    """True if the modulator wants to keep results whose consumer cannot be reached: the event has to wait."""
 
 
 class Processing:
@@ -129,6 +133,11 @@ class Processing:
         return self.instance is not None and self.instance.has_state
 
     @property
+    def has_keep(self) -> bool:
+        """True if the modulator decides which results wait for a consumer that cannot be reached."""
+        return self.instance is not None and self.instance.has_keep
+
+    @property
     def reads_payload(self) -> bool:
         """True if the modulator needs the payloads of events."""
         return self.instance is not None and self.instance.registered.payload
@@ -137,18 +146,30 @@ class Processing:
         """Go back to the state in a row."""
         self.restore(row.state)
 
-    def step(self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int) -> Step:
-        """Process an event; `to`: the destination of results."""
+    def step(
+        self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int, *, age_us: int | None = None
+    ) -> Step:
+        """Process an event; `to`: the destination of results.
+
+        `age_us`: the age of the event, if the consumer cannot be reached, and the modulator decides what waits.
+        """
         if row.repeats:
             return Step(self._repeat(row, copy, payload), [])
         event = copy.descriptor.original
         number = event_of(event)
         busy_us = self._busy_us
         results, state, fault = self._run(event, payload, row.state)
+        discarded = 0
+        if results and age_us is not None:
+            kept, fault = self._keeps(event, payload, results, age_us)
+            if kept:
+                return Step(row, [], fault, waits=True)
+            discarded, results = len(results), ()
         runs = extended(row.runs, (event.node, number - 1, number))
         after = SeatRow(
             row.epoch, row.number, {**row.cursors, event.node: number}, state, runs,
             row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
+            discarded=row.discarded + discarded,
         )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
         drafts = []
@@ -159,8 +180,23 @@ class Processing:
         if drafts:
             _told(after)
         elif len(runs) >= RUNS_MAX:
-            after, drafts, _ = self.mute(after, to, lifetime_us, signed=event.signed)
+            after, drafts, *_ = self.mute(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
+
+    def _keeps(
+        self, event: Descriptor, payload: bytes | Blank, results: tuple[Result | None, ...], age_us: int
+    ) -> tuple[bool, str]:
+        """Return True if the modulator wants any result of an event to wait, as they stay together; and a fault."""
+        assert self.instance is not None
+        faults = self.instance.faults
+        seen = Event(payload, MappingProxyType(event.attributes), Selectable(event))
+        for each in results:
+            waiting = seen if each is None else each
+            if waiting.attributes is None:
+                waiting = waiting._replace(attributes=seen.attributes)
+            if self.instance.keep(waiting, age_us):
+                return True, self.instance.fault if self.instance.faults > faults else ""
+        return False, ""
 
     def _repeat(self, row: SeatRow, copy: Copy, payload: bytes | Blank) -> SeatRow:
         """Process an event of which the consumer has the results. Returns the seat after it."""
@@ -195,7 +231,7 @@ class Processing:
 
     def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
         """Return a result without content whose payload is a snapshot of the seat."""
-        after, (draft,), _ = self.mute(row, to, lifetime_us, signed=signed)
+        after, (draft,), *_ = self.mute(row, to, lifetime_us, signed=signed)
         after.begun = True
         of = digest(self.modulator) if self.has_state else b""
         snapshot = Snapshot(after.epoch, after.number, after.cursors, after.state, of)
@@ -229,12 +265,12 @@ def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
     names = list(dict.fromkeys(producer for producer, _, _ in row.runs))
     runs = tuple((names.index(producer), after, upto) for producer, after, upto in row.runs)
     nodes = tuple(ids.node_bytes(ids.NodeId(each)) if signed else each for each in names)
-    return Covers(row.epoch, row.number, nodes, runs, mute=mute, faults=row.faults, busy_us=row.busy_us)
+    return Covers(row.epoch, row.number, nodes, runs, row.discarded, mute, row.faults, row.busy_us)
 
 
 def _told(row: SeatRow) -> None:
     """Begin to gather what the next result tells."""
-    row.runs, row.faults, row.busy_us = [], 0, 0
+    row.runs, row.faults, row.busy_us, row.discarded = [], 0, 0, 0
 
 
 def _draft(to: str, result: Result | None, covers: Covers, copy: Copy, lifetime_us: int | None) -> Draft:

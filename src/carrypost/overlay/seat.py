@@ -48,6 +48,10 @@ _STEP_EVENTS_MAX = 32
 """Events that are processed in one step, or one of each seat if these are more: a host must not be busy for long."""
 _AGAIN_US = 5_000_000
 """Time after which a result that found no room is tried again."""
+_LOOK_US = 1_000_000
+"""Time after which a seat whose results wait looks for its consumer again."""
+_AGING = 8
+"""A modulator is asked again about a result when that is older by this part of its age."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -62,6 +66,7 @@ class Seats:
         self.modules = Modules(ground, legs)
         self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
         self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._node, self._in_reach = ground.node, ground.links.in_reach
         self._gaps = Gaps(ground, legs)
         self._seats: dict[bytes, Seat] = {}
         """By name of the row."""
@@ -246,7 +251,9 @@ class Seats:
             seat.next_us = 0
             checkpoint = seat.checkpoint_us <= now
             heads = [] if checkpoint else seat.heads()
-            if heads:
+            if heads and seat.keep_us > now and self._asks(seat):
+                seat.after_us = now + _LOOK_US
+            elif heads:
                 copy = seat.reading or min(heads, key=date_of)
                 self._worked += 1
                 if seat.processing.is_program:
@@ -276,6 +283,11 @@ class Seats:
                 made += self._process(seat, copy, now)
         return made
 
+    def _asks(self, seat: Seat) -> bool:
+        """Return True if the modulator of a seat decides which results wait, as the consumer cannot be reached."""
+        client = seat.client.node
+        return seat.processing.has_keep and client != self._node and client not in self._in_reach
+
     def _process(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
         payload = self._payloads.get(copy.id) if seat.processing.reads_payload else b""
         if payload is None:
@@ -284,16 +296,22 @@ class Seats:
             return []
         if seat.leaving is not None:  # There was no room for what came of it before.
             seat.processing.revert(seat.row)
-        processing = seat.processing
+        processing, event = seat.processing, copy.descriptor.original
+        age_us = max(now - event.created_us, 0) if self._asks(seat) else None
         charged = self._pace.charged(seat.client.node, processing.instance, now)
         with charged if processing.is_program else nullcontext():
-            step = processing.step(seat.row, copy, payload, seat.destination, now)
-        seat.reading, event = None, copy.descriptor.original
-        seat.checkpoints.processed(event.node, event_of(event))
+            step = processing.step(seat.row, copy, payload, seat.destination, now, age_us=age_us)
+        seat.reading = None
         if step.fault:
             client = seat.client
             channel = client.item.channel
             self._outputs.tell(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
+        if step.waits:
+            processing.revert(seat.row)
+            seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US
+            return []
+        seat.keep_us = 0
+        seat.checkpoints.processed(event.node, event_of(event))
         return self._leave(seat, step, now)
 
     def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:

@@ -52,6 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     events says where a gap begins."""
     repeats: Sequence[Run] = ()
     """Events after these, in the order in which the consumer accepted their results."""
+    discarded: int = 0
+    """Number of results of the events in `runs` that the modulator refused to keep."""
 
 
 class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -64,6 +66,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     repeats: tuple[tuple[_Count, _Count, _Count], ...]
     modulator: Annotated[bytes, msgspec.Meta(max_length=_DIGEST_BYTES)]
     state: bytes
+    discarded: _Count = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -95,7 +98,15 @@ def packed(snapshot: Snapshot) -> bytes:
     cursors = tuple([(places[producer], number) for producer, number in snapshot.cursors.items()])
     return _encode(
         _Wire(
-            snapshot.epoch, snapshot.number, tuple(places), cursors, runs, repeats, snapshot.modulator, snapshot.state
+            snapshot.epoch,
+            snapshot.number,
+            tuple(places),
+            cursors,
+            runs,
+            repeats,
+            snapshot.modulator,
+            snapshot.state,
+            snapshot.discarded,
         )
     )
 
@@ -139,7 +150,7 @@ def _checked(wire: _Wire) -> Snapshot:
     if any(number > cursors.get(producer, 0) for producer, number in last.items()):
         raise DecodeError("snapshot", "a snapshot has events that its cursors do not include")
     _last(repeats, cursors)
-    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats)
+    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats, wire.discarded)
 
 
 def _last(runs: Sequence[Run], cursors: Mapping[str, int], *, empty: bool = False) -> dict[str, int]:

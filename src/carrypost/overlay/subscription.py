@@ -64,6 +64,8 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     """True if there is a checkpoint of a modulator that has a state, and all events since then are in `repeats`."""
     repeats: list[Run] = []
     """Events whose results were accepted since the checkpoint, in that order."""
+    discarded: int = 0
+    """Results that the modulator refused to keep while this node could not be reached."""
 
     def hold(self, epoch: int, broker: NodeId) -> None:
         """Open an epoch for a broker."""

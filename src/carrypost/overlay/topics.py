@@ -60,7 +60,8 @@ class ChannelTopics:
         home, row = self._overlay.homes.home(*found.key), found.row
         hops = None if home is None else self._overlay.homes.hops(home)
         refusal = self._overlay.homes.refusal(*found.key)
-        return OverlayState(home, hops, row.epoch, row.events, row.faults, row.busy_us, *refusal)
+        counts = row.events, row.faults, row.busy_us
+        return OverlayState(home, hops, row.epoch, *counts, *refusal, discarded=row.discarded)
 
 
 def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:

@@ -46,3 +46,5 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Events that results for its open subscriptions covered."""
     lost: int
     """Events that were missing for its subscriptions, in this life."""
+    discarded: int
+    """Results for its open subscriptions that modulators refused to keep while this node could not be reached."""

@@ -211,12 +211,15 @@ class WasmFunction:
             raise WasmFault(f"load() did not take the state: it returned {code}")
 
     def keep(self, result: Event | Result, age_us: int) -> bool:
-        """Return False if a result need not wait for its consumer any longer."""
-        if not self._program.has_keep:
-            return True
+        """Return False if a result need not wait for its consumer any longer; for programs that export `keep`."""
         self._refuel(self._bounds.fuel)
         place = self._written(*_packed(result.attributes or {}, result.payload))
         return bool(self._call("keep", *place, min(age_us // 1_000, 2**31 - 1)))
+
+    @property
+    def has_keep(self) -> bool:
+        """True if the module decides which results wait."""
+        return self._program.has_keep
 
     @property
     def spent(self) -> int:
