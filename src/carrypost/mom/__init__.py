@@ -1,1 +1,1 @@
-"""Messaging on one host: subscriptions, and what is owed to them."""
+"""Messaging on one host: subscriptions, and their claims to messages."""

@@ -1,14 +1,14 @@
-"""The bounds of everything that another node may say to this one about queues, and what each item costs it.
+"""The bounds of everything that another node may ask of this one about queues, and the price of each item.
 
-A control item is said by the author of its message, whose signature is on it; keys are free, so a bound for one node
-holds against that node and not against somebody with many keys. The threat model has a table of all items: who may say
-them, what they may cost, and what happens beyond.
+A control item comes from the author of its message, which signed it. Keys are free, so a bound for one node holds
+against that node and not against somebody with many keys. The threat model has a table of all items: their authors,
+their costs, and what happens beyond the bounds.
 
-Items differ in what makes them bounded. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this
-node gave or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
-message. The same goes for a `Ask` or `Withdraw` of a demand that stands. What a node says on its own account, a
-new `Ask`, the `Withdraw` of an unknown one, a `Place` or a `Discover`, is paid for from the node's account. A `Browse`
-waits its turn (`mom.queues.showing`). Whatever is beyond a bound is refused and counted (`Outputs.refuse`).
+Items are bounded in different ways. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this node
+assigned or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
+message. The same is true of an `Ask` or `Withdraw` of a known demand. What a node asks on its own account, a new `Ask`,
+the `Withdraw` of an unknown one, a `Place` or a `Discover`, is paid for from the node's account. A `Browse` waits its
+turn (`mom.queues.showing`). Everything beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 # --- demands at a manager -------------------------------------------------------------------------------------------
 
 REQUEST_US: Final = 86_400_000_000
-"""Time for which a demand stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
-day. One that asks for longer is clamped to this, and so is the memory of a demand that was withdrawn."""
+"""Time for which a manager keeps a demand without hearing of it again: messages take hours, and nodes part for a day. A
+demand that asks for longer is clamped to this, and so is the memory of a demand that was withdrawn."""
 REQUESTS_NODE_MAX: Final = 256
-"""Requests of one node that a manager remembers, those that were withdrawn included."""
+"""Requests of one node that a manager remembers, including withdrawn ones."""
 REQUESTS_MAX: Final = 4_096
-"""Of all nodes. When they are used up the node that has most of them gives one up for a node that has fewer."""
+"""Requests of all nodes. Beyond it, the node that has most of them loses one to a node that has fewer."""
 WEIGHT_NODE_MAX: Final = STEPS_MAX
 """Steps that the selectors of one node may take for each message that comes."""
 WEIGHT_MAX: Final = 8 * STEPS_MAX
 """Weight of the selectors of all nodes together, likewise shared."""
 HELD_MAX: Final = 4_096
-"""Messages of one queue that a node may have and not have answered: as large a prefetch as links of some hops need."""
+"""Unanswered messages of one queue that a node may have: as large a prefetch as links of several hops need."""
 HELD_MIN: Final = 256
 """Number of unanswered messages that a node may always have, where several nodes ask for those of a queue and each has
 at most its even part: two consumers with the default prefetch, or a transaction of that many messages."""
@@ -47,28 +47,26 @@ RECEIVERS_MAX: Final = 64
 # --- looks into a queue ----------------------------------------------------------------------------------------------
 
 SNAPSHOT_MAX: Final = 1_000
-"""Messages of which the answer to a look tells."""
+"""Number of messages in the answer to a look."""
 SNAPSHOT_PART: Final = 100
-"""So many of them go into one item."""
+"""Number of messages in one item of that answer."""
 ANSWER_US: Final = 3_600_000_000
-"""A question waits for its answer, and an answer for the node that asked, for so long."""
+"""Time for which a question waits for its answer, and an answer for the node that asked."""
 LOOKS_MAX: Final = 64
 """Looks that a node has open, at its own end and at each manager."""
 LOOKS_ALL_MAX: Final = 1_024
 """Looks of all nodes that wait at a manager."""
 LOOK_STEPS_MAX: Final = 500_000
-"""Steps that the selector of one look may take, about 0.1 s; messages beyond those that they suffice for are not
-shown."""
+"""Steps that the selector of one look may take, about 0.1 s; messages beyond these steps are not shown."""
 
 # --- at a receiver ---------------------------------------------------------------------------------------------------
 
 ASKED_MAX: Final = 4_096
-"""Queues of other nodes that a node remembers having asked: nobody else assigns anything to it."""
+"""Number of queues of other nodes that a node remembers having asked: no other node may assign anything to it."""
 ASKED_US: Final = 30 * 86_400_000_000
-"""For so long after it asked last; what was assigned to it meanwhile is on its way for as long as messages live."""
+"""Time for which that is remembered; assignments made meanwhile travel for as long as messages live."""
 ASSIGNED_MAX: Final = 2 * HELD_MAX
-"""Messages of one queue of which a receiver remembers that they were assigned to it: those that it has, and those that
-it gave back."""
+"""Messages of one queue that a receiver remembers as assigned to it: those that it has, and those that it gave back."""
 
 # --- queues that others place here -----------------------------------------------------------------------------------
 
@@ -77,7 +75,7 @@ PLACES_MAX: Final = 64
 PLACES_PER_S: Final = 10
 """Questions of all nodes that are answered in a second."""
 PLACED_NAMES_MAX: Final = 128
-"""Names that a node may have bound and still manage one more queue for others: half of all that it may bind."""
+"""Names that a node may have bound and still manage one more queue for others: half of its limit."""
 
 # --- discovery -------------------------------------------------------------------------------------------------------
 
@@ -93,33 +91,33 @@ UNITS_PER_S: Final = 10_000
 UNITS_ALL_PER_S: Final = 20 * UNITS_PER_S
 """Work for looks of all nodes together: a fifth of a core, whatever number of keys they have."""
 SAVED_S: Final = 10.0
-"""For so many seconds of this it may do at once. A node that opens 256 consumers in a burst uses a quarter."""
+"""Seconds of this that may be saved up. A node that opens 256 consumers in a burst uses a quarter."""
 ITEM_UNITS: Final = 100
-"""For a demand that begins, or the withdrawal of one that is unknown: a row, and a look at what waits."""
+"""Price of a demand that begins, or of withdrawing an unknown one: a row, and a look at the waiting messages."""
 PLACE_UNITS: Final = 10_000
-"""For a question whether this node will manage a queue: two rows, an advertisement, an answer. So one a second."""
+"""Price of a request to manage a queue: two rows, an advertisement, an answer. So one a second."""
 DISCOVERY_UNITS: Final = 10_000
-"""For a question for the names of this node, which may be 256. So one a second."""
+"""Price of a question for the names of this node, of which there may be 256. So one a second."""
 SELECTOR_UNITS: Final = 4
-"""For each character of a selector, which has to be read."""
+"""Price of each character of a selector, which has to be parsed."""
 STEPS_PER_UNIT: Final = 5
-"""Steps of a selector, which is held against all that waits when a demand begins."""
+"""Steps of a selector, which is applied to all waiting messages when a demand begins."""
 ID_UNITS: Final = 10
-"""For each message that an answer to a look tells of: it travels to every carrier."""
+"""Price of each message in the answer to a look: it travels to every carrier."""
 ACCOUNTS_MAX: Final = 4_096
-"""Nodes of which it is remembered what they spent; beyond it, those that owe least are forgotten."""
+"""Number of nodes with an account; beyond it, those that owe least are forgotten."""
 
 
 def deadline_us(asked_us: int, now: int, skew_us: int) -> int:
-    """Return when a demand ends that asks to stand until `asked_us`, by a clock that may be ahead by `skew_us`."""
+    """Return the end of a demand that asks to last until `asked_us`, by a clock that may be ahead by `skew_us`."""
     return min(asked_us, now + REQUEST_US + skew_us)
 
 
 def greediest(shares: Mapping[NodeId, Sized], node: NodeId) -> NodeId | None:
-    """Return the node with the largest share, if one of its gives way to another one of `node`; None if none does.
+    """Return the node with the largest share, if it has to lose one for another of `node`; None if none has.
 
-    It does where it keeps at least as many as `node` then has. So a node that floods displaces only what is its own,
-    and many nodes with one each displace nobody.
+    That is so if it keeps at least as many as `node` then has. So a node that floods displaces only its own, and many
+    nodes with one each displace nobody.
     """
     found = max(shares, key=lambda each: len(shares[each]), default=None)
     if found is None or len(shares[found]) <= len(shares.get(node, ())) + 1:
@@ -137,7 +135,7 @@ class Accounts:
         return len(self._budgets)
 
     def pay(self, node: NodeId, units: int, now: int) -> bool:
-        """Charge a node, unless that is more than it has saved up. Return True if it paid."""
+        """Charge a node, unless that is more than it has saved up; return True if it paid."""
         if units > UNITS_PER_S * SAVED_S:
             return False
         budget = self._budgets.get(node)
@@ -148,6 +146,6 @@ class Accounts:
         return budget.take(units, now)
 
     def _forget_half(self, now: int) -> None:
-        """Keep those that owe most: to be forgotten is worth least to them."""
+        """Keep the accounts that owe most: being forgotten would be a gift to them."""
         owing = sorted(self._budgets.items(), key=lambda each: each[1].share(now))
         self._budgets = dict(owing[: ACCOUNTS_MAX // 2])

@@ -1,8 +1,8 @@
-"""Topics that are event channels of the overlay: the subscriptions there, and what their consumers hear of them.
+"""Topics that are event channels of the overlay: their subscriptions, and the reports to their consumers.
 
-A subscription of messaging to a channel is one of the overlay, whose results are what its consumers get. The overlay
-keeps its subscriptions in rows of its own, in the same batches. Those that no durable subscription of messaging knows
-after a restart were of live consumers, and are closed.
+A subscription of messaging to a channel is one of the overlay, whose results go to its consumers. The overlay keeps its
+subscriptions in rows of its own, in the same batches. Those that no durable subscription of messaging knows after a
+restart belonged to live consumers, and are closed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Subscription
 
 _LOOK_US = 1_000_000
-"""Consumers are told what changed so often."""
+"""Interval of reports to consumers."""
 
 
 class Overlay(Protocol):
-    """The overlay, as far as messaging uses it. A modulator is bytes, which the overlay alone reads; empty: none."""
+    """The overlay, as far as messaging uses it.
+
+    A modulator is bytes, which only the overlay interprets; empty: none.
+    """
 
     def open(self, channel: str, selector: str | None, modulator: bytes, relocation: str, now: int) -> str:
-        """Subscribe to a channel; returns the destination of the results. Raises `LocalError`."""
+        """Subscribe to a channel and return the destination of the results. Raises `LocalError`."""
 
     def change(self, destination: str, modulator: bytes, now: int) -> None:
         """Give a subscription another modulator; raises `LocalError`."""
@@ -40,13 +43,13 @@ class Overlay(Protocol):
         """End a subscription."""
 
     def opened(self) -> Sequence[str]:
-        """Return the destinations of all subscriptions of messaging, those of an earlier life included."""
+        """Return the destinations of all subscriptions of messaging, including those from before a restart."""
 
     def lost_before(self, message: MessageId) -> int:
-        """Return how many events are missing before a result that came with the present step."""
+        """Return the number of events missing before a result that came with the present step."""
 
     def state(self, destination: str) -> OverlayState:
-        """Return how things stand with a subscription."""
+        """Return the state of a subscription."""
 
 
 class Channels:
@@ -55,9 +58,9 @@ class Channels:
     def __init__(self, outputs: Outputs, overlay: Overlay | None) -> None:
         self._tell, self._overlay = outputs.tell, overlay
         self._open: dict[str, Subscription] = {}
-        """By destination of their results."""
+        """Subscriptions by the destination of their results."""
         self._told: dict[int, OverlayState] = {}
-        """By consumer."""
+        """The state last reported, by consumer."""
         self.due_us = NEVER
 
     @property
@@ -92,7 +95,7 @@ class Channels:
     # --- subscriptions -------------------------------------------------------------------------------------
 
     def enter(self, subscription: Subscription, results: str, now: int) -> None:
-        """Open a subscription to a channel at the overlay, or go on with that of an earlier life."""
+        """Open a subscription to a channel at the overlay, or resume it after a restart."""
         if self._overlay is None:
             subscription.results = results  # It collects again when the overlay is enabled again.
             return
@@ -105,7 +108,7 @@ class Channels:
         self.due_us = min(self.due_us, now)
 
     def change(self, subscription: Subscription, modulator: bytes, now: int) -> None:
-        """Let the home of a subscription run another modulator, or none."""
+        """Give a subscription another modulator, or none."""
         self._enabled.change(subscription.results, modulator, now)
 
     def leave(self, subscription: Subscription, now: int) -> None:
@@ -114,7 +117,7 @@ class Channels:
             self._overlay.close(subscription.results, now)
 
     def close_unknown(self, now: int) -> None:
-        """Close what consumers of an earlier life had open."""
+        """Close the subscriptions of consumers that a restart ended."""
         if self._overlay is not None:
             for results in self._overlay.opened():
                 if results not in self._open:
@@ -123,11 +126,11 @@ class Channels:
     # --- results -------------------------------------------------------------------------------------------
 
     def lost_before(self, message: MessageId) -> int:
-        """Return how many events are missing before a result."""
+        """Return the number of events missing before a result."""
         return self._overlay.lost_before(message) if self._overlay is not None and self._open else 0
 
     def expire(self, now: int) -> None:
-        """Tell consumers what changed."""
+        """Report changes to consumers."""
         if self._overlay is None or self.due_us > now:
             return
         told = {}
@@ -140,6 +143,6 @@ class Channels:
         self.due_us = now + _LOOK_US if told else NEVER
 
     def consumed(self, now: int) -> None:
-        """Note that there may be one more consumer, which is to hear how things stand."""
+        """Report the state soon, because there may be a new consumer."""
         if self._open:
             self.due_us = min(self.due_us, now)

@@ -19,18 +19,19 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     entry: Entry
     """Destinations, other attributes and selector."""
     ordering: Ordering = Ordering.NONE
-    """Ordering that the topic was opened with. With an order all of it is requested, and the rest of the entry is
+    """Ordering that the topic was opened with. With an order the whole topic is requested, and the rest of the entry is
     applied at the claim."""
     name: str = ""
-    """Of a durable or a shared subscription."""
+    """Name of a durable or a shared subscription."""
     durable: bool = False
     """True if it exists, and collects, while there is no consumer."""
     shared: bool = False
-    """Several consumers may have it; each message goes to one of them."""
+    """True if several consumers may share it; each message goes to one of them."""
     no_local: bool = False
-    """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
+    """Leave out messages that its own connection sent; for a durable one, those of any connection with its client
+    id."""
     modulator: bytes = b""
-    """Modulator that the home broker of a channel's consumer runs, as the overlay writes it; empty: none."""
+    """Modulator that the home broker of a channel's consumer runs, as encoded by the overlay; empty: none."""
     relocation: str = ""
     """Protocol by which the seat of a channel's consumer moves to another broker; empty: the strict one."""
 
@@ -45,18 +46,18 @@ class Redelivery(enum.StrEnum):
 
 
 class Declare(msgspec.Struct, frozen=True):
-    """A queue that this node is to manage."""
+    """A queue for this node to manage."""
 
     name: str
     redelivery: Redelivery = Redelivery.NEVER
     lease_us: int = 0
-    """Time that a receiver has for a message, from its assignment on; counts with `AFTER_LEASE` alone."""
+    """Time that a receiver has for a message, from its assignment on; used with `AFTER_LEASE` alone."""
     policy: str = "fair"
     """Name of the function that chooses among those that ask for a message (`mom.policies`)."""
     connection: int = 0
-    """The connection that a temporary queue ends with, and that alone may receive from it; 0: it stays."""
+    """The connection that a temporary queue ends with, and that alone may receive from it; 0: it is not temporary."""
     receivers: tuple[NodeId, ...] | None = None
-    """The nodes that may receive from it, and look into it, beside this one; None: anyone."""
+    """The nodes that may receive from it, and browse it, beside this one; None: any."""
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -70,11 +71,11 @@ class Browsing(msgspec.Struct, frozen=True):
     """The messages that wait in a queue, as far as they are known when a program asks."""
 
     number: int
-    """By which the rest is told (`events.Browsed`)."""
+    """Number under which the rest is reported (`events.Browsed`)."""
     taken_us: int = 0
-    """Time at which the manager took the snapshot; 0 if it was not heard yet."""
+    """Time at which the manager took the snapshot; 0 before its answer."""
     descriptors: tuple[Descriptor, ...] | None = None
-    """All that waits, in the order in which it would be given out, at the manager; None: it comes by events."""
+    """All waiting messages in the order of assignment, at the manager; None: they come by events."""
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ class OpenRequest(msgspec.Struct, frozen=True):
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """A message of this node that is followed: how far it has come is told by `events.Receipt`."""
+    """A message of this node that is tracked: its progress is reported by `events.Receipt`."""
 
     message: MessageId
     destination: str
@@ -99,19 +100,19 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
     session: int
     numbers: tuple[int, ...] = ()
-    """Each for itself."""
+    """Numbers to acknowledge one by one."""
     through: int = 0
-    """And all that were handed to the session up to this number."""
+    """Acknowledge everything that was handed to the session up to this number as well."""
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """A request that is carried out whole or not at all: one batch, answered by `Done` or `Undone`."""
+    """An atomic unit of work: one batch, answered by `Done` or `Undone`."""
 
     number: int
-    """By which it is answered; the caller's own."""
+    """The caller's own number, by which it is answered."""
     sends: tuple[Draft | int, ...] = ()
     """Messages, or the numbers of drafts that the host has."""
     acks: tuple[Ack, ...] = ()
     durability: Durability = Durability.NORMAL
     session: int = 0
-    """The session whose drafts may be sent; 0: those of any."""
+    """The session whose drafts may be sent; 0: drafts of any session."""

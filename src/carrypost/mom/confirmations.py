@@ -1,7 +1,7 @@
-"""The first acknowledgement of a message on this node, which confirms it: who subscribes later does not get it.
+"""The first acknowledgement of a message on this node, which confirms it: later subscribers do not get it.
 
-Where the application has still to confirm the message as well, a row says that it was acknowledged. An acknowledgement
-by a commit may be undone; the message is confirmed as long as any other one stands.
+If the application has still to confirm the message as well, a row records that it was acknowledged. An acknowledgement
+by a commit may be undone; the message stays confirmed as long as there is any other one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Confirmations:
         self._holdings = context.holdings
         self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
         self._acknowledged: set[MessageId] = set()
-        """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
+        """Acknowledged messages that the application has still to confirm as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}
         """Number of acknowledgements of messages first acknowledged by a commit that may be undone."""
 
@@ -38,7 +38,7 @@ class Confirmations:
         return self._holdings.is_confirmed(copy) or copy.id in self._acknowledged
 
     def restore(self, stored: Stored) -> None:
-        """Take in what an earlier life acknowledged and the application had still to confirm, if it still has."""
+        """Restore acknowledgements that the application has still to confirm after a restart."""
         for name, _ in stored.get(FAMILY, ()):
             copy = self._holdings.cache.get(MessageId(name))
             if copy is not None and self._deliveries.owes(copy):
@@ -47,9 +47,9 @@ class Confirmations:
                 self._ledger.delete(FAMILY + name)
 
     def add(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
-        """Note an acknowledgement: the first one counts, and the others do where that is undone, or lost.
+        """Record an acknowledgement: the first one counts, and the others do if that is undone, or lost.
 
-        Of what was not `consumed` but given up its author hears nothing.
+        The author of a message that was given up, and not `consumed`, gets no receipt.
         """
         if self.has(copy):
             if copy.id in self._tentative:
@@ -71,11 +71,11 @@ class Confirmations:
             self._ledger.confirmed(copy)
 
     def keep(self, message: MessageId) -> None:
-        """A commit that acknowledged it is durable."""
+        """Note that a commit that acknowledged it is durable."""
         self._tentative.pop(message, None)
 
     def undo(self, copy: Copy) -> None:
-        """An acknowledgement was undone. If there is no other, the message is there for whoever wants it."""
+        """Undo an acknowledgement. If there is no other, the message is available to all claimants."""
         if copy.id not in self._tentative:
             return  # Another one is durable.
         self._tentative[copy.id] -= 1
@@ -89,13 +89,13 @@ class Confirmations:
         self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget(self, messages: Iterable[MessageId]) -> None:
-        """Drop notes of acknowledgements: the application confirmed the messages as well, or they left."""
+        """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""
         for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
             self._acknowledged.remove(message)
             self._ledger.delete(FAMILY + message)
 
     def left(self, copy: Copy) -> None:
-        """A copy is gone."""
+        """Drop the records of a copy that is gone."""
         self.forget((copy.id,))
         self._tentative.pop(copy.id, None)
         if self._holdings.cache.get(copy.id) is not copy:  # Else it is remembered, and so is that it was acknowledged.

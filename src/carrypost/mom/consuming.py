@@ -1,7 +1,7 @@
-"""Consumers: how they come to their subscriptions, and how both end.
+"""Consumers: how they join their subscriptions, and how both end.
 
 A durable subscription that asks for something else than the one of the same name replaces it. Until the new one is
-durable the old one stays, so that nothing is lost where the new one cannot be written.
+durable the old one stays, so that nothing is lost if the new one cannot be written.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class NewSubscription(msgspec.Struct, eq=False):
     """A durable subscription that is not durable yet."""
 
     number: int
-    """The command that made it."""
+    """The number of the command that made it."""
     subscription: Subscription
     replaced: Subscription | None
     """The subscription of the same name that ends when this one is durable."""
 
 
 class Consuming:
-    """The consumers of one host, with the sessions and subscriptions that they are of."""
+    """The consumers of one host, with their sessions and subscriptions."""
 
     def __init__(
         self, context: Context, sessions: Sessions, topics: Topics, claims: Claims,
@@ -53,7 +53,7 @@ class Consuming:
     # --- coming --------------------------------------------------------------------------------------------
 
     def consume(self, session: int, asked: Subscribe | Receive, now: int) -> int:
-        """Add a consumer of a queue, of a new subscription, or of one that is here already; returns its number."""
+        """Add a consumer of a queue, of a new subscription, or of an existing one; return its number."""
         found = self._sessions.session(session)
         if isinstance(asked, Receive):
             self._directory.check_receiver(asked.destination)
@@ -104,7 +104,7 @@ class Consuming:
         return consumer
 
     def modulate(self, consumer: int, modulator: bytes, now: int) -> None:
-        """Let the home broker of a channel's consumer run another modulator, or none."""
+        """Give the consumer of a channel another modulator, or none."""
         subscription = self._topics[self._sessions.consumer(consumer).claimant.number]
         if subscription is None or not subscription.channel:
             raise IllegalStateException(
@@ -129,7 +129,7 @@ class Consuming:
             self._topics.modulate(subscription, modulator, self._holdings.now_us)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
-        """Let a consumer take so much more."""
+        """Raise the credit of a consumer."""
         if messages < 0 or nbytes < 0:
             raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
         found = self._sessions.consumer(consumer)
@@ -160,7 +160,7 @@ class Consuming:
             self.close_consumer(consumer.number, self._holdings.now_us)
 
     def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
-        """Restore a subscription whose successor could not be written; what replaces that one may replace it."""
+        """Restore a subscription whose successor could not be written; a later successor may replace it again."""
         for later in self._undo.pending(NewSubscription):
             if later.replaced is successor:
                 later.replaced = replaced
@@ -170,7 +170,7 @@ class Consuming:
     # --- going ---------------------------------------------------------------------------------------------
 
     def disconnect(self, connection: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
-        """Close a connection with all its sessions; `crashed`: one of the messages that it saw may have ended it."""
+        """Close a connection with all its sessions; `crashed`: a message that it saw may have ended its program."""
         found = self._sessions.connection(connection)
         for session in list(found.sessions):
             self.close_session(session, now, unread=unread, crashed=crashed)
@@ -178,7 +178,7 @@ class Consuming:
         self._sessions.disconnect(found)
 
     def close_session(self, session: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
-        """Close a session and its consumers. What it did not acknowledge goes back; `unread`: what nobody saw of it."""
+        """Close a session and its consumers, and return what it did not acknowledge; `unread`: what no program saw."""
         found = self._sessions.session(session)
         self._claims.give_back(list(found.handed.values()), unread=unread, crashed=crashed)
         for consumer in list(found.consumers):
@@ -187,7 +187,7 @@ class Consuming:
         self._queues.follow_up(now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
+        """Close a consumer. What it passed on stays with its session; what is `unread` is returned."""
         found = self._sessions.consumer(consumer)
         mine = [claim for claim in found.session.handed.values() if claim.consumer is found]
         self._claims.give_back(mine, unread=unread, seen=False)
@@ -204,7 +204,7 @@ class Consuming:
             self.end(subscription, now)
 
     def unsubscribe(self, client: str, name: str, now: int) -> None:
-        """End a durable subscription for good, with all that waits for it."""
+        """End a durable subscription for good, with everything that waits for it."""
         subscription = self._topics.named(client, name)
         if self._sessions.handed_for(subscription):
             raise IllegalStateException(
@@ -213,7 +213,7 @@ class Consuming:
         self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: int) -> None:
-        """End a subscription, and with it the one that it was to replace. Idempotent."""
+        """End a subscription, and the one that it was to replace. Idempotent."""
         if subscription.ended:
             return
         new = self._new(subscription)

@@ -1,4 +1,4 @@
-"""Context of the parts of messaging: parts of the host, and the ledger and the post that they share."""
+"""Context of the parts of messaging: parts of the host, and the shared ledger and post."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Control messages of queues: items, many of which travel in one message.
 
-A control message has no payload: its content is `Headers.control`, a list of items. Who may say what is decided by its
-author, whose signature is on it. Every item may come twice, late, or after one that was said later: what it says holds
-all the same, or does nothing. So rounds are named where a message may be assigned again, and credit is what was granted
-in all.
+A control message has no payload: its content is `Headers.control`, a list of items. Its author, which signed it,
+determines what it may ask for. Every item may come twice, late, or after a later one: it is still true then, or does
+nothing. So rounds are named where a message may be assigned again, and credit is the total granted so far.
 """
 
 from __future__ import annotations

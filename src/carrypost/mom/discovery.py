@@ -1,8 +1,8 @@
 """Discovery: a node asks all nodes that it is connected with for their names of topics and queues (EMMA §3.1.1).
 
-Questions and answers are messages for connected nodes alone, which nobody carries: what is found is what can be reached
-now. Nothing of it is entered in the directory, which advertisements alone change. A node tells what it advertises; what
-it keeps to itself it tells nobody.
+Questions and answers are messages for connected nodes alone, which are not carried: the result is what can be reached
+now. It does not enter the directory, which advertisements alone change. A node answers with what it advertises, and
+keeps names that are not advertised to itself.
 
 The one invariant: an answer counts from a node that was asked, for the names of that node, until the discovery ends.
 """
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queues import Queues
 
 _ENVELOPE_BYTES = 64
-"""Bytes of an answer beside its names, at most."""
+"""Largest size of an answer without its names, in bytes."""
 _NAME_BYTES = 16
-"""Bytes of a name in an answer beside its two texts, at most."""
+"""Largest overhead of a name in an answer beside its two texts, in bytes."""
 
 
 class Discovered(LayerEvent, frozen=True):
     """The end of a discovery: all nodes answered, or its time is over."""
 
     number: int
-    """Of the command that began it."""
+    """Number of the command that began it."""
     names: tuple[Binding, ...] = ()
     """Names of this node and of all that answered, in full: ``NAME@NODE``."""
     silent: tuple[NodeId, ...] = ()
@@ -63,12 +63,12 @@ class _Asking:
     def __init__(self, command: int, nodes: Collection[NodeId], until_us: int) -> None:
         self.command, self.until_us = command, until_us
         self.waiting: dict[NodeId, dict[int, Binding]] = {node: {} for node in nodes}
-        """Nodes that have not answered in full, with what came of their answers, by place."""
+        """Nodes that have not answered in full, with the parts of their answers, by place."""
         self.names: list[Binding] = []
-        """Names of those that have."""
+        """Names of the nodes that have answered."""
 
     def has_room(self, more: int) -> bool:
-        """Return True if so many more names are within `NAMES_MAX`, whoever they are from."""
+        """Return True if this many more names are within `NAMES_MAX`."""
         return len(self.names) + sum(map(len, self.waiting.values())) + more <= NAMES_MAX
 
 
@@ -78,10 +78,10 @@ class Discoveries:
     def __init__(self, context: Context, queues: Queues, directory: Directory) -> None:
         self._node, self._outputs, self._directory = context.node, context.outputs, directory
         self._island = context.settings.island
-        """False: this node knows of no connected nodes, and can answer none."""
+        """False if this node knows of no connected nodes, and can answer none."""
         self._accounts, self._budget = Accounts(), Budget(DISCOVERIES_PER_S, SAVED_S)
         self._open: dict[int, _Asking] = {}
-        """By number; at most `DISCOVERIES_MAX`."""
+        """Open discoveries by number; at most `DISCOVERIES_MAX`."""
         self._number = 0
         self._said: list[Draft] = []
         """Questions and answers that leave with this step."""
@@ -91,7 +91,7 @@ class Discoveries:
         queues.handlers[control.Found] = self._found
 
     def drafts(self) -> list[Draft]:
-        """Take the questions and answers that are to be published."""
+        """Return the questions and answers to publish."""
         said, self._said = self._said, []
         return said
 
@@ -115,7 +115,7 @@ class Discoveries:
         self._end_if_all_answered(self._number)
 
     def _found(self, item: control.Found, node: NodeId, *_: int) -> None:
-        """Take a part of an answer, if its node was asked and may say so."""
+        """Handle a part of an answer, if its node was asked and owns these names."""
         asking = self._open.get(item.number)
         parts = None if asking is None else asking.waiting.get(node)
         sound = item.first + len(item.names) <= item.total <= OWNER_MAX
@@ -149,7 +149,7 @@ class Discoveries:
     # --- being asked ---------------------------------------------------------------------------------------
 
     def _asked(self, item: control.Discover, node: NodeId, _: int, now: int) -> None:
-        """Tell a node what this one advertises."""
+        """Answer with the names that this node advertises."""
         paid = self._accounts.pay(node, DISCOVERY_UNITS, now) and self._budget.take(1, now)
         if not paid or not self._island:
             self._outputs.refuse("discovery", node)

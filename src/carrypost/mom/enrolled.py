@@ -1,11 +1,12 @@
-"""Subscribers of the topics that this node holds: who enrolled, for how long, and for which messages.
+"""Subscribers of the topics that this node holds: the enrolled nodes, their deadlines and their selectors.
 
-A node has one enrolment at a topic, and of all that it said the one with the highest number counts: so repeats do no
-harm, and what overtakes an earlier word is not undone by it. A node that left is remembered until its earlier words
-have ended. Rows keep all of it over restarts. A topic has at most `limits.holder_subscribers_max`; who left gives way.
+A node has one enrolment at a topic, and of all its items the one with the highest number counts: so repetitions do no
+harm, and an item that was overtaken changes nothing. A node that left is remembered until its earlier items have
+expired. Rows keep all of it over restarts. A topic has at most `limits.holder_subscribers_max`; nodes that left are
+dropped first.
 
-Selectors are evaluated here, within bounds: beyond those a publication counts as matching, and the subscriber, who
-evaluates its own selectors once more, passes it over (EMMA §3.1.2).
+Selectors are evaluated here, within bounds: beyond those a publication counts as matching, and the subscriber, which
+evaluates its own selectors once more, skips it (EMMA §3.1.2).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 
 
 _MET_US = 30_000_000
-"""A subscriber that is served only while there is a path to it has so long to be in reach, after it enrolled or after
-this node started."""
+"""Time that a subscriber served only while there is a path to it has to be reachable, after it enrolled or after this
+node started."""
 
 
 class EnrolledRow(msgspec.Struct, frozen=True, array_like=True):
-    """The last word of a node about its subscription; fields may be appended with a default."""
+    """The last item of a node about its subscription; fields may be appended with a default."""
 
     number: int
     deadline_us: int
@@ -57,7 +58,7 @@ class HeldTopic:
     def __init__(self, name: str, destination: str) -> None:
         self.name, self.destination = name, destination
         self.subscribers: dict[NodeId, EnrolledRow] = {}
-        """Nodes that left are included."""
+        """Subscribers by node, including nodes that left."""
         self._selectors: dict[str, int] = {}
         """Place of each selector in the matcher."""
         self._matcher: Matcher | None = None
@@ -67,7 +68,7 @@ class HeldTopic:
         self._matcher = None
 
     def matching(self, descriptor: Descriptor, context: Context) -> list[NodeId]:
-        """Return the subscribers that are to have a publication, in the order of their ids."""
+        """Return the subscribers that get a publication, in the order of their ids."""
         if self._matcher is None:
             texts = sorted({each.selector for each in self.subscribers.values() if not each.left})
             self._selectors = {text: place for place, text in enumerate(texts)}
@@ -80,7 +81,7 @@ class HeldTopic:
 
 
 class Enrolled:
-    """The topics that one node holds, and who subscribed to them."""
+    """The topics that one node holds, and their subscribers."""
 
     def __init__(self, context: Context) -> None:
         self._node, self._outputs, self._context = context.node, context.outputs, context
@@ -90,8 +91,8 @@ class Enrolled:
         self._topics: dict[str, HeldTopic] = {}
         self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
         self._connected: dict[tuple[str, NodeId], int] = {}
-        """Topics and subscribers that are served only while there is a path: until when there has to be one; 0: there
-        was."""
+        """Topics and subscribers that are served only while there is a path, and the time by which there has to be one;
+        0: there was."""
         self.due_us = NEVER
 
     def __iter__(self) -> Iterator[HeldTopic]:
@@ -108,19 +109,19 @@ class Enrolled:
         return made
 
     def remove(self, topic: HeldTopic) -> None:
-        """Hold a topic no more."""
+        """Stop holding a topic."""
         del self._topics[topic.destination]
         for node in list(topic.subscribers):
             self._forget(topic, node)
 
     def matching(self, topic: HeldTopic, descriptor: Descriptor) -> list[NodeId]:
-        """Return the subscribers that are to have a publication, in the order of their ids."""
+        """Return the subscribers that get a publication, in the order of their ids."""
         return topic.matching(descriptor, self._context)
 
     # --- what nodes say ------------------------------------------------------------------------------------
 
     def enrol(self, item: Enrol, node: NodeId, now: int) -> None:
-        """Let a node subscribe, or go on; what it may not is refused, and counted."""
+        """Enrol a node, or renew its enrolment; beyond the bounds it is refused, and counted."""
         topic, units = self._newer(item, node), admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
         if topic is None or item.deadline_us <= now:
             return
@@ -135,7 +136,7 @@ class Enrolled:
             self._put(topic, node, EnrolledRow(item.number, item.deadline_us, item.durable, selector))
 
     def leave(self, item: Leave, node: NodeId, until_us: int, now: int) -> None:
-        """Let a node go; until then its earlier words may come, and count no more."""
+        """End the enrolment of a node; items that it sent before may arrive until `until_us`, and do not count."""
         topic = self._newer(item, node)
         if topic is None or until_us <= now:
             return
@@ -146,7 +147,7 @@ class Enrolled:
             self._put(topic, node, EnrolledRow(item.number, until_us, left=True))
 
     def _newer(self, item: Enrol | Leave, node: NodeId) -> HeldTopic | None:
-        """Return the topic that a node speaks of, unless it said something later, or there is none."""
+        """Return the topic of an item, unless the node sent a later one, or there is no such topic."""
         topic = self._topics.get(address.holder(item.topic, self._node))
         if topic is None or node == self._node:
             self._outputs.refuse("topic", node)
@@ -155,7 +156,7 @@ class Enrolled:
         return None if known is not None and known.number >= item.number else topic
 
     def _has_room(self, topic: HeldTopic, node: NodeId) -> bool:
-        """Return True if one more may enrol; of those that left the one goes that would be forgotten first."""
+        """Return True if one more may enrol; of nodes that left, the first to be forgotten makes room."""
         if node in topic.subscribers or len(topic.subscribers) < self._most:
             return True
         gone = [each for each, row in topic.subscribers.items() if row.left]
@@ -186,7 +187,7 @@ class Enrolled:
     # --- time ----------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Let enrolments go whose leases are over."""
+        """End enrolments whose leases are over."""
         if self.due_us > now:
             return
         for topic in self:
@@ -196,7 +197,7 @@ class Enrolled:
         self.due_us = min(rows + [each for each in self._connected.values() if each > now], default=NEVER)
 
     def drop_unreachable(self, now: int) -> None:
-        """Drop the subscribers that are served only while there is a path to them, and to whom there is none."""
+        """Drop subscribers without a path that are served only while there is one."""
         for (destination, node), until_us in list(self._connected.items()):
             if node in self._in_reach:
                 self._connected[destination, node] = 0
@@ -204,7 +205,7 @@ class Enrolled:
                 self._forget(self._topics[destination], node)
 
     def restore(self, stored: Stored) -> None:
-        """Take in the enrolments of an earlier life; the topics are here already."""
+        """Restore the enrolments after a restart; the topics are here already."""
         for name, row in self._table.read(stored):
             found = address.address(name.decode())
             topic = None if found is None else self._topics.get(address.holder(found.name, self._node))
@@ -220,7 +221,7 @@ def _row_name(topic: HeldTopic, node: NodeId) -> bytes:
 
 
 def _selector(text: str) -> str | None:
-    """Return a selector as it is kept, empty if it selects everything; None for a text that is no selector."""
+    """Return a selector in its stored form, empty if it selects everything; None if it is invalid."""
     try:
         return text if Selector(text).weight else ""
     except CarrypostError:

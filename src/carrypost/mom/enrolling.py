@@ -1,11 +1,11 @@
-"""Enrolments of this node at the holders of topics that its programs subscribe to, and what comes of them.
+"""Enrolments of this node at the holders of topics that its programs subscribe to, and the notifications they lead to.
 
-All subscriptions of a node to one topic are one enrolment: it lasts as long as the last of them, and its selector takes
-what any of them does; each chooses for itself once a notification is here. An enrolment is said again before it ends,
-and before a message that says it does, and taken back when the last subscription ends. Its row remembers which number
-was given, and that it has still to be taken back.
+All subscriptions of a node to one topic are one enrolment: it lasts as long as the last of them, and its selector
+covers all of theirs; each filters for itself once a notification is here. An enrolment is repeated before it ends, and
+before the message that carries it expires, and withdrawn when the last subscription ends. Its row remembers its number,
+and that it has still to be withdrawn.
 
-A notification counts if the holder sent it, and if what it passes on is the publisher's (`security.origins`).
+A notification counts if the holder sent it, and if the passed-on message is the publisher's (`security.origins`).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _SELECTOR_MAX = 4_096
 
 
 class EnrolmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """The last word of this node to a holder, said or still to be said; fields may be appended with a default."""
+    """The last item of this node for a holder, sent or not; fields may be appended with a default."""
 
     number: int
     deadline_us: int
     durable: bool = True
     selector: str = ""
     left: bool = False
-    """True while the holder has still to be told that this node left."""
+    """True while the holder has still to be informed that this node left."""
 
 
 class _Word(Subject):
-    """The words that the holder of one topic is still to hear."""
+    """The item that the holder of one topic has still to get."""
 
     __slots__ = ("_destination", "_enrolling", "_row")
 
@@ -60,15 +60,15 @@ class _Word(Subject):
         self._enrolling, self._destination, self._row = enrolling, destination, row
 
     def item(self) -> Item | None:
-        """Return the enrolment, or that it ended, unless something else was said since."""
+        """Return the enrolment, or its end, unless it was superseded."""
         return self._enrolling.item(self._destination, self._row)
 
     def said(self) -> None:
-        """Forget an enrolment of which it was said that it ended."""
+        """Forget an enrolment whose end was sent."""
         self._enrolling.said(self._destination, self._row)
 
     def unsaid(self) -> None:
-        """Remember it again."""
+        """Remember the enrolment again."""
         self._enrolling.unsaid(self._destination, self._row)
 
 
@@ -82,10 +82,10 @@ class Enrolling:
         self._in_reach = context.ground.links.in_reach
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
-        """Lifetime of a control message, at most."""
+        """Longest lifetime of a control message."""
         self._number = lives.before(context.incarnation)
         self._rows: dict[str, EnrolmentRow] = {}
-        """By the destination of publications."""
+        """Enrolments by the destination of publications."""
         self._again_us: dict[str, int] = {}
         """Time at which each is repeated."""
 
@@ -95,15 +95,15 @@ class Enrolling:
         return min(self._again_us.values(), default=NEVER)
 
     def __iter__(self) -> Iterator[str]:
-        """All topics that this node enrolled at."""
+        """Iterate over all topics that this node enrolled at."""
         return iter(list(self._rows))
 
     def due(self, now: int) -> list[str]:
-        """Return the topics whose enrolments are to be said again."""
+        """Return the topics whose enrolments have to be repeated."""
         return [destination for destination, again_us in self._again_us.items() if again_us <= now]
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in the enrolments of an earlier life, and say what it had still to say."""
+        """Restore the enrolments after a restart, and send what was still to be sent."""
         for name, row in self._table.read(stored):
             self._rows[name.decode()] = row
             if row.left:
@@ -114,7 +114,7 @@ class Enrolling:
     # --- saying --------------------------------------------------------------------------------------------
 
     def follow(self, destination: str, subscriptions: Collection[Subscription], now: int) -> None:
-        """Say what the subscriptions of this node to a topic come down to, if that is something else than before."""
+        """Send the enrolment that the subscriptions of this node to a topic amount to, if it changed."""
         if address.addressee(destination) == self._node:
             return  # Programs of the holder's own node need no enrolment.
         before = self._rows.get(destination)
@@ -134,10 +134,10 @@ class Enrolling:
             self._put(destination, EnrolmentRow(self._next(), deadline_us, durable, selector), now)
 
     def drop_unreachable(self, now: int) -> list[str]:
-        """Drop enrolments that last as long as there is a path to the holder, where there is none; return their topics.
+        """Drop enrolments that last as long as there is a path to the holder, if there is none; return their topics.
 
-        So does the holder. It is told, too, since it may have been restarted, and know nothing of it. They are not made
-        again before somebody subscribes.
+        The holder does the same. It is informed, too, since it may have been restarted and know nothing of it. They are
+        made again only by a new subscription.
         """
         dropped = [
             destination for destination, row in self._rows.items()
@@ -171,7 +171,7 @@ class Enrolling:
     # --- for its words -------------------------------------------------------------------------------------
 
     def item(self, destination: str, row: EnrolmentRow) -> Item | None:
-        """Return what is to be said of an enrolment; None if it no longer holds, or has ended by now."""
+        """Return the item for an enrolment; None if it was superseded, or has ended by now."""
         found = address.address(destination)
         if found is None or self._rows.get(destination) is not row:
             return None
@@ -183,13 +183,13 @@ class Enrolling:
         return Enrol(found.name, row.number, row.durable, row.deadline_us, row.selector)
 
     def said(self, destination: str, row: EnrolmentRow) -> None:
-        """Forget an enrolment if that it ended is on its way."""
+        """Forget an enrolment whose end was sent."""
         if row.left and self._rows.get(destination) is row:
             del self._rows[destination]
             self._table.delete(destination.encode())
 
     def unsaid(self, destination: str, row: EnrolmentRow) -> None:
-        """Remember that it is to be said that an enrolment ended, unless there is a new one."""
+        """Remember that the end of an enrolment has to be sent, unless there is a new one."""
         if row.left and destination not in self._rows:
             self._rows[destination] = row
             self._table.put(destination.encode(), row)
@@ -197,7 +197,7 @@ class Enrolling:
     # --- notifications -------------------------------------------------------------------------------------
 
     def admits(self, copy: Copy) -> bool:
-        """Return True if a notification may be given to subscriptions; else it is refused, and leaves."""
+        """Return True if a notification may be given to subscriptions; else it is refused and dropped."""
         descriptor = copy.descriptor
         if copy.own or self._holdings.is_confirmed(copy) or self._node not in descriptor.listed:
             return False
@@ -207,7 +207,7 @@ class Enrolling:
         return False
 
     def _is_the_holders(self, descriptor: Descriptor, giver: str) -> bool:
-        """Return True if the holder of a topic passes on what a publisher sent to it; else that is counted."""
+        """Return True if the holder of a topic passes on a publisher's message; else count a refusal."""
         found = address.address(descriptor.destination)
         try:
             check_origin(descriptor)
@@ -221,7 +221,7 @@ class Enrolling:
         return True
 
     def decline(self, copy: Copy) -> None:
-        """Have done with a notification that no subscription of this node takes; it is carried for others, if any."""
+        """Drop a notification that no subscription of this node takes; it is carried for others, if there are any."""
         if not self._holdings.is_confirmed(copy):
             self._holdings.mark_claimed(copy)
             self._holdings.confirm((copy,))
@@ -230,7 +230,7 @@ class Enrolling:
 
 
 def _selector(subscriptions: Collection[Subscription]) -> str:
-    """Return a selector of all that any of these takes; an empty one takes everything."""
+    """Return a selector that covers all of these subscriptions; an empty one selects everything."""
     texts = sorted({each.asked.entry.selector or "" for each in subscriptions})
     if len(texts) == 1:
         return texts[0]

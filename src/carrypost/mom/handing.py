@@ -1,7 +1,7 @@
-"""Handing messages out, until they were handed out too often.
+"""Handing messages to consumers, a limited number of times.
 
-A message that is handed over `messaging.tries` times and never acknowledged is a dead letter at the next time: whoever
-it was for may have failed with it, or ended because of it.
+A message that was handed over `messaging.tries` times and never acknowledged becomes a dead letter the next time: its
+consumers may have failed with it, or crashed because of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Handing:
         self._claims, self._queues = claims, queues
 
     def hand_out(self, now: int) -> None:
-        """Give consumers what waits for them; what was handed over too often becomes a dead letter instead."""
+        """Hand waiting messages to consumers; those handed over too often become dead letters instead."""
         while self._claims.ready:
             spent = self._claims.hand_out()
             if not spent:
@@ -38,14 +38,14 @@ class Handing:
             self._queues.follow_up(now)
 
     def _give_up(self, claim: Claim, now: int) -> None:
-        """Make a dead letter of a message; its manager does, where it is of a queue."""
+        """Make a dead letter of a message; for a queue, its manager does so."""
         bury = self._queues.manager.bury
         if claim.tenure is None and not bury(claim.copy, claim.claimant.pattern, now, claim.count):
             self._claims.lose(claim, Reason.DEAD_LETTER)
         self._claims.give_up(claim)
 
     def release(self, session: Session, numbers: Collection[int], now: int, *, dead: bool) -> None:
-        """A session does not take these any more: dead letters go into a queue of their own."""
+        """Release messages that a session does not take any more: dead letters go into a queue of their own."""
         for claim in [session.handed[number] for number in numbers if number in session.handed]:  # Others ended.
             if dead and not claim.is_of_dead_letters:
                 self._give_up(claim, now)
@@ -56,13 +56,13 @@ class Handing:
         self._queues.follow_up(now)
 
     def defer(self, session: Session, number: int, until_us: int, now: int) -> None:
-        """A session gives back what it has, and nobody is handed it before this time."""
+        """Return a message that a session has, to be handed out again only after `until_us`."""
         claim = session.handed.get(number)
         if claim is not None:  # Else it expired, or its subscription ended.
             self._claims.defer(claim, until_us)
             self._queues.follow_up(now)
 
     def retry(self, session: Session, number: int) -> int:
-        """A session tries once more what it has; returns how often that was handed over, 0 if it has it no more."""
+        """Count another try of a message that a session has; return the number of tries, 0 if it has it no more."""
         claim = session.handed.get(number)
         return 0 if claim is None else self._claims.count_again(claim)

@@ -1,4 +1,4 @@
-"""The holder: topics of this node that others subscribe to here, and publish to by it (EMMA §3.1.2).
+"""The holder: topics of this node that others subscribe to, and publish to, at this node (EMMA §3.1.2).
 
 For each publication the holder makes one message to its subscribers, or several where they are many: a notification
 with the list of recipients, the publisher's descriptor as its origin, and its payload, which the store copies. The
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 _NODES_BYTES_MAX = 4 * 1024
-"""Of the ids that one notification lists: with security off they are names, which may be long."""
+"""Bytes of the ids that one notification lists: with security off they are names, which may be long."""
 _NODE_BYTES = 3
-"""Bytes of an id beside its characters, at most."""
+"""Largest overhead of an id beside its characters, in bytes."""
 _AGAIN_US = 5_000_000
-"""Notifications that found no room, in the cache or on the disk, are published again after this."""
+"""Delay before notifications that found no room, in the cache or on the disk, are published again."""
 NOTIFIED = b"N"
-"""Family of the rows of publications that subscribers of this node have still to consume, and others were told of."""
+"""Family of the rows of publications that others were notified of and subscribers here have still to consume."""
 _TOPICS_MAX = 1_024
 
 
@@ -66,17 +66,17 @@ class Publication(msgspec.Struct, eq=False):
 
     copy: Copy
     destination: str
-    """Of the notifications."""
+    """Destination of the notifications."""
     pages: list[Page]
-    """Notifications that have still to be published."""
+    """Recipients of the notifications that have still to be published."""
     after_us: int = 0
-    """Not before this time."""
+    """Time before which they are not published."""
     unwritten: set[MessageId] = set()
-    """Notifications that were, and are not on disk yet."""
+    """Notifications that were published, and are not on disk yet."""
 
 
 class Holder:
-    """The topics that one node holds, and what is published to them."""
+    """The topics that one node holds, and their publications."""
 
     def __init__(self, context: Context) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
@@ -85,7 +85,7 @@ class Holder:
         self._table = Table(context.ledger, b"T", TopicRow)
         self.enrolled = Enrolled(context)
         self._open: dict[MessageId, Publication] = {}
-        """Bounded by the cache, which has their copies."""
+        """Open publications; bounded by the cache, which has their copies."""
         self._serials: dict[int, list[tuple[MessageId, MessageId]]] = {}
         """Notifications that are being written, with their publications, by the number of their batch."""
         self._notified: set[MessageId] = set()
@@ -100,7 +100,7 @@ class Holder:
     # --- topics --------------------------------------------------------------------------------------------
 
     def declare(self, name: str) -> HeldTopic:
-        """Hold a topic, which may be held already."""
+        """Hold a topic, unless it is held already."""
         known = self.enrolled.get(address.holder(name, self._node))
         if known is not None:
             return known
@@ -112,7 +112,7 @@ class Holder:
         return topic
 
     def end(self, destination: str) -> None:
-        """Hold a topic no more: its subscribers get nothing further of it."""
+        """Stop holding a topic: its subscribers get nothing further of it."""
         topic = self.enrolled.get(destination)
         if topic is None:
             raise InvalidDestinationException(
@@ -126,7 +126,7 @@ class Holder:
             self._table.delete(topic.name.encode())
 
     def restore(self, stored: Stored) -> None:
-        """Take in the topics of an earlier life; go on with publications whose subscribers were not all notified."""
+        """Restore the topics after a restart, and resume publications whose subscribers were not all notified."""
         for _, row in self._table.read(stored):
             self.enrolled.add(row.name)
         self.enrolled.restore(stored)
@@ -149,7 +149,7 @@ class Holder:
     # --- publications --------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy) -> bool:
-        """Take a publication. Returns True if subscriptions of this node may have it."""
+        """Handle a publication; return True if subscriptions of this node may have it."""
         if self._holdings.is_confirmed(copy):
             return False
         if copy.id not in self._open and copy.id not in self._notified:
@@ -157,7 +157,7 @@ class Holder:
         return self.enrolled.get(copy.descriptor.destination) is not None
 
     def _begin(self, copy: Copy, told: Iterable[NodeId]) -> None:
-        """See who is to be notified of a publication, beside those who were."""
+        """Determine the recipients of a publication, without those that were notified already."""
         descriptor = copy.descriptor
         topic = self.enrolled.get(descriptor.destination)
         pages: list[Page] = []
@@ -174,13 +174,13 @@ class Holder:
         self._open[copy.id] = Publication(copy, address.notice_of(descriptor.destination), pages)
 
     def _say(self, copy: Copy, kind: int, reason: str = "") -> None:
-        """Let the author know what became of a publication, if it asked for that."""
+        """Inform the author of the progress of a publication, if it asked for that."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
         if headers is not None and headers.receipt:
             self._post.add(descriptor.node, Said(Outcome(copy.id, kind, reason)), until_us=descriptor.ends_us)
 
     def drafts(self, now: int) -> list[Draft]:
-        """Return the notifications that are to be published; let go the publications that are done with."""
+        """Return the notifications to publish; release publications that are complete."""
         made: list[Draft] = []
         for publication in list(self._open.values()):
             if not publication.copy.here:
@@ -204,7 +204,7 @@ class Holder:
         )  # fmt: skip
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Note the notifications among messages of this node that were admitted."""
+        """Record the notifications among messages of this node that were admitted."""
         for copy in copies if self._open else ():
             descriptor = copy.descriptor
             publication = self._open.get(descriptor.original.id)
@@ -214,13 +214,13 @@ class Holder:
                 self._serials.setdefault(self._journal.serial, []).append((copy.id, publication.copy.id))
 
     def durable(self, serial: int) -> None:
-        """Note the notifications that are on disk."""
+        """Record the notifications that are on disk."""
         for notification, message in self._serials.pop(serial, ()):
             if (publication := self._open.get(message)) is not None:
                 publication.unwritten.discard(notification)
 
     def lost(self, serial: int) -> None:
-        """Note that a batch was lost; `left` tells of the notifications in it."""
+        """Handle a lost batch; `left` reports the notifications in it."""
         self._serials.pop(serial, None)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
@@ -237,7 +237,7 @@ class Holder:
                 publication.after_us = self._holdings.now_us + _AGAIN_US
 
     def _settle(self, publication: Publication) -> None:
-        """Acknowledge a publication: whoever carries it may forget it, and this node never takes it again."""
+        """Acknowledge a publication: its carriers may forget it, and this node never accepts it again."""
         copy, holdings = publication.copy, self._holdings
         del self._open[copy.id]
         holdings.acknowledge(copy.id, copy.descriptor.ends_us)
@@ -253,7 +253,7 @@ class Holder:
 
 
 def _pages(nodes: Sequence[NodeId], most: int) -> list[tuple[NodeId, ...]]:
-    """Cut a list of recipients into those of several messages."""
+    """Divide a list of recipients among several messages."""
     pages: list[list[NodeId]] = []
     nbytes = _NODES_BYTES_MAX
     for node in nodes:

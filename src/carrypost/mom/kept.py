@@ -1,8 +1,8 @@
-"""Acknowledgements of commits that are not let go yet: they are final, and gather for a moment.
+"""Acknowledgements of durable commits that are not released yet: they are final, and collected for a moment.
 
-While a commit is not durable, what it acknowledged is kept for the case that it is undone. Afterwards it is let go, and
-that is written: messages leave the cache, entries of queues are closed for good. For a program that commits again and
-again this would cost as much as its commits, one by one; so it gathers for a moment.
+While a commit is not durable, its acknowledgements are kept in case it is undone. Afterwards they are released, and
+that is written: messages leave the cache, entries of queues are closed for good. For a program that commits
+continuously this would cost as much as its commits, one by one; so it is collected for a moment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Claim
 
 _QUIET_US = 20_000
-"""After so long without a commit, all of it is let go."""
+"""Time without a commit after which all of it is released."""
 _RIPE_US = 50_000
-"""After so long it is let go together with whatever is written next."""
+"""Time after which it is released together with whatever is written next."""
 _MESSAGES_MAX, _BYTES_MAX = 64, 64 * 1024
-"""So much is let go with the next batch at once: it takes room in the cache."""
+"""Amounts that are released with the next batch at once: they take room in the cache."""
 _PART = 16
-"""And so does this part of what the cache may hold, or may be pinned: a small one would refuse what programs send."""
+"""Part of the cache, or of what may be pinned, that has the same effect: a small cache would refuse sends."""
 
 
 class Kept:
@@ -39,12 +39,12 @@ class Kept:
         self._done: list[Claim] = []
         self._bytes = 0
         self._ripe_us = NEVER
-        """Time from which they go with the next batch."""
+        """Time from which they are released with the next batch."""
         self.due_us = NEVER
-        """Time at which they go in any case."""
+        """Time at which they are released in any case."""
 
     def add(self, done: Collection[Claim]) -> None:
-        """Gather what a commit acknowledged that is durable."""
+        """Collect the acknowledgements of a commit that is durable."""
         now = self._holdings.now_us
         self._done += done
         self._bytes += sum(each.copy.descriptor.length for each in done)
@@ -54,11 +54,11 @@ class Kept:
         self.due_us = now + _QUIET_US
 
     def is_ripe(self, now: int) -> bool:
-        """Return True if they go with the next batch."""
+        """Return True if they are released with the next batch."""
         return self._ripe_us <= now
 
     def let_go(self) -> None:
-        """Nothing will undo it."""
+        """Release what cannot be undone any more."""
         done, self._done, self._bytes = self._done, [], 0
         self._ripe_us = self.due_us = NEVER
         self._claims.keep(done)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 DEAD_LETTERS = "DLQ."
-"""Names of queues with dead letters begin so; nodes give them, not programs."""
+"""Prefix of the names of queues with dead letters; nodes assign them, not programs."""
 
 
 def name_here(destination: str, node: NodeId) -> str:
@@ -26,7 +26,7 @@ def name_here(destination: str, node: NodeId) -> str:
 
 
 def source_of(name: str) -> str:
-    """Return what a queue for dead letters is named after, by its name; an empty text if it is another queue."""
+    """Return the name after which a queue for dead letters is named; empty if it is another queue."""
     return name.removeprefix(DEAD_LETTERS) if name.startswith(DEAD_LETTERS) else ""
 
 
@@ -36,7 +36,7 @@ def is_of_topic(name: str) -> bool:
 
 
 def room_for(node: NodeId) -> int:
-    """Return how many characters may follow `DEAD_LETTERS`, so that the address of the queue is not too long."""
+    """Return the number of characters that may follow `DEAD_LETTERS` in the address of a queue."""
     return DESTINATION_MAX - len(address.queue(DEAD_LETTERS, node))
 
 

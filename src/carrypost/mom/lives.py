@@ -1,8 +1,8 @@
-"""Numbers that a node gives to what it asks of others: each tells its life, and later ones are larger.
+"""Numbers that a node assigns to what it asks of others: each contains its life, and later ones are larger.
 
 Most nodes count their lives from 1, and have 32 bits for the numbers of each. A node that lost its store, or has no
-key, goes on from the time in milliseconds: such lives need 42 bits, and 20 are left for the numbers of each. A bit
-above all others tells these apart.
+key, continues from the time in milliseconds: such lives need 42 bits, and 20 are left for the numbers of each. The
+highest bit distinguishes the two.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 LIFE_BITS: Final = 32
-"""A number is the life of its node, and so many bits of its place in it."""
+"""Number of bits for the place within a life."""
 NUMBER_MAX: Final = 2**63 - 1
 _COUNTED_MAX = 2**20
-"""Lives that are counted from 1."""
+"""Number of lives that are counted from 1."""
 _DATED: Final = 2**62
 _DATED_BITS = 20
 

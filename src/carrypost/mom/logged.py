@@ -16,7 +16,7 @@ _KINDS = {SendState.EXPIRED: Kind.FAILURE, SendState.FAILED: Kind.FAILURE, SendS
 
 
 def _assigned(record: Record, t_us: int, node: str, event: Assigned) -> None:
-    """Append to whom a queue gave a message."""
+    """Append the assignment of a message to a node."""
     given = event.descriptor
     record.add(
         Kind.ASSIGN, t_us, node, message=record.named(given.id, given.label), source=given.node, size=given.size,
@@ -25,7 +25,7 @@ def _assigned(record: Record, t_us: int, node: str, event: Assigned) -> None:
 
 
 def _receipt(record: Record, t_us: int, node: str, event: Receipt) -> None:
-    """Append what the author of a message learnt of its end, if that is news."""
+    """Append news of the outcome of a message for its author."""
     kind = _KINDS.get(event.state)
     if kind is Kind.RECEIPT and event.acknowledged:
         return  # `Acknowledged` tells of each recipient.

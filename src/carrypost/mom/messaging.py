@@ -1,7 +1,7 @@
 """Messaging on one host, as a layer between order and the application's side.
 
 Everything that passes order comes by `take`, gets its claims, and goes on. The commands of programs are in
-`mom.programs`. Nothing here publishes, and nothing knows about order.
+`mom.programs`. Nothing here publishes or depends on order.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Messaging(Layer):
         )
         self._kept = Kept(context, self.claims)
         self._resume_us = NEVER
-        """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
+        """Time before which nothing is handed over, because the disk failed and hand-overs are counted there."""
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
@@ -98,14 +98,14 @@ class Messaging(Layer):
         )
 
     def owed_to(self, message: MessageId) -> list[str]:
-        """Return the subscriptions and queues of this node that are to have a message."""
+        """Return the subscriptions and queues of this node that have claims to a message."""
         claimants = [claim.claimant.written for claim in self.claims.of(message)]
         return list(dict.fromkeys([*claimants, *self.queues.having(message)]))
 
     # --- a layer -------------------------------------------------------------------------------------------
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """Take in durable subscriptions and their claims; flag what live ones were given."""
+        """Restore durable subscriptions and their claims; flag messages that live ones were given."""
         now = self._holdings.now_us
         stored: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes)):
@@ -128,7 +128,7 @@ class Messaging(Layer):
         self._look_ahead()
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Claim these for whoever wants them; all of them go on."""
+        """Claim these messages for matching subscriptions; all of them go on."""
         claims, interested, now = self.claims, self._topics.interested, self._holdings.now_us
         lost_before = self._channels.lost_before
         if self.directory.take(copies):
@@ -150,13 +150,13 @@ class Messaging(Layer):
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Messages of this node were admitted: to send is to use what a destination is called."""
+        """Note the use of names by messages of this node that were admitted."""
         self.queues.published(copies)
         for copy in copies:
             self.directory.used(copy.descriptor.destination, self._holdings.now_us)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Copies are gone, and with them the claims to them."""
+        """Drop the claims to copies that are gone."""
         if reason is not None:
             self.receipts.left(copies, reason)
             for copy in copies:
@@ -166,11 +166,11 @@ class Messaging(Layer):
             self.directory.left(copies, self._holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """The application has them, too: that they were acknowledged needs no note any more."""
+        """Drop records of acknowledgements that the application confirmed as well."""
         self.claims.confirmations.forget(messages)
 
     def expire(self, now: int) -> None:
-        """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
+        """Do what is due: delivery times, leases, interests without subscriptions, rows that were not written."""
         self.claims.expire(now)
         if self._kept.due_us <= now:
             self._kept.let_go()
@@ -195,7 +195,7 @@ class Messaging(Layer):
         return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Hand out what the step brought, and say what others are to know."""
+        """Hand out what the step brought, and return messages for other nodes."""
         if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
             self._kept.let_go()
         if self._resume_us == NEVER:
@@ -224,20 +224,21 @@ class Messaging(Layer):
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
-        """None that are not in the journal already; the batch that has them gets its number now."""
+        """Return no rows: they are in the journal already. Assign the batch that has them its number."""
         self._ledger.batched(serial)
         self.queues.post.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Handle a batch that is on disk."""
         self._ledger.durable(serial)
         self.queues.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """A batch could not be written: its rows are written again.
+        """Handle a batch that could not be written: its rows are written again.
 
-        What was handed over and is not told yet, by later batches, too, is handed over later: so nothing overtakes.
+        Hand-overs that were not reported yet, also of later batches, are repeated later, so that nothing overtakes
+        them.
         """
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
@@ -258,7 +259,7 @@ class Messaging(Layer):
             self.sessions.session(session)
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
-        """Raise what is wrong with a work before anything is done about it."""
+        """Raise if a work is invalid, before anything is done about it."""
         for draft in drafts:
             self._channels.check_destination(draft.destination)
             self._topics.check_open(draft.destination, draft.ordering)
@@ -267,7 +268,7 @@ class Messaging(Layer):
             self.sessions.check(ack, self.claims.number)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack], *, undoable: bool) -> None:
-        """Follow messages whose programs want to hear of them, and acknowledge what sessions are done with."""
+        """Track messages whose programs want receipts, and acknowledge what sessions are done with."""
         for draft, descriptor in sent:
             self.receipts.sent(draft, descriptor)
         done: list[Claim] = []
@@ -283,7 +284,7 @@ class Messaging(Layer):
     # --- commands ------------------------------------------------------------------------------------------
 
     def recover(self, session: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None) -> int:
-        """Let everything come again that a session has not acknowledged, or of that these `numbers`.
+        """Return everything, or these `numbers`, that a session has not acknowledged, to come again.
 
         Returns the last number under which anything was handed over before.
         """
@@ -294,17 +295,17 @@ class Messaging(Layer):
         return before
 
     def end_queue(self, destination: str, now: int) -> None:
-        """End a queue of this node, and let go the names that it has here."""
+        """End a queue of this node, and unbind its names here."""
         self.queues.end(destination)
         self.directory.unbind_all(destination, now)
 
     def end_topic(self, destination: str, now: int) -> None:
-        """Hold a topic of this node no more, and let go the names that it has here."""
+        """Stop holding a topic of this node, and unbind its names here."""
         self.queues.holder.end(destination)
         self.directory.unbind_all(destination, now)
 
     def unbind(self, name: str, now: int) -> None:
-        """Let a name go, and with the last name of a queue of this node the queue.
+        """Unbind a name, and end a queue of this node with its last name.
 
         The end of a queue is not undone if it is lost: it is written again.
         """

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NAMES_TOLD = 10
-"""Names of one kind that are told."""
+"""Number of names of one kind that are shown."""
 
 
 class MessagingOverview(NamedTuple):
-    """The state of messaging, for people who ask."""
+    """The state of messaging, for people."""
 
     subscriptions: int
     durable: int
     consumers: int
     claims: int
     pinned: int
-    """Copies that stay because of claims."""
+    """Number of copies pinned for claims."""
     lost: int
     """Claims whose copies left before they were acknowledged or dead."""
     queues: int = 0
@@ -24,8 +24,8 @@ class MessagingOverview(NamedTuple):
     entries: int = 0
     """Messages in those queues, assigned ones included."""
     receiving: int = 0
-    """Consumers of queues, wherever those are."""
+    """Number of consumers of queues, here and elsewhere."""
     unattended: tuple[str, ...] = ()
-    """Queues of this node in which messages wait, and that nobody receives from; not all, if there are many."""
+    """Queues of this node in which messages wait without a receiver; not all, if there are many."""
     lapsing: tuple[tuple[str, int], ...] = ()
-    """Durable subscriptions that nobody uses and when their leases end; the first of them."""
+    """Unused durable subscriptions and the ends of their leases; the first of them."""

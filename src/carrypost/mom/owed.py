@@ -1,8 +1,8 @@
-"""Receipts that this node owes the authors of messages to topics, who asked for them.
+"""Receipts that this node owes to the authors of messages to topics that asked for them.
 
-The first acknowledgement on a node is its receipt. It is a row, in the batch with that acknowledgement, until it is on
-its way; so it is never said of something that a crash takes back, and a crash does not let it go unsaid. What an
-undone commit acknowledged is owed no more.
+The first acknowledgement on a node leads to its receipt. The receipt is a row, in the batch with that acknowledgement,
+until it was sent; so it is never sent for something that a crash takes back, and a crash does not lose it. An undone
+commit cancels the receipts of its acknowledgements.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OwedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Debt(Subject):
-    """One receipt: what the post says, and is told of."""
+    """One receipt that is owed."""
 
     __slots__ = ("_owed", "message", "row")
 
@@ -45,11 +45,11 @@ class _Debt(Subject):
         return Outcome(self.message, DELIVERED) if self._owed.stands(self) else None
 
     def said(self) -> None:
-        """Note that it is on its way."""
+        """Note that it was sent."""
         self._owed.clear(self)
 
     def unsaid(self) -> None:
-        """Note that it is not on its way, after all."""
+        """Note that it was not sent, after all."""
         self._owed.write(self)
 
 
@@ -60,13 +60,13 @@ class Owed:
         self._table, self._post = Table(context.ledger, b"O", OwedRow), context.post
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._debts: dict[MessageId, _Debt] = {}
-        """Bounded by what is acknowledged until the next control message leaves."""
+        """Receipts by message; bounded by what is acknowledged until the next control message leaves."""
 
     def __len__(self) -> int:
         return len(self._debts)
 
     def acknowledged(self, copy: Copy) -> None:
-        """A message was acknowledged, for the first time on this node."""
+        """Owe a receipt for a message that was acknowledged for the first time on this node."""
         descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
         if headers is None or not headers.receipt:
             return
@@ -79,17 +79,17 @@ class Owed:
         self._say(debt)
 
     def acknowledged_again(self, copy: Copy) -> None:
-        """And again: the batch with the first time may be lost, and this one be written."""
+        """Write the receipt again: the batch with the first acknowledgement may be lost, and this one be written."""
         if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
             self.write(debt)
 
     def undone(self, copy: Copy) -> None:
-        """Note that it was not delivered, after all."""
+        """Cancel the receipt of a message that was not delivered, after all."""
         if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
             self.clear(debt)
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in the receipts that an earlier life owed; forget those that are of no use any more."""
+        """Restore the receipts after a restart; forget those that are of no use any more."""
         for name, row in self._table.read(stored):
             debt = _Debt(self, MessageId(name), row)
             if row.until_us <= now:
@@ -104,11 +104,11 @@ class Owed:
     # --- for its debts -------------------------------------------------------------------------------------
 
     def stands(self, debt: _Debt) -> bool:
-        """Return True if it is still to be sent."""
+        """Return True if it has still to be sent."""
         return self._debts.get(debt.message) is debt
 
     def clear(self, debt: _Debt) -> None:
-        """Clear a debt that was sent, or is not to be."""
+        """Clear a debt that was sent, or is void."""
         self._debts.pop(debt.message, None)
         self._table.delete(debt.message)
 

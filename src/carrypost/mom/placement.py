@@ -1,11 +1,11 @@
 """Placement of queues: a node asks another one to manage a queue, which accepts or declines (EMMA §3.1.1).
 
 The program that declares a queue gives a policy, which is shown how many messages each node consumed from queues of
-that name, and returns a node. This module does what follows: it asks that node (`Place`), decides as the node that is
-asked, and reports the answer (`Placed`). Whether another node is asked after a refusal is up to the program.
+that name, and returns a node. This module does the rest: it asks that node (`Place`), decides as the node that is
+asked, and reports the answer (`Placed`). After a refusal the program decides whether to ask another node.
 
-The one invariant: an acceptance leaves once the queue and its name are durable. A node that is asked twice for a queue
-with the same options accepts twice, and has one queue; so a program that heard no answer may ask again.
+The one invariant: an acceptance is sent once the queue and its name are durable. A node that is asked twice for a queue
+with the same options accepts twice, and has one queue; so a program that got no answer may ask again.
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queues import Queues
 
 Policy = Callable[[Mapping[NodeId, int], NodeId], NodeId | Awaitable[NodeId]]
-"""Chooses the manager of a queue, given the messages that each node consumed and the id of the node that asks."""
+"""Function that chooses the manager of a queue, from the messages that each node consumed and the id of the asking
+node."""
 
 
 def here(_: Mapping[NodeId, int], here: NodeId) -> NodeId:
-    """Choose the node whose program declares the queue, whoever receives."""
+    """Choose the node whose program declares the queue."""
     return here
 
 
 def most_receiving(counts: Mapping[NodeId, int], here: NodeId) -> NodeId:
-    """Choose the node that consumed most from queues of this name; where nothing was consumed, the one that asks."""
+    """Choose the node that consumed most from queues of this name; if none did, the node that asks."""
     return max(counts, key=lambda node: (counts[node], node == here, node)) if counts else here
 
 
 class PlaceAnswered(LayerEvent, frozen=True):
-    """The answer of a node that was asked to manage a queue, or that none came in time."""
+    """The answer of a node that was asked to manage a queue, or the report that none came in time."""
 
     number: int
-    """Of the command that asked."""
+    """Number of the command that asked."""
     accepted: bool = False
     reason: str | None = None
     """The reason why the node declines; None if it accepted, or did not answer."""
@@ -101,7 +102,7 @@ class Placements:
         queues.handlers[control.Placed] = self._answered
 
     def restore(self) -> None:
-        """Count on from what earlier lives advertised."""
+        """Continue the counts that were advertised before a restart."""
         for queue in self._queues.manager.declared:
             for name in self._directory.names.bound_to(queue.destination):
                 queue.tally.restore(name.counts)
@@ -135,7 +136,7 @@ class Placements:
         self._post.add(node, Said(place), until_us=until_us)
 
     def _answered(self, item: control.Placed, node: NodeId, *_: int) -> None:
-        """Report an answer of the node that was asked; any other answer does nothing."""
+        """Report the answer of the node that was asked; any other answer is ignored."""
         question = self._open.get(item.number)
         if question is None or question.node != node:
             self._outputs.refuse("placement", node)
@@ -145,7 +146,7 @@ class Placements:
         self._outputs.tell(PlaceAnswered(question.command, item.accepted, reason))
 
     def expire(self, now: int) -> None:
-        """Give up questions that nobody answered in time."""
+        """Give up questions that were not answered in time."""
         for number, question in [each for each in self._open.items() if each[1].until_us <= now]:
             del self._open[number]
             self._outputs.tell(PlaceAnswered(question.command))
@@ -154,7 +155,7 @@ class Placements:
     # --- being asked ---------------------------------------------------------------------------------------
 
     def _asked(self, item: control.Place, node: NodeId, _: int, now: int) -> None:
-        """Manage a queue because another node asks for it, or decline."""
+        """Manage a queue at the request of another node, or decline."""
         if item.until_us <= now:
             return  # Nobody waits for the answer.
         if not self._accounts.pay(node, PLACE_UNITS, now) or not self._budget.take(1, now):
@@ -168,7 +169,7 @@ class Placements:
         self._post.add(node, Said(answer), until_us=min(item.until_us, now + REQUEST_US))
 
     def _manage(self, item: control.Place, now: int) -> None:
-        """Declare the queue and bind its name; raise a `JMSException` if that is not to be, before anything changed."""
+        """Declare the queue and bind its name; raise a `JMSException` to decline, before anything changed."""
         name, directory = item.queue, self._directory
         if not self._manages(name):
             raise JMSException("its settings do not let it manage this queue for others (messaging.manage)")
@@ -190,7 +191,7 @@ class Placements:
 
 
 def _manages(settings: Settings) -> Callable[[str], bool]:
-    """Return what decides by its name whether a queue is managed for others; raises `ConfigError`."""
+    """Return the function that decides by its name whether a queue is managed for others; raises `ConfigError`."""
     wanted, limits = settings.messaging.manage, settings.limits
     if isinstance(wanted, bool):
         return lambda _: wanted

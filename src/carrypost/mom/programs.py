@@ -1,8 +1,8 @@
 """The commands of messaging: `host.messaging`. Each is a step of the host.
 
-Messaging is asleep until it is opened: it has no interests and no rows, and costs nothing. The rows of an earlier life
-are kept for it meanwhile. A command that takes a number changes what is durable, and is answered by `Done` or `Undone`
-of that number, as works are.
+Messaging is dormant until it is opened: it has no interests and no rows, and costs nothing. The rows from before a
+restart are kept for it meanwhile. A command that takes a number changes durable state, and is answered by `Done` or
+`Undone` of that number, as works are.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class MessagingCommands:
 
     @property
     def is_open(self) -> bool:
-        """True if messaging is awake."""
+        """True if messaging was opened."""
         return self._messaging is not None
 
     def overview(self) -> MessagingOverview | None:
-        """Return an overview; None while messaging is asleep."""
+        """Return an overview; None while messaging is dormant."""
         return None if self._messaging is None else self._messaging.overview()
 
     def owed_to(self, message: MessageId) -> list[str]:
-        """Return the subscriptions and queues of this node that are to have a message."""
+        """Return the subscriptions and queues of this node that have claims to a message."""
         return [] if self._messaging is None else self._messaging.owed_to(message)
 
     def open(self, now: int) -> None:
-        """Wake messaging: durable subscriptions of earlier lives collect from now on. A second time does nothing."""
+        """Open messaging: durable subscriptions from before a restart collect from now on. Idempotent."""
         if self._messaging is not None:
             return
         if not self._steps.incarnation:
@@ -67,14 +67,14 @@ class MessagingCommands:
     # --- programs ------------------------------------------------------------------------------------------
 
     def connect(self, now: int, *, client: str = "") -> int:
-        """A program's connection, with its client id if it has one; returns its number."""
+        """Open a program's connection, with its client id if it has one; return its number."""
         with self._step(now, links=False):
             return self._awake.sessions.connect(client).number
 
     def disconnect(self, connection: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
-        """Close a connection with its sessions. What they did not acknowledge goes back; `unread`: nobody saw these.
+        """Close a connection with its sessions, and return unacknowledged messages; `unread`: what no program saw.
 
-        `crashed`: the program ended without a word, and what it saw comes again one at a time.
+        `crashed`: the program ended without closing, and the messages that it saw come again one at a time.
         """
         with self._step(now):
             for session in self._awake.sessions.connection(connection).sessions:
@@ -82,13 +82,13 @@ class MessagingCommands:
             self._awake.consuming.disconnect(connection, now, unread=unread, crashed=crashed)
 
     def open_session(self, connection: int, now: int) -> int:
-        """One more session of a connection; returns its number."""
+        """Open a session of a connection; return its number."""
         with self._step(now, links=False):
             sessions = self._awake.sessions
             return sessions.open(sessions.connection(connection)).number
 
     def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a session and its consumers; its drafts are gone, and what it did not acknowledge goes back."""
+        """Close a session and its consumers; drop its drafts, and return what it did not acknowledge."""
         with self._step(now):
             self._awake.consuming.close_session(session, now, unread=unread)
             self._steps.forget_drafts(session)
@@ -96,76 +96,76 @@ class MessagingCommands:
     def recover(
         self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
     ) -> int:
-        """Let everything come again that a session has not acknowledged, or of that these `numbers`.
+        """Return everything, or these `numbers`, that a session has not acknowledged, to come again.
 
-        Returns the last number under which anything was handed over before: whoever is told later drops the rest.
+        Returns the last number under which anything was handed over before: callers drop reports up to it.
         """
         with self._step(now, links=False):
             return self._awake.recover(session, unread=unread, numbers=numbers)
 
     def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> int:
-        """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
+        """Drop a session's drafts, and return what it has not acknowledged; the result is as for `recover`."""
         with self._step(now, links=False):
             before = self._awake.recover(session, unread=unread)
             self._steps.forget_drafts(session)
         return before
 
     def followed(self, message: MessageId, now: int) -> Followed | None:
-        """A message of this node that is followed, None if it is not; a `Receipt` tells how far it has come."""
+        """Return the state of a tracked message of this node, None if it is not; a `Receipt` reports progress."""
         with self._step(now, links=False):
             return self._awake.receipts.followed(message)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
     def consume(self, number: int, session: int, asked: Subscribe | Receive, now: int) -> int:
-        """A consumer of a new subscription, or of one that is here already; returns its number."""
+        """Open a consumer of a new subscription, or of an existing one; return its number."""
         with self._step(now, number=number):
             return self._awake.consuming.consume(session, asked, now)
 
     def modulate(self, number: int, consumer: int, modulator: bytes, now: int) -> None:
-        """Give a consumer of a channel another modulator, as the overlay writes it; empty: none."""
+        """Give a consumer of a channel another modulator, as encoded by the overlay; empty: none."""
         with self._step(now, number=number):
             self._awake.consuming.modulate(consumer, modulator, now)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
-        """A consumer takes so many more messages, of so many more bytes."""
+        """Raise the credit of a consumer by messages and bytes."""
         with self._step(now, links=False):
             self._awake.consuming.credit(consumer, messages, nbytes, now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a consumer. What its program saw stays with the session; what is `unread` goes back."""
+        """Close a consumer. What its program saw stays with the session; what is `unread` is returned."""
         with self._step(now):
             self._awake.consuming.close_consumer(consumer, now, unread=unread)
 
     def unsubscribe(self, number: int, client: str, name: str, now: int) -> None:
-        """End a durable subscription for good, with all that waits for it."""
+        """End a durable subscription for good, with everything that waits for it."""
         with self._step(now, number=number):
             self._awake.consuming.unsubscribe(client, name, now)
 
     # --- queues --------------------------------------------------------------------------------------------
 
     def declare(self, number: int, asked: Declare, now: int) -> str:
-        """A queue that this node manages from now on, or does already; returns its destination."""
+        """Declare a queue that this node manages, unless it does already; return its destination."""
         with self._step(now, number=number):
             return self._awake.queues.declare(asked).destination
 
     def end_queue(self, number: int, destination: str, now: int) -> None:
-        """End a queue of this node, with its names here: whoever sent what is in it hears that it failed."""
+        """End a queue of this node, with its names here: senders of messages in it are informed that these failed."""
         with self._step(now, number=number):
             self._awake.end_queue(destination, now)
 
     def declare_topic(self, number: int, name: str, now: int) -> str:
-        """Hold a topic on this node from now on, if it does not already; returns its destination."""
+        """Hold a topic on this node, unless it does already; return its destination."""
         with self._step(now, number=number):
             return self._awake.queues.holder.declare(name).destination
 
     def end_topic(self, number: int, destination: str, now: int) -> None:
-        """Hold a topic of this node no more, and let go its names here."""
+        """Stop holding a topic of this node, and unbind its names here."""
         with self._step(now, number=number):
             self._awake.end_topic(destination, now)
 
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
-        """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
+        """Browse a queue: at once if this node is its manager, else by `Browsed`."""
         with self._step(now):
             messaging = self._awake
             messaging.directory.check_receiver(destination)
@@ -173,65 +173,65 @@ class MessagingCommands:
             return messaging.queues.browse(destination, selector, connection, now)
 
     def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
-        """A session does not take these any more. `dead`: it failed with them too often, and they are dead letters."""
+        """Release messages that a session does not take any more; `dead`: make dead letters of them."""
         with self._step(now, number=number):
             self._awake.handing.release(self._awake.sessions.session(session), numbers, now, dead=dead)
 
     def defer(self, number: int, session: int, handed: int, until_us: int, now: int) -> None:
-        """Let a message come again, not before `until_us`, that a session has under the number `handed`."""
+        """Return the message that a session has under the number `handed`, to come again only after `until_us`."""
         with self._step(now, number=number):
             self._awake.handing.defer(self._awake.sessions.session(session), handed, until_us, now)
 
     def retry(self, number: int, session: int, handed: int, now: int) -> int:
-        """Count a message once more that a session has, under the number `handed`, and tries again.
+        """Count another try of the message that a session has under the number `handed`.
 
-        Returns how often it was handed over with that, or 0 if the session does not have it any more.
+        Returns the number of tries, or 0 if the session does not have it any more.
         """
         with self._step(now, links=False, number=number):
             return self._awake.handing.retry(self._awake.sessions.session(session), handed)
 
     def go_on(self, session: int, now: int) -> None:
-        """Hand a session more, though it did not acknowledge what came alone."""
+        """Hand a session more, although it did not acknowledge the message that came alone."""
         with self._step(now, links=False):
             self._awake.claims.go_on(self._awake.sessions.session(session))
 
     def receive_counts(self, name: str, now: int) -> dict[NodeId, int]:
-        """Return how many messages nodes consumed from the queues of a name, as far as this node knows."""
+        """Return the number of messages that nodes consumed from the queues of a name, as far as this node knows."""
         with self._step(now, links=False):
             return self._awake.placements.counts(name)
 
     def place(
         self, number: int, asked: Declare, node: NodeId, until_us: int, now: int, *, advertise: bool = True
     ) -> None:
-        """Ask another node to manage a queue; `placement.PlaceAnswered` of that number says whether it does."""
+        """Ask another node to manage a queue; `placement.PlaceAnswered` of that number has the answer."""
         with self._step(now):
             self._awake.placements.ask(number, asked, node, until_us, now, advertise=advertise)
 
     # --- requests ------------------------------------------------------------------------------------------
 
     def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
-        """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
+        """Remember a request that a program is about to send, and whose reply it awaits until a deadline."""
         with self._step(now, links=False, number=number):
             self._awake.queues.calls.remember(correlation, deadline_us)
 
     def forget_request(self, number: int, correlation: str, now: int) -> None:
-        """A request has its reply, or was never sent."""
+        """Forget a request that has its reply, or was never sent."""
         with self._step(now, links=False, number=number):
             self._awake.queues.calls.forget(correlation)
 
     def open_requests(self) -> tuple[OpenRequest, ...]:
-        """The requests of this node that have no reply yet."""
+        """Return the requests of this node that have no reply yet."""
         return self._awake.queues.calls.all_open()
 
     # --- names ---------------------------------------------------------------------------------------------
 
     def bind(self, number: int, asked: Bind, now: int) -> None:
-        """Let a name stand for a destination, or make a context."""
+        """Bind a name to a destination, or make a context."""
         with self._step(now, number=number):
             self._awake.directory.bind(self._awake.queues.described(asked), now)
 
     def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:
-        """Let a name go, and with the last name of a queue of this node the queue; `context`: an empty context."""
+        """Unbind a name, and end a queue of this node with its last name; `context`: remove an empty context."""
         with self._step(now, number=number):
             if context:
                 self._awake.directory.destroy(name, now)
@@ -239,7 +239,7 @@ class MessagingCommands:
                 self._awake.unbind(name, now)
 
     def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
-        """Return the binding of a name on this device; `kind`: return nothing else. Raises a `NamingException`."""
+        """Return the binding of a name on this device; `kind`: only of this kind. Raises a `NamingException`."""
         with self._step(now, links=False):
             names = self._awake.directory.names
             letters = self._awake.queues.letters_named(name)
@@ -251,7 +251,7 @@ class MessagingCommands:
             return found
 
     def discover(self, number: int, nodes: Collection[NodeId], until_us: int, now: int) -> None:
-        """Ask nodes that this one is connected with for their names; `discovery.Discovered` of that number follows."""
+        """Ask connected nodes for their names; `discovery.Discovered` of that number follows."""
         if not self._ground.settings.island:
             raise IllegalStateException(
                 "a discovery asks the nodes that this one is connected with, and it does not look for them: set "

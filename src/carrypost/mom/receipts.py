@@ -1,16 +1,17 @@
-"""Receipts: the progress of this node's own messages, for PERSISTENT sends to queues, and others on request.
+"""Receipts: the progress of this node's own messages, for PERSISTENT sends to queues, and others on request."""
 
-A send that asks has a row, in the batch with its message and gone with it where that is lost: until that batch is
-durable, nothing else writes the row. What is heard of the message makes its state rise, and never fall: a neighbour has
-it, its time is over, it failed, it was delivered. The row outlives the message by `messaging.receipt_s`, so that what
-its receiver says finds the way back, and a delivery counts even if it is heard of after the message was given up. A
-program is told by a `Receipt`, once the row that says so is durable; so a state that it saw stands after a crash.
-
-A message that lists its recipients is delivered when all of them have it, as their acknowledgements say
-(`gossip.acked`). Of a message to a queue only the manager may say anything. Of another one to a topic anybody may say
-that it was delivered, and the first who says so counts: who subscribes to a topic is known to nobody. Where a node
-holds the topic, each who says so is told of, and the holder may say that it has the message, or that it failed.
-"""
+# A send that asks for receipts has a row, in the batch with its message and lost with it: until
+# that batch is durable, nothing else writes the row. Reports about the message make its state rise,
+# and never fall: carried, expired, failed, delivered. The row outlives the message by
+# `messaging.receipt_s`, so that the receiver's report finds the way back, and a delivery counts
+# even if it is heard of after the message was given up. A program is informed by a `Receipt`, once
+# the row with that state is durable; so a state that it saw is still true after a crash.
+#
+# Which reports count. A message that lists its recipients is delivered when all of them have it, by
+# their acknowledgements (`gossip.acked`). For a message to a queue only the manager's word counts.
+# For any other message to a topic anybody may report that it was delivered, and the first report
+# counts: the subscribers of a topic are known to nobody. If a node holds the topic, each such
+# report is passed on, and the holder may report that it has the message, or that it failed.
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 SENDS_MAX = 65_536
-"""Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
-day has a week of them. Those that were delivered give way first, then the oldest."""
+"""Number of sends that are tracked: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but one
+that sends all day has a week of them. Delivered ones are dropped first, then the oldest."""
 SUBSCRIBERS_MAX = 1_000
-"""Subscribers of which a publisher hears, of one message to a topic that a node holds: whoever says so is believed."""
+"""Subscribers that are reported to a publisher, of one message to a held topic: any report is believed."""
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
-"""State that a message has reached, at least, by what is reported of it. A manager on another node is reached by
-carriers only."""
+"""State that a message has at least reached, by what is reported of it. A manager elsewhere is reached by carriers
+only."""
 
 
 class Send(msgspec.Struct, array_like=True, gc=False):
@@ -57,15 +58,15 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     sent_us: int
     deadline_us: int | None
     fail_us: int | None
-    """Time at which it counts as failed if nothing was heard of its delivery by then."""
+    """Time at which it counts as failed without a report of its delivery."""
     state: SendState = SendState.STORED
     handed_over: bool = False
     reason: str = ""
     label: str = ""
     left: tuple[NodeId, ...] = ()
-    """Recipients that did not say that they have it, if it lists any."""
+    """Recipients without an acknowledgement, if it lists any."""
     acknowledged: tuple[NodeId, ...] = ()
-    """Recipients that did, the first first."""
+    """Recipients that acknowledged it, in order."""
 
 
 class Receipts:
@@ -78,17 +79,17 @@ class Receipts:
         self._table = Table(context.ledger, b"W", Send)
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._sends: dict[MessageId, Send] = {}
-        """Oldest first."""
+        """Tracked sends, oldest first."""
         self._delivered: dict[MessageId, None] = {}
-        """Messages that were delivered, the earliest first."""
+        """Delivered messages, the earliest first."""
         self._unborn: dict[MessageId, bool | None] = {}
-        """Messages whose receipts are not durable yet, and whether their states rose since; None: nothing changed."""
+        """Messages whose receipts are not durable yet, and True if their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
-        """Time at which something changes if nothing is heard."""
+        """Times at which something changes without a report."""
         self._untold: dict[MessageId, Receipt] = {}
-        """Receipts that were not reported, because their batch was lost."""
+        """Receipts that were not emitted, because their batch was lost."""
         self._tell_us = NEVER
-        """Time at which these are reported again."""
+        """Time at which these are emitted again."""
 
     def __len__(self) -> int:
         return len(self._sends)
@@ -96,7 +97,7 @@ class Receipts:
     # --- coming --------------------------------------------------------------------------------------------
 
     def sent(self, draft: Draft, descriptor: Descriptor) -> None:
-        """A message was sent in this step: follow it, if that is asked for."""
+        """Track a message that was sent in this step, if that is asked for."""
         manager = _manager(descriptor.destination)
         self._watch(descriptor.id)
         if not descriptor.persistent or (manager is None and not draft.receipt and not descriptor.listed):
@@ -115,7 +116,7 @@ class Receipts:
         self._undo.note(partial(self._forget, descriptor.id), partial(self._born, descriptor.id))
 
     def restore(self, stored: Stored) -> None:
-        """Take in the sends of an earlier life; what fell due since is left to `expire`."""
+        """Restore the sends after a restart; `expire` handles what fell due since."""
         found = [(MessageId(name), send) for name, send in self._table.read(stored)]
         for message, send in sorted(found, key=lambda each: each[1].sent_us):
             self._sends[message] = send
@@ -137,9 +138,9 @@ class Receipts:
     # --- what is heard -------------------------------------------------------------------------------------
 
     def carried(self, copy: Copy) -> None:
-        """Note that a neighbour has a message, or a leg of it. Of a send without a row nothing else is ever heard.
+        """Note that a neighbour has a message, or a leg of it. For a send without a row this is the only report.
 
-        That is heard in this life only.
+        It is valid in this life only.
         """
         message = copy.descriptor.original.id
         if message != copy.id and (passed_on := self._holdings.cache.get(message)) is not None:
@@ -150,7 +151,7 @@ class Receipts:
             self._outputs.tell(Receipt(message, SendState.CARRIED, rose=False, last=True))
 
     def acknowledged(self, message: MessageId, node: NodeId) -> None:
-        """A recipient has a message that lists it; with the last one it is delivered."""
+        """Note that a recipient has a message that lists it; with the last one it is delivered."""
         send = self._sends.get(message)
         if send is None or node not in send.left:
             return
@@ -164,7 +165,7 @@ class Receipts:
             self._tell(message, send, rose=False)
 
     def heard(self, item: Outcome, node: NodeId) -> None:
-        """A node says what became of a message; who has no say in it is refused."""
+        """Handle a node's report about a message; a report that it may not make is refused."""
         message = MessageId(item.message)
         send, state = self._sends.get(message), _MEANS.get(item.kind)
         if send is None or state is None:
@@ -180,7 +181,7 @@ class Receipts:
             self._outputs.refuse("receipt", node, send.label or ids.shown(message))
 
     def _delivered_to(self, message: MessageId, send: Send, node: NodeId) -> None:
-        """Note a subscriber of a topic that a node holds; with the first one the message is delivered."""
+        """Note a subscriber of a held topic; with the first one the message is delivered."""
         if node in send.acknowledged or len(send.acknowledged) >= SUBSCRIBERS_MAX:
             return
         send.acknowledged = (*send.acknowledged, node)
@@ -235,7 +236,7 @@ class Receipts:
         return message in self._sends and self._due_us(self._sends[message]) == due_us
 
     def _due_us(self, send: Send) -> int:
-        """Return the time at which something changes if nothing is heard: its time is over, or that of its row."""
+        """Return the time at which something changes without a report: its deadline, or the end of its row."""
         deadline_us = NEVER if send.deadline_us is None else send.deadline_us
         if send.state < SendState.EXPIRED:
             return deadline_us if send.fail_us is None else min(deadline_us, send.fail_us)
@@ -246,9 +247,9 @@ class Receipts:
             self._agenda.add(message, due_us)
 
     def expire(self, now: int) -> None:
-        """Let messages expire or fail whose time is over, and forget those of which nothing more is to be heard.
+        """Let messages expire or fail whose time is over, and forget those without further reports.
 
-        Rows that were lost are to be in the journal again already: what they say is told again with them.
+        Lost rows must be in the journal again already: their receipts are emitted again with them.
         """
         if self._tell_us <= now:
             self._tell_again()
@@ -267,7 +268,7 @@ class Receipts:
         self._end(next(iter(self._delivered or self._sends)))
 
     def _end(self, message: MessageId) -> None:
-        """Nothing more will be heard of a message."""
+        """End the tracking of a message."""
         send = self._forget(message)
         if send is not None and not _receipt(message, send, rose=False).last:
             self._journal.hold(_receipt(message, send, rose=False, last=True))
@@ -285,7 +286,7 @@ class Receipts:
         return send
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Copies are gone; what depends on something that could not be written was not sent, either."""
+        """Handle copies that are gone; a message that depends on something unwritten was not sent, either."""
         watched = self._holdings.watched
         for copy in copies if watched or self._sends else ():
             if not copy.own or copy.descriptor.original is not copy.descriptor:
@@ -297,13 +298,13 @@ class Receipts:
                 self._outputs.tell(Receipt(copy.id, state, reason=reason, rose=False, last=True))
 
     def _born(self, message: MessageId) -> None:
-        """Write and tell what was heard of a send before it was durable."""
+        """Write and emit what was heard of a send before it was durable."""
         rose, send = self._unborn.pop(message, None), self._sends.get(message)
         if rose is not None and send is not None:
             self._tell(message, send, rose=rose)
 
     def lost(self, held: Iterable[Event]) -> None:
-        """A batch could not be written: what was held with it is told when its rows are written."""
+        """Emit the events of a batch that could not be written when its rows are written."""
         for event in held:
             if isinstance(event, Receipt):
                 self._untold[event.message] = max(event, self._untold.get(event.message, event), key=_news)
@@ -329,10 +330,10 @@ def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) 
 
 
 def _manager(destination: str) -> NodeId | None:
-    """Return the node that manages the queue that messages with this destination are for; None if it is no queue."""
+    """Return the node that manages the queue of a destination; None if it is no queue."""
     return None if address.is_held(destination) else address.addressee(destination)
 
 
 def _news(event: Receipt) -> tuple[SendState, bool, int, bool]:
-    """Return the amount of news in a receipt among those of one message."""
+    """Return a measure of the news in a receipt, to compare several of one message."""
     return event.state, event.last, len(event.acknowledged), event.rose

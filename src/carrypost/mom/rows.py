@@ -1,7 +1,7 @@
-"""Rows of messaging in the store, family by family: their names, and what is in them.
+"""Rows of messaging in the store, family by family: their names and contents.
 
-A row goes through the ledger, so it is in the same batch as whatever it belongs with. The first byte of its name is its
-family. Fields may be appended to what is in a row, with a default: rows of earlier versions are read.
+A row goes through the ledger, so it is in the same batch as whatever it belongs to. The first byte of its name is its
+family. Fields may be appended to a row, with a default: rows of earlier versions can be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.local.ledger import Ledger
 
 Stored = Mapping[bytes, Sequence[tuple[bytes, bytes]]]
-"""Rows of an earlier life by family: the rest of the name, and the value, in the order of the names."""
+"""Rows from before a restart by family: the rest of the name, and the value, in the order of the names."""
 Row = TypeVar("Row", bound=msgspec.Struct)
 _TIME_BYTES = 8
 _encode = msgspec.msgpack.Encoder().encode
@@ -26,7 +26,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @functools.cache
 def _decoder(kind: type[Any]) -> Callable[[bytes], Any]:
-    """Return what reads rows of a kind; made once, and not for each host of an emulation."""
+    """Return the decoder for rows of a kind; made once, and not for each host of an emulation."""
     return msgspec.msgpack.Decoder(kind).decode
 
 
@@ -38,15 +38,15 @@ class Table(Generic[Row]):
         self._decode: Callable[[bytes], Row] = _decoder(kind)
 
     def put(self, name: bytes, row: Row) -> None:
-        """Keep a row."""
+        """Write a row."""
         self._ledger.put(self._family + name, _encode(row))
 
     def delete(self, name: bytes) -> None:
-        """Forget a row."""
+        """Delete a row."""
         self._ledger.delete(self._family + name)
 
     def read(self, stored: Stored) -> list[tuple[bytes, Row]]:
-        """Return the rows of an earlier life, by their names."""
+        """Return the rows from before a restart, by their names."""
         return [(name, self._decode(value)) for name, value in stored.get(self._family, ())]
 
 
@@ -57,13 +57,13 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
     count: int
     """Number of times that it was handed over."""
     deferred_us: int = 0
-    """Time until which a program lets it wait; 0: it does not."""
+    """Time until which a program deferred it; 0: it did not."""
     lost: int = 0
     """Events of its channel that are missing before it."""
 
 
 class Deadlines:
-    """Texts that are known until some time, with a row of 8 bytes each."""
+    """Texts that are remembered until some time, with a row of 8 bytes each."""
 
     def __init__(self, ledger: Ledger, family: bytes) -> None:
         self._ledger, self._family = ledger, family
@@ -75,7 +75,7 @@ class Deadlines:
         return text in self._until_us
 
     def _put(self, text: str, until_us: int) -> None:
-        """Know a text until this time."""
+        """Remember a text until this time."""
         self._until_us[text] = until_us
         self._ledger.put(self._family + text.encode(), until_us.to_bytes(_TIME_BYTES, "big"))
         self.due_us = min(self.due_us, until_us)
@@ -93,7 +93,7 @@ class Deadlines:
             self.due_us = min(self._until_us.values(), default=NEVER)
 
     def restore(self, stored: Stored) -> None:
-        """Take in the rows of an earlier life."""
+        """Restore the rows after a restart."""
         rows = stored.get(self._family, ())
         self._until_us = {name.decode(): int.from_bytes(value, "big") for name, value in rows}
         self.due_us = min(self._until_us.values(), default=NEVER)

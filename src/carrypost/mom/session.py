@@ -1,4 +1,4 @@
-"""Connections, their sessions, and the consumers of those: who is handed what, and how much of it."""
+"""Connections, their sessions, and the consumers of those: what each is handed, and how much of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sessions:
         return self._number
 
     def connect(self, client: str) -> Connection:
-        """One more connection. A client id belongs to one at a time."""
+        """Open a connection. A client id belongs to one at a time."""
         if len(client) > TEXT_MAX:  # It travels with messages.
             raise InvalidClientIDException(f"a client id has at most {TEXT_MAX:,} characters, not {len(client):,}")
         if client and any(each.client == client for each in self._connections.values()):
@@ -43,28 +43,28 @@ class Sessions:
         return connection
 
     def disconnect(self, connection: Connection) -> None:
-        """A connection is gone; its sessions are closed already."""
+        """Remove a connection, whose sessions are closed already."""
         del self._connections[connection.number]
 
     def open(self, connection: Connection) -> Session:
-        """One more session."""
+        """Open a session."""
         session = Session(self._next(), connection)
         self._sessions[session.number] = connection.sessions[session.number] = session
         return session
 
     def close(self, session: Session) -> None:
-        """A session is gone; its consumers are closed already."""
+        """Remove a session, whose consumers are closed already."""
         session.closed = True
         del self._sessions[session.number], session.connection.sessions[session.number]
 
     def consume(self, session: Session, claimant: Claimant) -> Consumer:
-        """One more consumer."""
+        """Add a consumer."""
         consumer = Consumer(self._next(), session, claimant)
         self._consumers[consumer.number] = session.consumers[consumer.number] = consumer
         return consumer
 
     def leave(self, consumer: Consumer) -> None:
-        """A consumer is gone."""
+        """Remove a consumer."""
         del self._consumers[consumer.number], consumer.session.consumers[consumer.number]
 
     def handed(self, numbers: Collection[int]) -> list[Claim]:
@@ -78,17 +78,17 @@ class Sessions:
         return [claim for each in sessions for claim in each.handed.values() if claim.claimant is claimant]
 
     def connection(self, number: int) -> Connection:
-        """The connection of this number; raises `IllegalStateException`."""
+        """Return the connection of this number; raises `IllegalStateException`."""
         return _open(self._connections, number, "connection", "connect again")
 
     def session(self, number: int) -> Session:
-        """The session of this number; raises `IllegalStateException`."""
+        """Return the session of this number; raises `IllegalStateException`."""
         return _open(self._sessions, number, "session", "open another")
 
     def check(self, ack: Ack, last: int) -> None:
-        """Raise `IllegalStateException` for what cannot be acknowledged; `last`: what was handed over last.
+        """Raise `IllegalStateException` for numbers that cannot be acknowledged; `last`: the last number handed over.
 
-        What ended meanwhile may be: it expired, or was acknowledged before.
+        Claims that ended meanwhile are valid: they expired, or were acknowledged before.
         """
         session = self.session(ack.session)
         for number in (*ack.numbers, ack.through):
@@ -103,7 +103,7 @@ class Sessions:
                 )
 
     def consumer(self, number: int) -> Consumer:
-        """The consumer of this number; raises `IllegalStateException`."""
+        """Return the consumer of this number; raises `IllegalStateException`."""
         return _open(self._consumers, number, "consumer", "create another")
 
 

@@ -1,9 +1,9 @@
 """Records of connections, subscriptions and claims, which refer to each other.
 
-A claim is one message that one subscription is owed. It waits for a consumer with credit, or first for its delivery
+A claim is the right of one subscription to one message. It waits for a consumer with credit, or first for its delivery
 time; it is handed over, with a count; it comes back if it was not acknowledged; and it ends. The moves are in `MOVES`,
-and there are no others. Claims are made and moved by `mom.claims`, subscriptions come and go by `mom.topic`, sessions
-and consumers by `mom.session`.
+and there are no others. Claims are made and moved by `mom.claims`, subscriptions are added and removed by `mom.topic`,
+sessions and consumers by `mom.session`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
 
 
 class Tenure(Protocol):
-    """The right to a message of a queue, which one node has at a time. What keeps it in the store is behind this."""
+    """The right to a message of a queue, which one node has at a time. How it is stored is up to the implementation."""
 
     @property
     def count(self) -> int:
@@ -102,7 +102,7 @@ class Tenure(Protocol):
 
     @property
     def lease_us(self) -> int:
-        """Until when it is this node's; 0: for good."""
+        """Time until which it is this node's; 0: for good."""
 
     @property
     def place(self) -> int:
@@ -110,15 +110,15 @@ class Tenure(Protocol):
 
     @property
     def doubtful(self) -> bool:
-        """True if an earlier life was handed it, and perhaps ended because of it."""
+        """True if it was handed over before a restart, and perhaps caused it."""
 
     @property
     def deferred_us(self) -> int:
-        """Time until which a program lets it wait; 0: it does not."""
+        """Time until which a program deferred it; 0: it did not."""
 
     @property
     def queue(self) -> str:
-        """The address of the queue that it is of."""
+        """The address of its queue."""
 
     @property
     def copy(self) -> Copy | None:
@@ -131,20 +131,20 @@ class Tenure(Protocol):
     def runs(self, now: int) -> bool:
         """Return True if it may be handed over: its lease is not over.
 
-        One that was handed over may still be acknowledged.
+        A message that was handed over may still be acknowledged.
         """
 
     def keep(self, count: int, place: int, deferred_us: int) -> None:
-        """Note that it was handed over so often, at this place, and waits until then if a program lets it wait."""
+        """Note how often it was handed over, its place, and the time until which a program deferred it."""
 
     def doubt(self) -> None:
         """Note that a program ended, perhaps because of it."""
 
     def done(self) -> None:
-        """Note that it was acknowledged, as far as that is not undone."""
+        """Note that it was acknowledged, unless that is undone."""
 
     def undone(self, count: int) -> None:
-        """The commit that acknowledged it was lost: it was handed over so often, and is not acknowledged."""
+        """Undo `done`, because the commit was lost: it was handed over `count` times, and is not acknowledged."""
 
     def finish(self) -> None:
         """Note that it was acknowledged for good."""
@@ -154,7 +154,7 @@ class Tenure(Protocol):
 
 
 class Claim(msgspec.Struct, eq=False):
-    """One message that one claimant is owed."""
+    """One message that one claimant has a right to."""
 
     claimant: Claimant
     copy: Copy
@@ -163,37 +163,37 @@ class Claim(msgspec.Struct, eq=False):
     count: int
     """Number of times that it was handed over."""
     tenure: Tenure | None = None
-    """By which right a message of a queue belongs to its consumer; None for those of topics."""
+    """The right by which a message of a queue belongs to its consumer; None for messages of topics."""
     state: ClaimState = ClaimState.WAITING
     consumer: Consumer | None = None
     """Consumer that has it."""
     number: int = 0
-    """Under which it was handed over the last time."""
+    """Number under which it was last handed over."""
     doubtful: bool = False
-    """An earlier life, or program, was handed it, and perhaps ended because of it: it comes alone."""
+    """True if it was handed over before a restart or crash that it perhaps caused: it is handed over alone."""
     deferred_us: int = 0
-    """Time until which a program lets it wait; 0: it does not."""
+    """Time until which a program deferred it; 0: it did not."""
     lost: int = 0
     """Events of its channel that are missing before it."""
 
     def doubt(self) -> None:
-        """Note that a program was handed it, and perhaps ended because of it: from now on it comes alone."""
+        """Note that a program was handed it, and perhaps crashed because of it: from now on it is handed over alone."""
         self.doubtful = True
         if self.tenure is not None:
             self.tenure.doubt()
 
     @property
     def kept(self) -> bool:
-        """True if a row says how often it was handed over."""
+        """True if a row has the number of its hand-overs."""
         return self.tenure is not None or self.claimant.durable
 
     @property
     def is_of_dead_letters(self) -> bool:
-        """True if it is a dead letter already: those are handed over as often as a program asks for them."""
+        """True if it is a dead letter already: those are handed over without limit."""
         return self.tenure is not None and self.claimant.name.startswith(DEAD_LETTERS)
 
     def move(self, move: Move) -> None:
-        """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
+        """Change to the state that a move leads to; raises `StateError` for an impossible move."""
         after = MOVES.get((self.state, move))
         if after is None:
             raise StateError(f"a claim that is {self.state.value} cannot {move.value}")
@@ -208,10 +208,10 @@ class Backlog:
     def __init__(self) -> None:
         self._fresh: dict[int, Claim] = {}
         self._order: deque[int] = deque()
-        """The places of those, and of some that are gone: the front of a dict is slow to find once many were deleted
+        """Places of those, and of some that are gone: the front of a dict is slow to find after many deletions
         there."""
         self._returned: dict[int, Claim] = {}
-        """Claims that come again: earlier than any that was never handed over."""
+        """Claims that come again: before any that was never handed over."""
         self._places: list[int] = []
         """Heap of the places of those, and of some that are gone."""
 
@@ -224,18 +224,18 @@ class Backlog:
         yield from self._fresh.values()
 
     def add(self, claim: Claim) -> None:
-        """One more, at the end."""
+        """Add a claim at the end."""
         self._fresh[claim.place] = claim
         self._order.append(claim.place)
 
     def put_back(self, claims: Iterable[Claim]) -> None:
-        """Some that were handed over wait again, where they were."""
+        """Put claims that were handed over back to their places."""
         for claim in claims:
             self._returned[claim.place] = claim
             heappush(self._places, claim.place)
 
     def discard(self, claim: Claim) -> None:
-        """One ended while it waited."""
+        """Remove a claim that ended while it waited."""
         if self._fresh.pop(claim.place, None) is None:
             self._returned.pop(claim.place, None)
         if len(self._order) > 2 * len(self._fresh) + _STALE_SLACK:
@@ -245,7 +245,7 @@ class Backlog:
 
     @property
     def first(self) -> Claim:
-        """The one that is next."""
+        """The claim that is next."""
         if self._returned:
             while self._places[0] not in self._returned:
                 heappop(self._places)
@@ -255,7 +255,7 @@ class Backlog:
         return self._fresh[self._order[0]]
 
     def next(self) -> Claim:
-        """The first one, which waits no more."""
+        """Remove and return the first claim."""
         claim = self.first
         del (self._returned or self._fresh)[claim.place]
         return claim
@@ -271,7 +271,7 @@ class Connection(msgspec.Struct, eq=False):
 
 
 class Session(msgspec.Struct, eq=False):
-    """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
+    """One thread of work of a connection: what it was handed is acknowledged, or given back, together."""
 
     number: int
     connection: Connection
@@ -279,11 +279,11 @@ class Session(msgspec.Struct, eq=False):
     handed: dict[int, Claim] = {}
     """Claims that it has and did not acknowledge, by number; numbers rise."""
     alone: Claim | None = None
-    """Claims that it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
+    """The doubtful claim that it has, if any: it is handed nothing else meanwhile."""
     closed: bool = False
 
     def named(self, ack: Ack) -> list[Claim]:
-        """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
+        """Return the claims that an acknowledgement names, without those that ended meanwhile."""
         found = [claim for number, claim in self.handed.items() if number <= ack.through] if ack.through else []
         numbers = dict.fromkeys(ack.numbers)
         found += [claim for number in numbers if number > ack.through and (claim := self.handed.get(number))]
@@ -291,7 +291,7 @@ class Session(msgspec.Struct, eq=False):
 
 
 class Consumer(msgspec.Struct, eq=False):
-    """Takes the messages of a claimant, as many as it has credit for."""
+    """Receiver of the messages of a claimant, as many as it has credit for."""
 
     number: int
     session: Session
@@ -307,7 +307,7 @@ class Consumer(msgspec.Struct, eq=False):
         return self.messages > 0 and self.nbytes > 0 and self.session.alone is None
 
     def hand(self, claim: Claim) -> None:
-        """Note that it has one more."""
+        """Record a hand-over to it."""
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
@@ -321,7 +321,7 @@ class Consumer(msgspec.Struct, eq=False):
 
 
 Key = tuple[str, str, bool]
-"""Client id, name, and whether it is durable: what tells named subscriptions apart."""
+"""Client id, name, and True if it is durable: the identity of named subscriptions."""
 
 
 class Here(NamedTuple):
@@ -342,7 +342,7 @@ class Claimant:
         self.number = number
         """Number among all claimants of the node: demands at queues have numbers beyond those of subscriptions."""
         self.pattern = pattern
-        """Of the destinations that its messages come from."""
+        """Pattern of the destinations of its messages."""
         self.name = name
         """Name that its user gave it."""
         self.client = ""
@@ -358,7 +358,7 @@ class Claimant:
 
     @property
     def is_only(self) -> bool:
-        """Return True if nobody else can be owed its messages: they go when they are acknowledged."""
+        """True if no other claimant can have its messages: they are dropped when they are acknowledged."""
         return False
 
     @property
@@ -369,7 +369,7 @@ class Claimant:
         return place if self.name in (self.pattern, name_of(self.pattern)) else f"{place} ({self.name})"
 
     def next_consumer(self) -> Consumer | None:
-        """Return the consumer that is to have the next message: of those with credit, each in its turn."""
+        """Return the consumer for the next message: of those with credit, each in its turn."""
         consumers = self.consumers
         for _ in consumers:
             self._turn = (self._turn + 1) % len(consumers)
@@ -378,10 +378,10 @@ class Claimant:
         return None
 
     def miss(self) -> None:
-        """Note that its consumer does not get a message of a queue that was to be handed to it."""
+        """Note that its consumer does not get a message of a queue that was assigned to it."""
 
     def give_back(self, tenure: Tenure) -> None:
-        """Take back a message of a queue that none of its sessions has any more."""
+        """Return a message of a queue that none of its sessions has any more."""
 
 
 class Subscription(Claimant):
@@ -409,12 +409,12 @@ class Subscription(Claimant):
 
     @property
     def is_only(self) -> bool:
-        """Return True if its messages are results of a channel, which are made for each subscription."""
+        """True if its messages are results of a channel, which are made for each subscription."""
         return bool(self.results)
 
     @property
     def key(self) -> Key:
-        """The key that it is found by, if it has a name."""
+        """The key under which it is found, if it has a name."""
         return self.client, self.asked.name, self.asked.durable
 
     def takes(self, descriptor: Descriptor, here: Here) -> bool:
@@ -430,17 +430,17 @@ class Subscription(Claimant):
 
 
 class Interest(msgspec.Struct, eq=False):
-    """The interest of the node because of subscriptions."""
+    """An interest of the node because of subscriptions."""
 
     entry: Entry
     number: int
-    """Among the node's interests."""
+    """Number among the node's interests."""
     subscriptions: dict[Subscription, None] = {}
     ends_us: int = NEVER
 
 
 def held_of(entry: Entry) -> str:
-    """Return the destination of publications to a topic that a node holds, if an entry asks for one; else nothing."""
+    """Return the destination of publications to a held topic that an entry asks for; empty if it asks for none."""
     pattern = destination_of(entry)
     if not is_held(pattern):
         return ""
@@ -468,5 +468,5 @@ def _one(pattern: str) -> str:
 
 
 def destination_of(entry: Entry) -> str:
-    """The pattern of its destinations; empty where it names none."""
+    """Return the pattern of an entry's destinations; empty if it names none."""
     return dict(entry.patterns).get(DESTINATION, "")

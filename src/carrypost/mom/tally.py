@@ -1,8 +1,8 @@
-"""Counts of the messages that nodes consumed from one queue: whoever places a queue may choose the busiest node.
+"""Counts of the messages that nodes consumed from one queue, for programs that place a queue at the busiest node.
 
-A queue counts `NODES_MAX` nodes at most, however many keys somebody has. Beyond that a newcomer takes the place of the
-node that consumed least, and goes on from its count, as the space-saving algorithm has it. So a node that consumes more
-than one in `NODES_MAX` messages is always among them, and no count is too low.
+A queue counts `NODES_MAX` nodes at most, whatever number of keys somebody has. Beyond that a newcomer replaces the node
+that consumed least, and continues its count, as in the space-saving algorithm. So a node that consumes more than one in
+`NODES_MAX` messages is always among them, and no count is too low.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NODES_MAX: Final = 64
 """Nodes that one queue counts for."""
 TOLD_MAX: Final = 16
-"""Nodes whose counts others are told."""
+"""Number of nodes whose counts are advertised."""
 Counted = tuple[
     Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)],
     Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)],
@@ -47,7 +47,7 @@ class Tally:
         counts[node] = known + 1
 
     def restore(self, counts: Iterable[tuple[NodeId, int]]) -> None:
-        """Go on from what an earlier life advertised."""
+        """Continue from the counts that were advertised before a restart."""
         self._counts |= dict(counts)
 
     def most(self) -> tuple[tuple[NodeId, int], ...]:

@@ -1,11 +1,11 @@
-"""Subscriptions to topics, and the interests of the node that they come down to.
+"""Subscriptions to topics, and the interests of the node that follow from them.
 
 Subscriptions that ask for the same share one interest; it ends a while after the last of them, so that closing and
-opening again tells the neighbours nothing. Where a topic has an order its interest is in all of it, and what else a
-subscription asks for is applied at the claim.
+opening again sends nothing to neighbours. If a topic has an order, its interest covers all of it, and the rest of a
+subscription is applied at the claim.
 
-A live subscription lasts as long as its consumers. A durable one has a row, collects while nobody consumes, and ends
-when it is told to, or when its lease is over: use renews that.
+A live subscription lasts as long as its consumers. A durable one has a row, collects while no program consumes, and
+ends by `unsubscribe`, or when its lease is over: use renews the lease.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Key
 
 LINGER_US = 5_000_000
-"""An interest outlives its last subscription by so much."""
+"""Time by which an interest outlives its last subscription."""
 _RENEW_PART = 30
-"""The lease of a durable subscription in use is written again when so small a part of it has passed."""
+"""Part of the lease of a durable subscription in use after which it is written again."""
 _NAME_MAX = 128
 
 
@@ -64,12 +64,12 @@ class Topics:
         self._named: dict[Key, Subscription] = {}
         self._all: dict[int, Subscription] = {}
         self._open: dict[str, dict[Subscription, None]] = {}
-        """By the pattern of their destinations."""
+        """Subscriptions by the pattern of their destinations."""
         self._number = 0
         self._channels = context.channels
         self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
         self._changed: dict[str, None] = {}
-        """Topics that nodes hold, and whose subscriptions here came, went or were renewed."""
+        """Held topics whose subscriptions here were added, removed or renewed."""
         self.due_us = NEVER
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Topics:
     # --- coming --------------------------------------------------------------------------------------------
 
     def as_durable(self, asked: Subscribe, client: str) -> Subscribe:
-        """A live subscription as a durable one: named after what it asks for, the first that nobody consumes."""
+        """Return a live subscription as a durable one, named after its interest: the first one without a consumer."""
         digest = profile_digest(encode_entries((asked.entry,))).hex()
         for number in count(1):
             name = f"{digest}-{number}"
@@ -94,7 +94,7 @@ class Topics:
         raise AssertionError
 
     def check(self, asked: Subscribe, client: str, *, adapted: bool = False) -> Subscription | None:
-        """The subscription that a consumer would join, None if it needs a new one; raises what JMS says otherwise.
+        """Return the subscription that a consumer would join, None if it needs a new one; raises as JMS demands.
 
         `adapted`: the node made it durable; then it needs no client id.
         """
@@ -154,7 +154,7 @@ class Topics:
             return  # All of them have the same.
 
     def _check_held(self, asked: Subscribe, held: str) -> None:
-        """Raise unless a topic that a node holds may be subscribed to so."""
+        """Raise unless a held topic may be subscribed to in this way."""
         holder = addressee(held)
         if asked.ordering:
             raise IllegalArgumentException(
@@ -175,7 +175,7 @@ class Topics:
             )
 
     def add(self, asked: Subscribe, connection: int, client: str, now: int) -> Subscription:
-        """A new subscription; what is here for it is found by the host and claimed with the same step."""
+        """Add a subscription; the host finds messages for it here, which are claimed in the same step."""
         self._number += 1
         subscription = Subscription(self._number, asked, connection, client, self._limits)
         if subscription.channel:
@@ -208,12 +208,12 @@ class Topics:
             self._named[subscription.key] = subscription
 
     def lapsing(self) -> list[tuple[str, int]]:
-        """Return the durable subscriptions that nobody uses and when their leases end, the first to end first."""
+        """Return the unused durable subscriptions and the ends of their leases, the first to end first."""
         unused = [each for each in self._all.values() if each.durable and not each.consumers and each.lease_us < NEVER]
         return [(each.written, each.lease_us) for each in sorted(unused, key=lambda each: each.lease_us)]
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in the durable subscriptions of an earlier life, later numbers last."""
+        """Restore the durable subscriptions after a restart, by number."""
         for name, row in self._table.read(stored):
             self._number = int.from_bytes(name, "big")
             subscription = Subscription(self._number, row.asked, 0, row.client, self._limits)
@@ -234,7 +234,7 @@ class Topics:
     # --- asking --------------------------------------------------------------------------------------------
 
     def interested(self, descriptor: Descriptor) -> list[Subscription]:
-        """The subscriptions that want a message."""
+        """Return the subscriptions that want a message."""
         by_number = self._by_number
         if not by_number:
             return []
@@ -247,12 +247,12 @@ class Topics:
         ]
 
     def take_changed(self) -> list[tuple[str, list[Subscription]]]:
-        """Return the topics that nodes hold of which subscriptions came, went or were renewed, with all there are."""
+        """Return the held topics whose subscriptions were added, removed or renewed, with all subscriptions."""
         changed, self._changed = self._changed, {}
         return [(held, list(self._open.get(exactly(held), ()))) for held in changed]
 
     def renew_consumed(self, held: Iterable[str], now: int) -> None:
-        """Renew the subscriptions in use to these topics, which nodes hold; all of them are to be said again."""
+        """Renew the subscriptions in use to these held topics; all enrolments have to be repeated."""
         for each in held:
             self._changed[each] = None
             for subscription in self._open.get(exactly(each), ()):
@@ -270,7 +270,7 @@ class Topics:
     # --- use -----------------------------------------------------------------------------------------------
 
     def renew(self, subscription: Subscription, now: int) -> None:
-        """A durable subscription is used: its lease begins anew. That is written only now and then."""
+        """Renew the lease of a durable subscription in use; it is written at intervals only."""
         if not subscription.durable or subscription.ended:
             return
         lease_s = self._settings.subscription_lease_s
@@ -288,7 +288,7 @@ class Topics:
         self._table.put(_row_name(subscription), row)
 
     def modulate(self, subscription: Subscription, modulator: bytes, now: int) -> None:
-        """Let the home of a subscription to a channel run another modulator, or none; raises what is wrong with it."""
+        """Give a subscription to a channel another modulator, or none; raises if that is invalid."""
         self._channels.change(subscription, modulator, now)
         subscription.asked = msgspec.structs.replace(subscription.asked, modulator=modulator)
         if subscription.durable and not subscription.ended:
@@ -299,7 +299,7 @@ class Topics:
         self.due_us = min(self.due_us, subscription.lease_us)
 
     def lapsed(self, now: int) -> list[Subscription]:
-        """Durable subscriptions whose lease is over; of those in use it begins anew."""
+        """Return durable subscriptions whose lease is over; of those in use it begins anew."""
         over = [each for each in self._all.values() if each.lease_us <= now]
         for each in over:
             if each.consumers:
@@ -309,7 +309,7 @@ class Topics:
     # --- going ---------------------------------------------------------------------------------------------
 
     def named(self, client: str, name: str) -> Subscription:
-        """The durable subscription of this name that is to end; raises what JMS says otherwise."""
+        """Return the durable subscription of this name, which is to end; raises as JMS demands."""
         found = self._named.get((client, name, True))
         if found is None:
             whose = f" of client {client!r}" if client else ""
@@ -319,7 +319,7 @@ class Topics:
         return found
 
     def remove(self, subscription: Subscription, now: int) -> None:
-        """A subscription ended; its claims are ended already."""
+        """Remove a subscription, whose claims are ended already."""
         subscription.ended = True
         if subscription.held:
             self._changed[subscription.held] = None
@@ -341,7 +341,7 @@ class Topics:
             self.due_us = min(self.due_us, interest.ends_us)
 
     def expire(self, now: int) -> None:
-        """Let interests go that nobody has any more; see what is due next."""
+        """Drop interests without subscriptions, and determine what is due next."""
         gone = [each for each in self._interests.values() if each.ends_us <= now]
         for interest in gone:
             del self._interests[interest.entry], self._by_number[interest.number]

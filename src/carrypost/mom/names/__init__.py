@@ -1,1 +1,1 @@
-"""Names of topics and queues: what is bound on this node, and what other nodes advertise."""
+"""Names of topics and queues: those bound on this node, and those that other nodes advertise."""

@@ -1,15 +1,15 @@
-"""The directory: names of topics and queues, which nodes tell each other by advertisements (JOMS-15 §2.3, EMMA §3.1.1).
+"""The directory: names of topics and queues, which nodes exchange by advertisements (JOMS-15 §2.3, EMMA §3.1.1).
 
-What this node binds it advertises, where that is its own to say: any topic, and queues of its own. An advertisement is
-an ordinary message to ``directory/NODE/NAME`` without a payload; what the name stands for is in `Headers.control`. Each
-node wants all of them and carries them on. They die, and are published anew before that, at moments that differ from
-name to name.
+This node advertises what it binds and may speak for: any topic, and queues of its own. An advertisement is an ordinary
+message to ``directory/NODE/NAME`` without a payload; the destination of the name is in `Headers.control`. Each node
+wants all of them and carries them on. They expire, and are published anew before that, at times that differ from name
+to name.
 
-What others advertise is an entry of this device until the advertisement's deadline. Only the node that a name is of
-speaks for it, by the author of the message, and only for queues that are its own; what is not so is refused and passed
-on no further. The newest of a name counts; so replays change nothing. Who sends to a destination, or receives from it,
-prolongs its names on this device alone; where the settings say "lease", nothing does but the next advertisement. Of one
-name this node keeps one copy: what is overtaken leaves the cache.
+An advertisement of another node is an entry of this device until the advertisement's deadline. Only its own node speaks
+for a name, by the author of the message, and only for queues that are its own; anything else is refused and not passed
+on. The newest of a name counts; so replays change nothing. Sending to a destination, or receiving from it, prolongs its
+names on this device alone; with the setting "lease", only the next advertisement does. Of one name this node keeps one
+copy: superseded ones leave the cache.
 
 The one invariant: every entry has a row, written in the batch of the message that it comes from.
 """
@@ -51,23 +51,23 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 NAMES_MAX = 4_096
-"""Names of others: some thousand devices with a few each. A row and its entry take 1 KiB, together with the copy 2."""
+"""Number of names of others: some thousand devices with a few each. A row and its entry take 1 KiB, with the copy 2."""
 CACHE_SHARE = 4
-"""And never more than one in so many of the messages that the cache has room for: they are wanted, and so would push
-out what is only carried."""
+"""And never more than one in this many of the messages that the cache has room for: advertisements are wanted, and
+would push out everything that is only carried."""
 OWNER_MAX = 256
-"""Names of one node, this one included: sixteen keys at least are needed to fill the directory of another."""
+"""Number of names of one node, this one included: at least sixteen keys are needed to fill another's directory."""
 RENEWED_AT_ONCE = 16
-"""So many advertisements are published in one step, and the next ones a second later: a node that was off for long and
-has many names does not say all of them at one moment."""
+"""Number of advertisements that are published in one step; the next ones follow a second later, so that a node that was
+off for long does not publish all of its names at once."""
 _PACE_US = 1_000_000
 _RETRY_US = 10_000_000
-"""One that found no room, in the cache or on the disk, is published again after this."""
+"""Delay before an advertisement that found no room, in the cache or on the disk, is published again."""
 _WRITE_PART = 30
 """Part of a name's time after which its use is written again."""
 _PREFIX = f"{Kind.DIRECTORY}/"
 _GONE = Reason.PURGED
-"""Why copies leave that are overtaken or refused."""
+"""Reasons for which superseded or refused copies leave."""
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 
 
@@ -78,7 +78,7 @@ class Advert(msgspec.Struct, frozen=True, array_like=True):
     ordering: Ordering = Ordering.NONE
     """Ordering that the topic is opened with."""
     receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
-    """Of a queue, the nodes that may receive from it; None: anyone."""
+    """Of a queue, the nodes that may receive from it; None: any."""
     counts: Counts = ()
     """Of a queue, the nodes that consumed most from it, and how many messages. Not encoded where there are none."""
 
@@ -88,7 +88,7 @@ _decode_advert = msgspec.msgpack.Decoder(Advert).decode
 
 
 def encode_advert(advert: Advert) -> bytes:
-    """Return what an advertisement says as bytes, with as many counts as there is room for."""
+    """Return the encoded advertisement, with as many counts as fit."""
     fields = msgspec.structs.astuple(advert)
     for told in range(len(advert.counts), 0, -1):
         encoded = _encode((*fields[:-1], advert.counts[:told]))
@@ -124,26 +124,26 @@ class Directory:
         self._life_us = round(life_s * MICROSECONDS)
         self._names_max = min(NAMES_MAX, max(1, settings.cache_messages_max // CACHE_SHARE))
         self._idle: dict[Entry, None] = {}
-        """Names of others that this device never used, in the order in which they came: they go first."""
+        """Names of others that this device never used, in the order of arrival: they are dropped first."""
         self._used: dict[Entry, None] = {}
         """Names that this device used, least recently used first."""
         self._renewals: dict[str, int] = {}
         """Times at which own names are advertised next."""
         self._paced_us = 0
-        """No advertisement is published before this."""
+        """Time before which no advertisement is published."""
         self._next_us = self._lapse_us = NEVER
         self._overtaken: list[MessageId] = []
-        """Advertisements that leave the cache with the end of this step."""
+        """Advertisements that leave the cache at the end of this step."""
 
     @property
     def due_us(self) -> int:
-        """Time at which something is to be done."""
+        """Time at which something has to be done."""
         return min(self._next_us, self._lapse_us)
 
     # --- the life of the node ------------------------------------------------------------------------------
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in the names of an earlier life; want advertisements, and take those that are here, too.
+        """Restore the names after a restart; want advertisements, and process those that are here, too.
 
         What was due meanwhile is done at the pace of all advertisements.
         """
@@ -159,7 +159,7 @@ class Directory:
         self._plan()
 
     def expire(self, now: int, is_consumed: Callable[[str], bool]) -> None:
-        """Let names go whose time is over, unless somebody consumes from what they stand for and that counts as use."""
+        """Drop names whose time is over, unless a program consumes from their destination and that counts as use."""
         if self._lapse_us <= now:
             for each in [each for each in (*self._idle, *self._used) if each.deadline_us <= now]:
                 if not (self._leased or each.hidden) and is_consumed(each.destination):
@@ -171,7 +171,7 @@ class Directory:
     # --- advertising ---------------------------------------------------------------------------------------
 
     def drafts(self, now: int, counts: Callable[[str], tuple[tuple[NodeId, int], ...]]) -> list[Draft]:
-        """Return the advertisements that are due; what they overtake, or others did, leaves.
+        """Return the advertisements that are due; superseded ones leave.
 
         `counts` returns the nodes that consume most from a queue of this node.
         """
@@ -188,7 +188,7 @@ class Directory:
         return [self._draft(each, counts(each.destination)) for each in own]
 
     def _plan(self) -> None:
-        """See when the next advertisement is due."""
+        """Determine when the next advertisement is due."""
         self._next_us = max(min(self._renewals.values()), self._paced_us) if self._renewals else NEVER
 
     def _draft(self, own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Draft:
@@ -200,8 +200,8 @@ class Directory:
     def _renewal(self, own: Entry) -> int:
         """Return the time at which a name is advertised anew: after a third to a half of its advertisement's life.
 
-        Which part is the name's own, so names that were bound together drift apart. Half of the life is left to those
-        who come by later.
+        The exact part depends on the name, so that names bound together drift apart. Half of the life is left for nodes
+        that come by later.
         """
         part = zlib.crc32(f"{self._here}/{own.name}".encode()) / 2**32
         return own.deadline_us - round(self._life_us * (3 + part) / 6)
@@ -216,7 +216,7 @@ class Directory:
     # --- what comes ----------------------------------------------------------------------------------------
 
     def take(self, copies: Iterable[Copy]) -> bool:
-        """Take the advertisements among these. Returns True if there were any."""
+        """Process the advertisements among these; return True if there were any."""
         found = [copy for copy in copies if copy.descriptor.destination.startswith(_PREFIX)]
         for copy in found:
             self._hear(copy)
@@ -241,7 +241,7 @@ class Directory:
             self._enter(copy, found.name, said, known)
 
     def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
-        """Note an advertisement of this node, just published or of an earlier life."""
+        """Record an advertisement of this node, just published or from before a restart."""
         descriptor = copy.descriptor
         stands = known is not None and known.advertised and said == _advert(known, said.counts)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
@@ -255,7 +255,7 @@ class Directory:
         self._plan()
 
     def _enter(self, copy: Copy, name: str, said: Advert, known: Entry | None) -> None:
-        """Another node's, newer than what is known of that name."""
+        """Enter another node's advertisement that is newer than the known one of that name."""
         descriptor = copy.descriptor
         made = Entry(
             descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0,
@@ -283,7 +283,7 @@ class Directory:
             self._drop(next(iter(self._idle or self._used)))
 
     def left(self, copies: Sequence[Copy], now: int) -> None:
-        """The disk could not take these: own advertisements among them are published again."""
+        """Publish own advertisements again that the disk could not take."""
         for copy in copies:
             found = address.address(copy.descriptor.destination) if copy.own else None
             own = self.names.bound.get(found.name) if found is not None and found.kind is Kind.DIRECTORY else None
@@ -298,7 +298,7 @@ class Directory:
     def used(self, destination: str, now: int) -> None:
         """Note that this device sends to a destination, or receives from it: its names stay here for longer.
 
-        Leases are not prolonged, but names that are in use are the last to give way to others.
+        Leases are not prolonged, but names in use are the last to be dropped for others.
         """
         for each in list(self.names.of_others(destination)):
             if not each.hidden:
@@ -320,7 +320,7 @@ class Directory:
             self._write(entry)
 
     def check_receiver(self, destination: str) -> None:
-        """Raise if the owner of a queue says that this node may not receive from it, under every name that is known."""
+        """Raise if the owner of a queue does not let this node receive from it, under every known name."""
         known = [each for each in self.names.of_others(destination) if not each.hidden]
         if known and all(each.receivers is not None and self._here not in each.receivers for each in known):
             raise JMSSecurityException(
@@ -331,7 +331,7 @@ class Directory:
     # --- commands ------------------------------------------------------------------------------------------
 
     def bind(self, asked: Bind, now: int) -> None:
-        """Let a name stand for a destination, or make a context."""
+        """Bind a name to a destination, or make a context."""
         self.check(asked)
         self._change(Change(asked.name, self.names.bound.get(asked.name), self._made(asked)), now)
 
@@ -357,7 +357,7 @@ class Directory:
             raise ResourceAllocationException(f"this node has {OWNER_MAX} names already: unbind some of them first")
 
     def unbind(self, name: str, now: int) -> None:
-        """Let a name go. Of others', for this device only, and until it is advertised anew."""
+        """Unbind a name; another node's only on this device, and until it is advertised anew."""
         found = self.names.unbindable(name)
         if found[0].owner == self._here:
             self._change(Change(found[0].name, found[0], None), now)
@@ -372,12 +372,12 @@ class Directory:
                 self._write(each)
 
     def unbind_all(self, destination: str, now: int) -> None:
-        """Let all names of this node go that stand for a destination: nothing is there any more."""
+        """Unbind all names of this node for a destination that does not exist any more."""
         for each in self.names.bound_to(destination):
             self._exchange(each, None, now)
 
     def destroy(self, name: str, now: int) -> None:
-        """Let a context go that has no names."""
+        """Remove an empty context."""
         self._change(Change(name, self.names.destructible(name), None), now)
 
     def _change(self, change: Change, now: int) -> None:
@@ -385,7 +385,7 @@ class Directory:
         self._undo.note(partial(self._abort, change), subject=change)
 
     def _abort(self, change: Change) -> None:
-        """Restore what a name was before; where that was changed again since, in case the later change is lost, too."""
+        """Restore a name to its state before a change; if it changed since, only in case that change is lost, too."""
         for later in self._undo.pending(Change):
             if later.name == change.name and later.before is change.after:
                 later.before = change.before
@@ -394,7 +394,7 @@ class Directory:
             self._exchange(change.after, change.before, self._holdings.now_us)
 
     def _exchange(self, before: Entry | None, after: Entry | None, now: int) -> None:
-        """Put one own name into the place of another one."""
+        """Replace one own name by another."""
         if before is not None:
             self._overtake(before)
             self._remove(before)
@@ -423,7 +423,7 @@ class Directory:
             self._renewals.pop(entry.name, None)
 
     def _drop(self, entry: Entry) -> None:
-        """A name of another node goes, and its advertisement is carried no further."""
+        """Drop a name of another node, and stop carrying its advertisement."""
         self._overtake(entry)
         self._remove(entry)
 
@@ -460,7 +460,7 @@ def _can_be_named(destination: str) -> bool:
 
 
 def _said(descriptor: Descriptor) -> Advert | None:
-    """Return the contents of an advertisement; None for one that is malformed, or that its author may not make."""
+    """Return the contents of an advertisement; None if it is malformed, or its author may not make it."""
     headers = descriptor.headers
     if headers is None or descriptor.length or descriptor.deadline_us is None:
         return None
@@ -472,7 +472,7 @@ def _said(descriptor: Descriptor) -> Advert | None:
 
 
 def may_say(node: NodeId, destination: str) -> bool:
-    """Return True if a node may tell others of a name for this destination: any topic or channel, or its own queue."""
+    """Return True if a node may advertise a name for this destination: any topic or channel, or its own queue."""
     found = address.address(destination)
     theirs = found is not None and (found.kind in (Kind.TOPIC, Kind.CHANNEL) or found.node == node)
     return theirs and _can_be_named(destination)

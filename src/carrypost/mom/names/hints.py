@@ -1,8 +1,7 @@
-"""Names that somebody may have meant who looked up one that is not there.
+"""Suggestions for a name that was looked up and does not exist.
 
-Strangers decide how many names there are, and how long they are: so a few are compared with the name that was asked
-for, and not all. Those are the ones next to it in the alphabet, by their beginnings and by their ends: a name with one
-wrong letter has one of these right.
+Strangers decide how many names there are, and how long they are. So only a few are compared with the requested name:
+its neighbours in the alphabet, sorted by beginnings and by ends. A name with one wrong letter has one of these right.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NEAREST = 3
-"""So many are told."""
+"""Number of suggestions."""
 _BESIDE = 16
-"""So many on either side are compared."""
+"""Number of names compared on either side."""
 
 
 class Hints:

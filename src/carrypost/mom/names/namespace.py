@@ -1,12 +1,12 @@
-"""The names of one device: what is bound here, what other nodes advertise, and the contexts between them.
+"""The names of one device: those bound here, those that other nodes advertise, and the contexts between them.
 
-A name is one or more components with slashes between them; all but the last are contexts. What was bound here stands
-until it is unbound, and wins over what others call so: a stranger who chooses the same name changes nothing for the
-programs of this node. Of what others advertise, a bare name stands for all who use it, and ``NAME@NODE`` for one of
-them. A full name, ``Alan@NODE``, ``queue/Alan@NODE`` or ``topic/news``, says by itself what it stands for, so it needs
-no entry; for that to hold against strangers no name has an ``@``, or ``topic`` or ``queue`` as its first component.
+A name is one or more components with slashes between them; all but the last are contexts. A local binding lasts until
+it is unbound, and wins over names of others: a stranger that chooses the same name changes nothing for the programs of
+this node. A bare name stands for all advertisements of it, and ``NAME@NODE`` for one of them. A full name,
+``Alan@NODE``, ``queue/Alan@NODE`` or ``topic/news``, names its destination itself and needs no entry; so that strangers
+cannot interfere with these, no name contains an ``@``, or has ``topic`` or ``queue`` as its first component.
 
-Nothing here knows time, rows or messages: `mom.names.directory` does.
+Nothing here depends on time, rows or messages: see `mom.names.directory`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SEPARATOR = "/"
 _AT = "@"
 _BY_KIND = (Kind.QUEUE, Kind.TOPIC)
 _UNOWNED = (f"{Kind.TOPIC}/", f"{Kind.CHANNEL}/")
-"""Beginnings of destinations that belong to no node."""
+"""Prefixes of destinations that belong to no node."""
 """Contexts that every device has: all that it knows of one kind, by their own names."""
 _SHOWN_MAX = 10
 
@@ -51,22 +51,22 @@ class Bind(msgspec.Struct, frozen=True):
 
     name: str
     destination: str = ""
-    """Destination of the name; empty: a context is made."""
+    """Destination of the name; empty: make a context."""
     ordering: Ordering = Ordering.NONE
     """Ordering that the topic is opened with."""
     advertise: bool = True
-    """Tell other nodes, where it is this node's to tell: a topic, or a queue of its own."""
+    """Advertise it to other nodes, if this node may speak for it: a topic, or a queue of its own."""
     replace: bool = False
-    """Whatever the name stands for now."""
+    """Replace any present binding of the name."""
     receivers: tuple[NodeId, ...] | None = None
     """Of a queue of this node, the nodes that may receive from it; None: anyone."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A name, and what it stands for on this device."""
+    """A name, and its destination on this device."""
 
     name: str
-    """In full, from the root."""
+    """The full name, from the root."""
     destination: str = ""
     """Empty: a context."""
     ordering: Ordering = Ordering.NONE
@@ -75,7 +75,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, array_like=True, eq=False):
-    """A name of this node or of another one, as it is kept; fields may be appended with a default."""
+    """A stored name of this node or of another one; fields may be appended with a default."""
 
     owner: NodeId
     name: str
@@ -85,14 +85,15 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
     advertised: bool = True
     """True if it is advertised to other nodes."""
     hidden: bool = False
-    """Another node's, unbound on this device: remembered, so that the same advertisement does not bring it back."""
+    """True if another node's name was unbound on this device: remembered, so that the same advertisement does not
+    restore it."""
     message: bytes = b""
     """The id of its latest advertisement."""
     incarnation: int = 0
     sequence: int = 0
-    """Of that one; newer ones replace it."""
+    """Sequence number of that advertisement; newer ones replace it."""
     deadline_us: int = 0
-    """Of an own name, that of its advertisement; of another node's, when the name lapses here."""
+    """Of an own name, the deadline of its advertisement; of another node's, the time at which the name lapses here."""
     used_us: int = 0
     """Time at which this device last sent to the destination or received from it; 0: never."""
     receivers: tuple[NodeId, ...] | None = None
@@ -102,12 +103,12 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
 
     @property
     def full_name(self) -> str:
-        """The name with its node: what tells it from equal names of others."""
+        """The name with its node, which distinguishes it from equal names of others."""
         return address.queue_name(self.name, self.owner)
 
     @property
     def is_context(self) -> bool:
-        """True if it only has names below it."""
+        """True if it only contains other names."""
         return not self.destination
 
 
@@ -139,14 +140,14 @@ class Namespace:
         self._bound_to: dict[str, dict[Entry, None]] = {}
         """Local bindings, by destination."""
         self._sorted: tuple[str, ...] | None = None
-        """All names that can be seen, in order; made when asked for, until one comes, goes or is hidden."""
+        """All visible names, in order; made on demand, until one is added, removed or hidden."""
         self._hints: Hints | None = None
-        """Likewise: all names as they are listed."""
+        """Suggestions for all listed names; made likewise."""
 
     # --- changes -------------------------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """One more name; the same one of the same node was removed before."""
+        """Add a name; the same one of the same node was removed before."""
         self._changed()
         if entry.owner == self._here:
             self._bound[entry.name] = entry
@@ -157,7 +158,7 @@ class Namespace:
         self._destinations.setdefault(entry.destination, {})[entry] = None
 
     def remove(self, entry: Entry) -> None:
-        """One name fewer."""
+        """Remove a name."""
         self._changed()
         if entry.owner == self._here:
             del self._bound[entry.name]
@@ -186,15 +187,15 @@ class Namespace:
         return self._owners.get(owner, {}).values()
 
     def of_others(self, destination: str) -> Collection[Entry]:
-        """The names that others have for a destination, hidden or not."""
+        """Return the names that others have for a destination, hidden or not."""
         return self._destinations.get(destination, ())
 
     def bound_to(self, destination: str) -> list[Entry]:
-        """Return the names that are bound to a destination here."""
+        """Return the local names for a destination."""
         return list(self._bound_to.get(destination, ()))
 
     def find(self, name: str, kind: Kind | None = None) -> list[Entry]:
-        """Everything that a bare name may stand for, what is bound here first; of one kind, or of any."""
+        """Return everything that a bare name may stand for, local bindings first; of one kind, or of any."""
         own = self._bound.get(name)
         found = [] if own is None or own.is_context else [own]
         found += [each for each in self._heard.get(name, {}).values() if not each.hidden]
@@ -203,7 +204,7 @@ class Namespace:
     def lookup(self, name: str, kind: Kind | None = None) -> Binding | None:
         """Return the binding of a name; None if there is none.
 
-        `kind`: return nothing else. Raises `AmbiguousNameException` where others bind it differently.
+        `kind`: return only bindings of this kind. Raises `AmbiguousNameException` if others bind it differently.
         """
         found = self.find(name, kind)
         own = self._bound.get(name)
@@ -250,13 +251,13 @@ class Namespace:
         return Binding(name, entry.destination, entry.ordering, deadline_us)
 
     def _all(self) -> Iterator[Entry]:
-        """Everything that can be seen but contexts, what is bound here first."""
+        """Yield all visible entries except contexts, local bindings first."""
         yield from [each for each in self._bound.values() if not each.is_context]
         for entries in self._heard.values():
             yield from [each for each in entries.values() if not each.hidden]
 
     def _has_below(self, name: str) -> bool:
-        """Return True if it is a context because of the names in it."""
+        """Return True if names below it make it a context."""
         if self._sorted is None:
             self._sorted = tuple(sorted({*self._bound, *(each.name for each in self._all())}))
         begin = name + SEPARATOR
@@ -279,7 +280,7 @@ class Namespace:
         return [found[child] for child in sorted(found)]
 
     def _shown(self) -> Iterator[Binding]:
-        """All names as they are listed: bare where that says enough, else with their node."""
+        """Yield all names as they are listed: bare if that is unambiguous, else with their node."""
         for entry in self._bound.values():
             yield self._told(entry, entry.name)
         for name, entries in self._heard.items():
@@ -292,7 +293,7 @@ class Namespace:
                 yield self._told(each, name if bare else each.full_name)
 
     def _of_kind(self, kind: Kind) -> list[Binding]:
-        """Everything that has a name here, by the name that it has by itself."""
+        """Return everything of a kind that has a name here, by its own name."""
         found: dict[str, Binding] = {}
         for each in self._all():
             if each.destination.startswith(f"{kind}/"):
@@ -303,7 +304,7 @@ class Namespace:
     # --- what may be done ----------------------------------------------------------------------------------
 
     def check_context(self, name: str) -> None:
-        """Raise unless names can stand in it."""
+        """Raise unless names can be bound in it."""
         own = self._bound.get(name)
         if not name or (own is not None and own.is_context) or (own is None and self._has_below(name)):
             return
@@ -326,7 +327,7 @@ class Namespace:
             )
 
     def destructible(self, name: str) -> Entry:
-        """The context of this name, which may go; raises otherwise."""
+        """Return the context of this name, which may be removed; raises otherwise."""
         own = self._bound.get(name)
         if own is not None and not own.is_context:
             raise NotContextException(f"{name!r} stands for {own.destination!r}, and is no context: unbind it")
@@ -341,7 +342,7 @@ class Namespace:
         return sorted(each for each in self._bound if each.startswith(name + SEPARATOR))
 
     def unbindable(self, name: str) -> list[Entry]:
-        """Return the bindings of a name that is to be unbound: the local one, or those of others."""
+        """Return the bindings of a name to be unbound: the local one, or those of others."""
         own = self._bound.get(name)
         if own is not None and own.is_context:
             raise NamingException(f"{name!r} is a context: destroy_subcontext ends it")
@@ -380,6 +381,6 @@ def _take(index: dict[A, dict[B, Any]], key: A, inner: B) -> None:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Some of these, for people."""
+    """Return some of these names as text."""
     more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
     return ", ".join(map(repr, names[:_SHOWN_MAX])) + more

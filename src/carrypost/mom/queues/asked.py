@@ -1,8 +1,9 @@
 """The queues of other nodes that this one asked for messages, in this life or an earlier one: a row each.
 
-Only a manager that was asked may assign something to this node. What it assigns may come long after its demand ended,
+Only a manager that was asked may assign something to this node. Its assignment may arrive long after the demand ended,
 and after a restart that forgot the demand itself; so the queue is remembered, in a row that is durable before the
-demand leaves. Which of its own demands a manager names is not checked against the row: it may name any of them.
+demand leaves. The number of the demand in an assignment is not checked against the row: a manager may name any of its
+own.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from carrypost.mom.rows import Stored
 
 _RENEWED_US = ASKED_US // 30
-"""A row is written again when it would last so much longer: demands are renewed much more often."""
+"""A row is written again when it would last this much longer: demands are renewed much more often."""
 
 
 class Asked(Deadlines):
-    """The destinations of queues that one node asked; the one that was asked longest ago comes first."""
+    """The destinations of queues that one node asked; the one asked longest ago comes first."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger, b"M")
 
     def add(self, destination: str, now: int) -> None:
-        """A queue is asked, now or again."""
+        """Note that a queue is asked."""
         known_us, until_us = self._until_us.pop(destination, 0), now + ASKED_US
         if until_us - known_us < _RENEWED_US:
             self._until_us[destination] = known_us
@@ -38,6 +39,6 @@ class Asked(Deadlines):
             self.forget(next(iter(self._until_us)))
 
     def restore(self, stored: Stored) -> None:
-        """Take in the rows of an earlier life, those first that were asked longest ago."""
+        """Restore the rows after a restart, the one asked longest ago first."""
         super().restore(stored)
         self._until_us = dict(sorted(self._until_us.items(), key=itemgetter(1)))

@@ -1,14 +1,14 @@
-"""The bounds of a node's queues: what does not fit is turned away, and invited again when there is room.
+"""The bounds of a node's queues: messages that do not fit are turned away, and invited again when there is room.
 
 Entries are pinned, so they have to leave room for everything else: all of them together have `share_queues` of the
 cache, and each queue has bounds of its own. As anybody may send to a queue, an author may not fill one: once a queue,
 or the room of all queues, is more than half full, an author has at most `share_author` of it. A lone author gets half.
 Programs of this node are exempt from that share; beyond the bounds their sends raise.
 
-What was turned away stays with its carriers, and they ask nobody whether there is room by now. So it is invited:
-when a tenth of the room was freed, or after a minute, as many messages as fit, one of each author in turn. If
-everything were invited, nearly all of it would travel in vain, each time. What was invited and does not come keeps its
-place for a minute after the last one that came; then others are invited in its place.
+Messages that were turned away stay with their carriers, which do not ask whether there is room by now. So they are
+invited: when a tenth of the room was freed, or after a minute, as many messages as fit, one of each author in turn. If
+everything were invited, nearly all of it would travel in vain, each time. An invited message that does not come keeps
+its place for a minute after the last arrival; then others are invited in its place.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queue import Queue
 
 _INVITE_US = 60_000_000
-"""Others are invited this often at least, as long as any are turned away."""
+"""Longest interval of invitations, as long as any messages are turned away."""
 _STALE_SLACK = 64
-"""The memory of messages that were turned away is swept when it has grown to twice what it was, and this many more."""
+"""The memory of messages turned away is swept when it has grown to twice its size, and this many more."""
 
 Author = str | bytes
 
 
 class Room(Usage):
-    """The room of one queue, or of all, with what each author uses of it."""
+    """The room of one queue, or of all, with the part that each author uses."""
 
     __slots__ = ("_authors", "_bytes_max", "_messages_max", "_share")
 
@@ -52,7 +52,7 @@ class Room(Usage):
         self._authors: dict[Author, Usage] = {}
 
     def copy(self) -> Room:
-        """Return a room that is used as this one is, to plan with."""
+        """Return a copy of this room, to plan with."""
         made = Room(self._messages_max, self._bytes_max, self._share)
         made.add(self.messages, self.bytes)
         for author, usage in self._authors.items():
@@ -61,12 +61,12 @@ class Room(Usage):
         return made
 
     def enter(self, author: Author, nbytes: int) -> None:
-        """Count a message of this author."""
+        """Add a message of this author."""
         self.add(1, nbytes)
         self._authors.setdefault(author, Usage()).add(1, nbytes)
 
     def leave(self, author: Author, nbytes: int) -> None:
-        """Count a message of this author less."""
+        """Remove a message of this author."""
         self.add(-1, -nbytes)
         mine = self._authors[author]
         mine.add(-1, -nbytes)
@@ -74,11 +74,11 @@ class Room(Usage):
             del self._authors[author]
 
     def holds(self, messages: int, nbytes: int) -> bool:
-        """Return True if so much in all is within the bounds; one message alone always is."""
+        """Return True if this much in all is within the bounds; one message alone always is."""
         return messages <= 1 or (messages <= self._messages_max and nbytes <= self._bytes_max)
 
     def admits(self, author: Author, nbytes: int, *, own: bool) -> bool:
-        """Return True if another message of this author fits; `own`: that is this node, whatever its share."""
+        """Return True if another message of this author fits; `own`: the author is this node, whatever its share."""
         messages, total = self.messages + 1, self.bytes + nbytes
         mine = self._authors.get(author)
         if not self.holds(messages, total):
@@ -92,11 +92,11 @@ class Room(Usage):
 
     @property
     def has_place(self) -> bool:
-        """Return True if a message fits, be it an empty one."""
+        """True if an empty message would fit."""
         return self.holds(self.messages + 1, self.bytes)
 
     def is_tenth(self, freed: Usage) -> bool:
-        """Return True if so much is a tenth of this room."""
+        """Return True if this much is a tenth of this room."""
         return freed.messages * 10 >= self._messages_max or freed.bytes * 10 >= self._bytes_max
 
 
@@ -112,35 +112,35 @@ class Bounds:
             limits.share_author,
         )  # fmt: skip
         self._rooms: dict[Queue, Room] = {}
-        """Of queues with entries."""
+        """Rooms of the queues with entries."""
         self._away: dict[Queue, dict[Author, deque[tuple[MessageId, int]]]] = {}
-        """Messages that were turned away and not invited since, with their bytes. The memory of the cache bounds it."""
+        """Messages turned away and not invited since, with their bytes. Bounded by the memory of the cache."""
         self._away_count, self._sweep_at = 0, _STALE_SLACK
         self._invited: dict[MessageId, tuple[Queue, Author, int]] = {}
-        """Messages that were invited and have not come yet."""
+        """Invited messages that have not arrived yet."""
         self._came = False
-        """True if any of it came since the last look at the clock."""
+        """True if any of these arrived since the last check."""
         self._freed = Usage()
-        """Room that was left in queues since others were invited."""
+        """Room freed in queues since the last invitation."""
         self.due_us = NEVER
 
     # --- entries -------------------------------------------------------------------------------------------
 
     def admits(self, queue: Queue, copy: Copy, *, moved: bool = False) -> bool:
-        """Return True if a message fits; `moved`: it is in another queue of this node, and leaves that."""
+        """Return True if a message fits; `moved`: it moves here from another queue of this node."""
         self._came |= self._invited.pop(copy.id, None) is not None
         author, nbytes = copy.descriptor.author, copy.descriptor.length
         rooms = (self._room(queue),) if moved else (self._room(queue), self._all)
         return all(room.admits(author, nbytes, own=copy.own) for room in rooms)
 
     def entered(self, queue: Queue, copy: Copy) -> None:
-        """Count a message that is an entry from now on."""
+        """Count a message that became an entry."""
         room = self._rooms[queue] = self._room(queue)
         for each in (room, self._all):
             each.enter(copy.descriptor.author, copy.descriptor.length)
 
     def left(self, queue: Queue, copy: Copy) -> None:
-        """Count an entry less; invite others if that makes room for many."""
+        """Remove an entry; invite others if that makes room for many."""
         author, nbytes = copy.descriptor.author, copy.descriptor.length
         room = self._rooms[queue]
         for each in (room, self._all):
@@ -156,7 +156,7 @@ class Bounds:
         return self._rooms.get(queue) or Room(limits.queue_messages_max, limits.queue_bytes_max, limits.share_author)
 
     def check(self, sends: Mapping[Queue, Sequence[Draft]]) -> None:
-        """Raise unless all of these, which programs of this node are to send together, fit."""
+        """Raise unless all of these messages, which programs of this node send together, fit."""
         limits, sums = self._limits, Usage()
         for queue, drafts in sends.items():
             room, nbytes = self._room(queue), sum(map(_length, drafts))
@@ -170,7 +170,7 @@ class Bounds:
     # --- messages that were turned away --------------------------------------------------------------------
 
     def turn_away(self, queue: Queue, copy: Copy) -> None:
-        """Drop a message that does not fit; whoever carries it keeps it until it is invited."""
+        """Drop a message that does not fit; its carriers keep it until it is invited."""
         away = self._away.setdefault(queue, {}).setdefault(copy.descriptor.author, deque())
         away.append((copy.id, copy.descriptor.length))
         self._holdings.discard(copy, Reason.PENDING, owner=QUEUES)
@@ -180,7 +180,7 @@ class Bounds:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget what the cache does not remember any more."""
+        """Forget messages that the cache does not remember any more."""
         kept: dict[Queue, dict[Author, deque[tuple[MessageId, int]]]] = {}
         self._away_count = 0
         for queue, authors in self._away.items():
@@ -192,12 +192,12 @@ class Bounds:
         self._away, self._sweep_at = kept, 2 * self._away_count + _STALE_SLACK
 
     def _remembered(self, message: MessageId) -> Copy | None:
-        """Return what the cache remembers of a message that was turned away, unless it came again since."""
+        """Return the cache's memory of a message that was turned away, unless it came again since."""
         copy = self._holdings.cache.get(message)
         return None if copy is None or copy.here or copy.finished else copy
 
     def expire(self, now: int) -> None:
-        """Invite others, also in the place of those that were invited and do not come."""
+        """Invite others, also in place of those that were invited and do not come."""
         if not self._came:
             self._invited = {}
         self._came = False
@@ -205,11 +205,11 @@ class Bounds:
         self.due_us = now + _INVITE_US if self._away else NEVER
 
     def ended(self, queue: Queue) -> None:
-        """Invite everything that was for a queue that is no more: its senders are to hear that it failed."""
+        """Invite everything that was for a queue that ended, so that its senders are informed of the failure."""
         self._reopen([message for away in self._away.pop(queue, {}).values() for message, _ in away])
 
     def _invite(self) -> None:
-        """Let come again as much as there is room for, beside what was invited before; one of each author in turn."""
+        """Invite as much as there is room for, beside earlier invitations; one of each author in turn."""
         self._freed = Usage()
         everything = self._all.copy()
         rooms = {queue: self._room(queue).copy() for queue in self._away}
@@ -236,7 +236,7 @@ class Bounds:
         self._reopen(found)
 
     def _take(self, queue: Queue, author: Author) -> bool:
-        """Forget the first that was turned away of an author; return True if there are more."""
+        """Remove the first message of an author that was turned away; return True if there are more."""
         authors = self._away[queue]
         authors[author].popleft()
         self._away_count -= 1

@@ -1,7 +1,7 @@
-"""Looking into queues of other nodes: the manager is asked for a snapshot, and its messages are waited for.
+"""Browsing queues of other nodes: the manager is asked for a snapshot, and its messages are awaited.
 
-The answer has ids, in order; the messages come as those do that anybody carries. What is here is told as far as nothing
-before it is missing; after a while without what is missing, the rest is told without it.
+The answer contains ids, in order; the messages arrive like those that any node carries. Messages that are here are
+reported up to the first missing one; after a while the rest is reported without those that are missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.receiver import Receiver
 
 _PATIENCE_US = 10_000_000
-"""A snapshot waits for messages that are missing for so long after the last one came."""
+"""Time that a snapshot waits for missing messages after the last one arrived."""
 
 
 class Look:
@@ -35,13 +35,13 @@ class Look:
     def __init__(self, number: int, destination: str, manager: NodeId, due_us: int) -> None:
         self.number, self.destination, self.manager, self.due_us = number, destination, manager, due_us
         self.messages: dict[int, MessageId] = {}
-        """By place, as far as they were heard of."""
+        """Ids by place, as far as they are known."""
         self.taken_us = 0
         """Time at which the manager took the snapshot; 0 before its answer."""
         self.told = 0
-        """Number of messages that were reported, or are not waited for any more."""
+        """Number of messages that were reported, or are not awaited any more."""
         self.total = 0
-        """Number of messages in the snapshot, once it was heard of."""
+        """Number of messages in the snapshot, once it is known."""
 
 
 class Browsings:
@@ -55,7 +55,7 @@ class Browsings:
         self.due_us = NEVER
 
     def open(self, destination: str, manager: NodeId, selector: str | None, now: int) -> int:
-        """Ask a manager; returns the number by which its answer is told."""
+        """Ask a manager; return the number under which its answer is reported."""
         found = address.address(destination)
         assert found is not None  # A program named it, and it was found to be a queue.
         if len(self._open) >= LOOKS_MAX:
@@ -71,7 +71,7 @@ class Browsings:
         return look.number
 
     def heard(self, item: control.Snapshot, node: NodeId, now: int) -> None:
-        """A part of an answer is here."""
+        """Handle a part of an answer."""
         look = self._open.get(item.number)
         if look is None or look.manager != node or look.taken_us not in (0, item.taken_us):
             return
@@ -85,7 +85,7 @@ class Browsings:
         self._tell_next(look)
 
     def arrived(self, copy: Copy) -> None:
-        """A message of another node's queue is here."""
+        """Handle a message of another node's queue."""
         for look in list(self._open.values()):
             if look.taken_us and look.messages.get(look.told) == copy.id:
                 self._tell_next(look)
@@ -95,7 +95,7 @@ class Browsings:
         self.due_us = min(self.due_us, look.due_us)
 
     def _tell_next(self, look: Look) -> None:
-        """Tell what is here, up to the first that is missing."""
+        """Report messages that are here, up to the first missing one."""
         found: list[Descriptor] = []
         while look.told < look.total and (descriptor := self._descriptor(look, look.told)) is not None:
             found.append(descriptor)
@@ -117,13 +117,13 @@ class Browsings:
         self._receiver.look_away(look.destination)
 
     def expire(self, now: int) -> None:
-        """Wait no longer for what is missing."""
+        """Stop waiting for missing messages."""
         for look in [each for each in self._open.values() if each.due_us <= now]:
             self._give_up(look)
         self.due_us = min([each.due_us for each in self._open.values()], default=NEVER)
 
     def _give_up(self, look: Look) -> None:
-        """Tell what is here, without what is missing."""
+        """Report the messages that are here, without the missing ones."""
         places = range(look.told, look.total)
         here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
         self._tell(Browsed(look.number, here, look.taken_us, complete=True))

@@ -1,8 +1,8 @@
-"""Requests whose replies a program waits for: each has a row until its reply was taken, or its deadline.
+"""Requests whose replies a program waits for: each has a row until its reply was received, or its deadline.
 
-A request may take hours, and its program may start again meanwhile. The row says that the request was made, so that
-whoever knows its correlation id can go on waiting. The reply itself is an ordinary message to a queue of this node,
-which takes only replies that somebody waits for: others would fill it.
+A request may take hours, and its program may restart meanwhile. The row records that the request was made, so that a
+program that knows its correlation id can continue to wait. The reply itself is an ordinary message to a queue of this
+node, which accepts only replies that a program waits for: others would fill it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from carrypost.mom.context import Context
 
 REPLIES = "$replies"
-"""The queue that replies come to; whoever makes a request declares it."""
+"""The queue for replies; a program that makes a request declares it."""
 CALLS_MAX = 10_000
-"""A program that makes requests in a loop and takes no replies would be told of it."""
+"""Number of open requests; a program that never receives replies gets an exception."""
 
 
 class Calls(Deadlines):
@@ -33,11 +33,11 @@ class Calls(Deadlines):
         self._replies, self._undo = address.queue(REPLIES, context.node), context.undo
 
     def all_open(self) -> tuple[OpenRequest, ...]:
-        """Calls that were not answered, and whose time is not over."""
+        """Return the calls without a reply whose time is not over."""
         return tuple(OpenRequest(correlation, due_us) for correlation, due_us in self._until_us.items())
 
     def refusal(self, descriptor: Descriptor) -> str:
-        """Return the reason why a message to this node is not let into its queue; empty if none is known."""
+        """Return the reason to reject a message to this node's queue of replies; empty if there is none."""
         if descriptor.destination != self._replies:
             return ""
         correlation = None if descriptor.headers is None else descriptor.headers.correlation

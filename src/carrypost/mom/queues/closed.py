@@ -1,7 +1,8 @@
-"""Closed entries of queues, of which something is still to be said, and the copies that they leave behind.
+"""Closed entries of queues whose outcome has still to be sent, and the copies that they leave behind.
 
-Their authors hear that they were consumed, or failed. Authors on this node hear it without a control message, in the
-batch that makes it final. All nodes hear by an acknowledgement that copies are of no use any more (`gossip.acked`).
+Their authors are informed that they were consumed, or failed. Authors on this node are informed without a control
+message, in the batch that makes it final. All nodes learn by an acknowledgement that copies are of no use any more
+(`gossip.acked`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
 
 _SWEEP_US = 60_000_000
-"""Period after which they are looked through for those of which nothing needs to be said any more."""
+"""Interval of the search for entries whose outcome needs not be sent any more."""
 
 
 class Closed:
@@ -34,10 +35,10 @@ class Closed:
         self._node, self._holdings = context.node, context.holdings
         self._ledger, self._post = context.ledger, context.post
         self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
-        """An author may hear of a message for so long after its end."""
+        """Time after its end for which the author of a message may be informed."""
         self._entries: dict[MessageId, QueueEntry] = {}
         self._sealed: list[Word] = []
-        """Of those that programs of this node sent and are to hear of."""
+        """Outcomes of messages that programs of this node sent."""
         self._sweep_us = 0
 
     @property
@@ -49,7 +50,7 @@ class Closed:
         return message in self._entries
 
     def add(self, entry: QueueEntry, now: int) -> None:
-        """One more, whose author is to hear of it once that is durable."""
+        """Add an entry, whose author is informed once that is durable."""
         if not self._entries:
             self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
@@ -57,7 +58,7 @@ class Closed:
             self._post.add(entry.author, Word(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
 
     def restore(self, entry: QueueEntry, now: int) -> None:
-        """Go on with one of an earlier life."""
+        """Resume an entry after a restart."""
         if entry.owed & NOTICE:
             self._holdings.acknowledge(entry.message, entry.until_us)
             entry.owed &= ~NOTICE
@@ -67,12 +68,12 @@ class Closed:
             self.seal(entry)
 
     def seal(self, entry: QueueEntry) -> None:
-        """Note that it stays closed: nothing will undo that."""
+        """Note that it stays closed: nothing can undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
             self._sealed.append(Word(entry, OUTCOME, self._node))
 
     def take_own(self) -> list[Item]:
-        """Return what became of messages of this node, once."""
+        """Return the outcomes of messages of this node, once."""
         sealed, self._sealed = self._sealed, []
         items = [item for word in sealed if (item := word.item()) is not None]
         for word in sealed:
@@ -80,11 +81,11 @@ class Closed:
         return items
 
     def discard(self, entry: QueueEntry) -> None:
-        """Make it an entry again."""
+        """Remove an entry that is reopened."""
         self._entries.pop(entry.message, None)
 
     def let_go(self, copy: Copy, reason: Reason) -> None:
-        """Drop a copy that no queue needs any more, and never take its message again."""
+        """Drop a copy that no queue needs any more, and never accept its message again."""
         self._holdings.cache.unpin((copy,), QUEUES)
         if not copy.here:
             return
@@ -96,7 +97,7 @@ class Closed:
         self._drop(copy, reason)
 
     def let_go_consumed(self, alive: Container[MessageId]) -> None:
-        """Drop the copies that an earlier life was done with, and had not dropped when it ended (`mom.kept`)."""
+        """Drop copies that were consumed before a restart, and not dropped then (`mom.kept`)."""
         for copy in [each for each in self._holdings.cache.copies if each is not None and each.here]:
             if self._holdings.is_confirmed(copy) and copy.id not in alive:
                 self._drop(copy, Reason.PURGED)
@@ -106,7 +107,7 @@ class Closed:
             self._holdings.discard(copy, reason, done=True)
 
     def sweep(self, now: int) -> None:
-        """Forget those of which everything was said, or nothing needs to be."""
+        """Forget entries whose outcome was sent, or is of no use any more."""
         if now < self._sweep_us:
             return
         self._sweep_us = now + _SWEEP_US

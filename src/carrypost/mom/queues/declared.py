@@ -41,15 +41,15 @@ class Declared:
         return iter(self._queues.values())
 
     def get(self, destination: str) -> Queue | None:
-        """The queue of this address."""
+        """Return the queue of this address."""
         return self._queues.get(destination)
 
     def numbered(self, number: int) -> Queue | None:
-        """The queue of this number."""
+        """Return the queue of this number."""
         return self._by_number.get(number)
 
     def managed(self, destination: str) -> Queue:
-        """The queue of this address; raises `InvalidDestinationException` if there is none."""
+        """Return the queue of this address; raises `InvalidDestinationException` if there is none."""
         found = self._queues.get(destination)
         if found is None:
             raise InvalidDestinationException(
@@ -58,7 +58,7 @@ class Declared:
         return found
 
     def letters_of(self, queue: Queue) -> Queue:
-        """Return the queue for dead letters of a queue. Whoever may receive from the queue may receive from this."""
+        """Return the queue for dead letters of a queue. It has the same receivers."""
         name = DEAD_LETTERS + queue.asked.name
         known = self._queues.get(address.queue(name, self._node))
         return known or self.declare(Declare(name, receivers=queue.asked.receivers))[0]
@@ -77,7 +77,7 @@ class Declared:
         return found
 
     def declare(self, asked: Declare) -> tuple[Queue, bool]:
-        """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
+        """Return the queue of this name, and True if it is new; raises `JMSException` if it has other options."""
         policy = policy_named(asked.policy)
         if policy is None:
             raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
@@ -103,12 +103,12 @@ class Declared:
         self._queues[queue.destination] = self._by_number[queue.number] = queue
 
     def remove(self, queue: Queue) -> None:
-        """A queue is no more."""
+        """Remove a queue."""
         del self._queues[queue.destination], self._by_number[queue.number]
         self._table.delete(_row_name(queue.number))
 
     def restore(self, stored: Stored) -> None:
-        """Take in the queues of an earlier life."""
+        """Restore the queues after a restart."""
         for name, row in self._table.read(stored):
             number, asked = int.from_bytes(name, "big"), row.asked
             policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.

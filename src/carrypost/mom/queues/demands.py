@@ -1,9 +1,10 @@
-"""Requests that stand at this manager, of consumers here and of other nodes: rows, bounds, and those withdrawn.
+"""Demands at this manager, of consumers here and of other nodes: rows, bounds, and withdrawn ones.
 
 A demand of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
-come again. One node has so many at most, and all nodes together (`mom.admission`). Of those the node that has most
-gives way first, so a node that floods uses up its own share; demands at queues that name their receivers have room in
-any case. A demand of a node's later life ends those of its earlier lives: nobody there waits for them any more.
+arrive again. The number of demands is limited, for one node and for all together (`mom.admission`). The node that has
+most of them loses one first, so a node that floods uses up its own share; demands at queues that name their receivers
+have room in any case. A demand of a node's later life ends those of its earlier lives, which nothing there waits for
+any more.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Demands:
-    """All that is asked of the queues of one node."""
+    """All demands at the queues of one node."""
 
     def __init__(self, context: Context, queues: Declared, gaps: Gaps) -> None:
         self._node, self._outputs, self._queues = context.node, context.outputs, queues
@@ -63,36 +64,36 @@ class Demands:
         self._accounts = admission.Accounts()
         self._standing: dict[Key, tuple[Queue, Demand]] = {}
         self._withdrawn: dict[Key, int] = {}
-        """Until when each is remembered."""
+        """Withdrawn demands, and the time until which each is remembered."""
         self._by_node: dict[NodeId, dict[Key, None]] = {}
-        """Both, in the order in which they came."""
+        """Open and withdrawn demands by node, in the order of arrival."""
         self._shared: dict[NodeId, dict[Key, None]] = {}
-        """Demands at queues that anyone may receive from."""
+        """Demands at queues without named receivers."""
         self._weights: Counter[NodeId] = Counter()
-        """Of the selectors of each node."""
+        """Weights of the selectors of each node."""
         self._began = 0
         self._ready: dict[Queue, None] = {}
-        """Queues of which somebody takes more than before, or a demand ended: what it did not take others may."""
+        """Queues with more credit than before, or with a demand that ended: others may take its messages."""
         self.due_us = NEVER
 
     def next_place(self) -> int:
-        """The next place among all demands and assignments."""
+        """Return the next place among all demands and assignments."""
         self._began += 1
         return self._began
 
     def take_ready(self) -> dict[Queue, None]:
-        """Queues that may have something for somebody, since this was asked the last time."""
+        """Return the queues that may have something to assign since the last call."""
         ready, self._ready = self._ready, {}
         return ready
 
     # --- consumers of this node ----------------------------------------------------------------------------
 
     def stand(self, queue: Queue, number: int, selector: str) -> Demand:
-        """A consumer of this node asks for messages, as soon as it is granted credit."""
+        """Open the demand of a consumer of this node, which is granted credit later."""
         return queue.demand(self._node, number, selector, self.next_place())
 
     def grant(self, queue: Queue, demand: Demand, credit: int) -> None:
-        """Set the credit of a demand in all."""
+        """Set the total credit of a demand."""
         demand.grant(credit)
         self._ready[queue] = None
 
@@ -105,7 +106,7 @@ class Demands:
     # --- other nodes ---------------------------------------------------------------------------------------
 
     def open_to(self, name: str, node: NodeId) -> Queue | None:
-        """Return the queue of this name if another node may receive from it; else count that it asked."""
+        """Return the queue of this name if another node may receive from it; else count a refusal."""
         queue = self._queues.reach(address.queue(name, self._node))
         if queue is None or queue.asked.connection:
             self._outputs.refuse("queue", node)
@@ -116,7 +117,7 @@ class Demands:
         return queue
 
     def ask(self, asked: Ask, node: NodeId, now: int) -> None:
-        """A demand came, for the first time, with more credit, or to last longer."""
+        """Handle a demand: a new one, more credit, or a renewal."""
         queue = self.open_to(asked.queue, node)
         if queue is None:
             return
@@ -137,7 +138,7 @@ class Demands:
         self._ready[queue] = None
 
     def withdraw(self, asked: Withdraw, node: NodeId, now: int, until_us: int) -> None:
-        """A demand stands no more; one that is not known yet may still come, until its message dies at `until_us`."""
+        """Withdraw a demand; an unknown one may still arrive, until its message expires at `until_us`."""
         queue = self._queues.get(address.queue(asked.queue, self._node))
         if queue is None or queue.asked.connection or not queue.admits(node):
             return
@@ -161,7 +162,7 @@ class Demands:
     # --- bounds --------------------------------------------------------------------------------------------
 
     def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
-        """Let a new demand stand, if there is room for it."""
+        """Open a new demand, if there is room for it."""
         _, node, number = key
         life = life_of(number)
         self._end_earlier_lives(node, life)
@@ -179,7 +180,7 @@ class Demands:
         return self._enter(key, queue, selector)
 
     def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
-        """Return True if it is a selector, and within the work per message that this node, and all, may cause here."""
+        """Return True if a selector is valid, and within the work per message of this node, and of all nodes."""
         weight = _weight_of(selector)
         if weight is None or self._weights[node] + weight > admission.WEIGHT_NODE_MAX:
             return False
@@ -209,7 +210,7 @@ class Demands:
         return other is not None and self._give_way(self._shared[other], standing=True)
 
     def _give_way(self, keys: dict[Key, None], *, standing: bool) -> bool:
-        """Forget the oldest of these: of those that were withdrawn or, if there are none, of those that stand."""
+        """Forget the oldest of these demands: a withdrawn one or, if there are none, an open one."""
         found = next((key for key in keys if key in self._withdrawn), None)
         if found is None and standing:
             found = next(iter(keys))
@@ -244,10 +245,10 @@ class Demands:
             del self._weights[demand.node]
 
     def spare(self, queue: Queue, entry: QueueEntry, now: int) -> bool:
-        """See to a receiver whose entry ends, or its lease, without an answer: if it never came, another is due.
+        """Return the credit of an entry that ended, or whose lease ended, without an answer.
 
-        Another node is told, as only it knows whether it heard of the assignment. Return True for a consumer of this
-        node to which another one is due.
+        Another node is informed, as only it knows whether it heard of the assignment. Returns True for a consumer of
+        this node that is due another message.
         """
         demand = queue.find(entry.receiver, entry.demand)
         if demand is None or entry.state is not EntryState.ASSIGNED:
@@ -262,14 +263,14 @@ class Demands:
         return True
 
     def heard(self, answer: Gone, node: NodeId) -> None:
-        """Forget assignments that ended without an answer, as their receiver had heard of them."""
+        """Forget assignments that ended without an answer and that their receiver had heard of."""
         queue = self._queues.get(address.queue(answer.queue, self._node))
         if queue is not None and (known := self._standing.get((queue.number, node, answer.demand))) is not None:
             self._gaps.heard(known[1], answer.numbers)
             self.write(*known)
 
     def write(self, queue: Queue, demand: Demand) -> None:
-        """Keep a demand as it is."""
+        """Write a demand."""
         row = DemandRow(
             demand.credit, demand.taken, demand.deadline_us, demand.group.selector,
             gone=self._gaps.numbers(demand),
@@ -277,7 +278,7 @@ class Demands:
         self._table.put(_row_name((queue.number, demand.node, demand.number)), row)
 
     def expire(self, now: int) -> None:
-        """Forget those whose deadline has come."""
+        """Forget demands whose deadline has passed."""
         for key in [key for key, (_, demand) in self._standing.items() if demand.deadline_us <= now]:
             self._forget(key)
         for key in [key for key, until_us in self._withdrawn.items() if until_us <= now]:
@@ -286,7 +287,7 @@ class Demands:
         self.due_us = min([*dues, *self._withdrawn.values()], default=NEVER)
 
     def end_queue(self, queue: Queue) -> None:
-        """A queue is gone, and with it all that was asked of it."""
+        """Drop all demands at a queue that is gone."""
         for key in [key for key in (*self._standing, *self._withdrawn) if key[0] == queue.number]:
             self._forget(key)
         self._ready.pop(queue, None)
@@ -304,7 +305,7 @@ class Demands:
         self._table.delete(_row_name(key))
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in what an earlier life was asked for."""
+        """Restore the demands after a restart."""
         for name, row in self._table.read(stored):
             self._restore(name, row, now)
 

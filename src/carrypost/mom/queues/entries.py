@@ -1,8 +1,8 @@
-"""The entries of queues at their manager: messages, each with what became of it and what is still to be said of it.
+"""The entries of queues at their manager: messages, each with its state and the items still to be sent about it.
 
-An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed one
-stays until everything was said that has to be. What the manager has to say is on four matters; a word of an entry on
-one of them is an item for the post, which asks for it when it may leave.
+An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed entry
+stays until everything was sent that has to be. The manager has something to send on four matters; a `Word` of an entry
+on one of them is an item for the post, which asks for it when it may leave.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ ASSIGN: Final = 1
 HAND_OVER: Final = 2
 OUTCOME: Final = 4
 REMIND: Final = 16
-"""`ASSIGN` once more: that its receiver was told once is known meanwhile."""
+"""`ASSIGN` once more: the first one was sent."""
 NOTICE: Final = 8
-"""Rows of earlier versions owe a notice to all nodes: it is an acknowledgement now."""
+"""Rows of earlier versions owe a notice to all nodes: an acknowledgement replaces it now."""
 
 
 class EntryState(enum.IntEnum):
     """State of an entry; numbers are part of the store's format."""
 
     WAITING = 0
-    """For its delivery time, or for somebody who asks for it."""
+    """Waits for its delivery time, or for a demand."""
     ASSIGNED = 1
-    """A receiver has it, or will."""
+    """Assigned to a receiver."""
     CLOSED = 2
     """Consumed, or failed."""
 
@@ -52,7 +52,7 @@ class EntryRow(msgspec.Struct, array_like=True):
     place: int
     state: EntryState = EntryState.WAITING
     receiver: NodeId = NodeId("")
-    """The node that it is assigned to, or was the last time."""
+    """The node that it is, or was last, assigned to."""
     demand: int = 0
     """The demand that it is assigned to."""
     round: int = 0
@@ -62,43 +62,43 @@ class EntryRow(msgspec.Struct, array_like=True):
     lease_us: int = 0
     """Time until which it is assigned; 0: for good."""
     owed: int = 0
-    """The matters on which something is to be said."""
+    """The matters on which something has to be sent."""
     outcome: int = control.DELIVERED
     reason: str = ""
     author: NodeId = NodeId("")
-    """In the store only of a closed one, whose copy is gone."""
+    """Stored only for a closed entry, whose copy is gone."""
     until_us: int = NEVER
-    """Likewise: when there is nothing to be said of it any more."""
+    """Stored likewise: the time from which nothing has to be sent about it."""
     assigned_us: int = 0
     """Time at which it was assigned the last time."""
     reminders: int = 0
-    """Number of times that its receiver was told that again."""
+    """Number of times that its receiver was reminded."""
     claim_place: int = 0
     """Place among the messages that consumers of this node were handed; 0 if none was."""
     number: int = 0
     """Number among the assignments to its demand."""
     deferred_us: int = 0
-    """Time until which a program of this node lets it wait; 0: it does not."""
+    """Time until which a program of this node deferred it; 0: it did not."""
 
 
 _values = attrgetter(*EntryRow.__struct_fields__)
 
 
 class QueueEntry(EntryRow, eq=False, kw_only=True):
-    """One message of a queue: what the store has of it, and what only this life knows."""
+    """One message of a queue: its stored state, and what only this life knows."""
 
     table: Table[EntryRow]
     queue_number: int
     message: MessageId
     queue: str = ""
-    """The name of its queue; empty if it was let into none."""
+    """The name of its queue; empty if it entered none."""
     copy: Copy | None = None
     rank: tuple[int, int, int] = (0, 0, 0)
     """Place among those that wait: priority, date, and order of arrival."""
     before: int = 0
     """Number of times that it may have been handed over before this round."""
     doubtful: bool = False
-    """An earlier life of this node was handed it, and perhaps ended because of it."""
+    """True if it was handed over before a restart, and perhaps caused it."""
     elsewhere: bool = True
     """True if other nodes may have copies."""
 
@@ -126,7 +126,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
         return address.addressee(self.descriptor.destination) == node
 
     def owes_receipt(self, node: NodeId, *, here: bool = False) -> bool:
-        """Return True if its author is to hear of it; `here`: also if that is this node."""
+        """Return True if its author is owed a receipt; `here`: also if that is this node."""
         if not self.is_addressed(node) or (self.author == node and not here):
             return False
         headers = self.descriptor.headers
@@ -135,7 +135,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     # --- the row -------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Keep it, or forget it if nothing is to be done about it any more."""
+        """Write the entry, or delete it if nothing is left to do about it."""
         closed = self.state is EntryState.CLOSED
         if closed and not self.owed:
             self.delete()
@@ -146,7 +146,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
         self.table.put(self._row_name, row)
 
     def delete(self) -> None:
-        """Forget it."""
+        """Delete the entry's row."""
         self.table.delete(self._row_name)
 
     @property
@@ -155,7 +155,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
 
 class Word(Subject):
-    """Note to be said of an entry to a node, on one matter."""
+    """One item to send about an entry to a node, on one matter."""
 
     __slots__ = ("_entry", "_matter", "_to")
 
@@ -163,7 +163,7 @@ class Word(Subject):
         self._entry, self._matter, self._to = entry, matter, to
 
     def item(self) -> Item | None:
-        """Return what is to be said; None if it no longer holds."""
+        """Return the item to send; None if it no longer applies."""
         entry, matter = self._entry, self._matter
         if not entry.owed & matter or (entry.state is EntryState.CLOSED) is not (matter == OUTCOME):
             return None
@@ -180,12 +180,12 @@ class Word(Subject):
         )  # fmt: skip
 
     def said(self) -> None:
-        """Note that it is on its way."""
+        """Note that it was sent."""
         self._entry.owed &= ~self._matter
         self._entry.write()
 
     def unsaid(self) -> None:
-        """Note that it is to be said again, if it still holds."""
+        """Note that it has to be sent again, if it still applies."""
         self._entry.owed |= self._matter
         if self.item() is None:
             self._entry.owed &= ~self._matter

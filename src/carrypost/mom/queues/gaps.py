@@ -1,25 +1,31 @@
-"""Assignments that ended without an answer: their receivers are told, as they may never have heard of them.
+"""Assignments that ended without an answer: their receivers are informed, as they may never have heard of them."""
 
-A receiver grants credit, and each assignment uses some of it; both are counted in all, so that words may come twice,
-late, and in any order. A lost `Assign` upsets that. As long as its message lives, a reminder mends it (`reminders`).
-When the message expires, or its lease ends, the manager cannot tell two cases apart. If the receiver had heard of the
-assignment, it has asked for another message by itself, or a program had this one. If it had not, that credit is lost,
-and a consumer that takes one message at a time gets nothing any more.
-
-So a demand's assignments are numbered from 1, and its receiver notes which numbers it has heard of (`Heard`). When an
-assignment ends without an answer, the manager says its number (`control.Gone`), also if it had not come to say the
-assignment itself. A receiver to which that number is new grants one more, by its demand, which also says up to which
-number it knows all of them. A receiver that knew the number says just that: it is no sign that a program is alive
-which let its lease end. The manager forgets what is known; the rest it says again, as reminders are: after a quarter of
-the time that the demand has left, then after twice as long.
-
-Only the receiver raises its credit, and once for each number, whichever word brings it first. A `Gone` that comes twice
-or late does nothing. One that overtakes its `Assign` leaves a message that is dead already; a receiver whose clock is
-behind may still hand it out, and has one more than it asked for. The manager keeps the numbers in the row of the
-demand. A receiver that crashes ends its demands, and their numbers with them. A manager that lies about numbers gets
-no farther than the credit that it was granted, and is granted more only of its own queue. A receiver that lies gets
-what it could have asked for, or loses credit.
-"""
+# The problem. A receiver grants credit, and each assignment uses some of it; both are totals, so
+# that items may come twice, late, and in any order. A lost `Assign` breaks the balance. While its
+# message lives, a reminder repairs it (`reminders`). When the message expires, or its lease ends,
+# the manager cannot distinguish two cases. If the receiver had heard of the assignment, it has
+# asked for another message by itself, or a program had this one. If it had not, that credit is
+# lost, and a consumer that takes one message at a time gets nothing any more.
+#
+# The way chosen. A demand's assignments are numbered from 1, and its receiver records the numbers
+# that it has heard of (`Heard`). When an assignment ends without an answer, the manager sends its
+# number (`control.Gone`), even if the assignment itself had not been sent yet. A receiver to which
+# that number is new grants one more, by its demand, which also contains the number up to which it
+# knows all of them. A receiver that knew the number answers just that: this is no sign of life of a
+# program that let its lease end. The manager forgets numbers that are known; the rest it repeats
+# like reminders, after a quarter of the time that the demand has left, then after twice as long.
+#
+# What must hold.
+# 1. Only the receiver raises its credit, and once for each number, whichever item brings it first.
+#    A `Gone` that comes twice or late does nothing.
+# 2. A `Gone` that overtakes its `Assign` leaves a message that is dead already. A receiver whose
+#    clock is behind may still hand it out, and has one more than it asked for. That is the worst
+#    case.
+# 3. The manager keeps the numbers in the row of the demand. A receiver that crashes ends its
+#    demands, and their numbers with them.
+# 4. A manager that lies about numbers gets no farther than the credit that it was granted, and is
+#    granted more only for its own queue. A receiver that lies gets what it could have asked for, or
+#    loses credit.
 
 from __future__ import annotations
 
@@ -39,13 +45,13 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.groups import Demand
 
 _PAUSE_US = 60_000_000
-"""Numbers that are added while others wait for an answer are said this long after those."""
+"""Delay before numbers are sent that were added while others wait for an answer."""
 
 
 class Stretches:
-    """A set of numbers, as stretches from a first to a last one, in order.
+    """A set of numbers, as ranges from a first to a last one, in order.
 
-    There are `STRETCHES_MAX` of them; beyond that the lowest are forgotten, and the credit that they stand for.
+    There are at most `STRETCHES_MAX` ranges; beyond that the lowest are forgotten, with the credit that they stand for.
     """
 
     __slots__ = ("_all",)
@@ -61,16 +67,16 @@ class Stretches:
 
     @property
     def flat(self) -> tuple[int, ...]:
-        """First and last of each stretch, in turn."""
+        """First and last of each range, alternating."""
         return tuple(each for stretch in self._all for each in stretch)
 
     @property
     def first(self) -> int:
-        """The lowest number; there is one."""
+        """The lowest number; there must be one."""
         return self._all[0][0]
 
     def add(self, first: int, last: int) -> None:
-        """Add a stretch of numbers."""
+        """Add a range of numbers."""
         apart = []
         for each in self._all:
             if each[1] < first - 1 or each[0] > last + 1:
@@ -80,7 +86,7 @@ class Stretches:
         self._all = sorted([*apart, (first, last)])[-STRETCHES_MAX:]
 
     def remove(self, first: int, last: int) -> int:
-        """Remove the numbers of a stretch; return how many there were."""
+        """Remove the numbers of a range; return how many there were."""
         left: list[tuple[int, int]] = []
         removed = 0
         for begin, end in self._all:
@@ -105,7 +111,7 @@ class Heard:
     def __init__(self) -> None:
         self._highest = 0
         self._missing = Stretches()
-        """Lower ones that were not heard of."""
+        """Lower numbers that were not heard of."""
 
     @property
     def through(self) -> int:
@@ -113,7 +119,7 @@ class Heard:
         return self._missing.first - 1 if self._missing else self._highest
 
     def note(self, first: int, last: int) -> int:
-        """Note that these numbers were heard of; return how many of them are new."""
+        """Record that these numbers were heard of; return how many of them are new."""
         new = self._missing.remove(first, last)
         if last > self._highest:
             if first > self._highest + 1:
@@ -131,24 +137,24 @@ class Gap(Subject):
     def __init__(self, queue: str, demand: Demand, began_us: int, numbers: Sequence[int] = ()) -> None:
         self._queue, self.demand = queue, demand
         self.began_us, self.reminders = began_us, 0
-        """Time at which the first of them was said, and how often all were said again."""
+        """Time at which the first of them was sent, and the number of repetitions since."""
         self.numbers = Stretches(numbers)
         self._said = True
-        """True if the post has no note of it."""
+        """True if the post has no item of it."""
 
     @property
     def due_us(self) -> int:
-        """Time at which they are to be said again."""
+        """Time at which they have to be sent again."""
         return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
     def say(self, post: Post, *, after_us: int = 0) -> None:
-        """Tell the receiver, unless that is about to be done."""
+        """Send the numbers to the receiver, unless that is about to happen."""
         if self._said:
             self._said = False
             post.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
     def item(self) -> Item | None:
-        """Return the item to be said; None if the receiver knows by now."""
+        """Return the item to send; None if the receiver knows by now."""
         self._said = True
         return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
 
@@ -162,14 +168,14 @@ class Gaps:
         self.due_us = NEVER
 
     def numbers(self, demand: Demand) -> tuple[int, ...]:
-        """Return what the row of a demand keeps."""
+        """Return the numbers for the row of a demand."""
         gap = self._all.get(demand)
         return () if gap is None else gap.numbers.flat
 
     def add(self, queue: str, demand: Demand, number: int, now: int) -> bool:
-        """Note that an assignment ended without an answer; return False if its receiver is known to have heard of it.
+        """Record an assignment that ended without an answer; return False if its receiver is known to have heard of it.
 
-        One without a number was made by an earlier version.
+        An assignment without a number was made by an earlier version.
         """
         if not number or number <= demand.heard:
             return False
@@ -183,14 +189,14 @@ class Gaps:
         return True
 
     def restore(self, queue: str, demand: Demand, numbers: Sequence[int], now: int) -> None:
-        """Take in what the row of a demand kept."""
+        """Restore the numbers from the row of a demand."""
         if numbers:
             gap = self._all[demand] = Gap(queue, demand, now, numbers)
             gap.say(self._post)
             self.due_us = min(self.due_us, gap.due_us)
 
     def heard(self, demand: Demand, numbers: Sequence[int]) -> None:
-        """Forget the numbers that a receiver knows: stretches of them."""
+        """Forget ranges of numbers that a receiver knows."""
         if (gap := self._all.get(demand)) is not None:
             for first, last in Stretches(numbers):
                 gap.numbers.remove(first, last)
@@ -198,13 +204,13 @@ class Gaps:
                 self.forget(demand)
 
     def forget(self, demand: Demand) -> None:
-        """Forget the numbers of a demand that stands no more."""
+        """Forget the numbers of a demand that ended."""
         gap = self._all.pop(demand, None)
         if gap is not None:
             gap.numbers = Stretches()
 
     def remind(self, now: int) -> None:
-        """Tell receivers again, as far as that is due."""
+        """Repeat numbers to receivers, as far as that is due."""
         for gap in self._all.values():
             if gap.due_us <= now:
                 while gap.due_us <= now:

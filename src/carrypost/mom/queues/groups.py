@@ -1,9 +1,9 @@
-"""Requests at one queue, in groups of the same selector.
+"""Demands at one queue, in groups of the same selector.
 
-Of a group is known what it selects of the messages up to some place, so each message is held against each selector
-once. Demands that ask for one correlation id each, as every program does that waits for a reply, may be ten thousand.
-They are not held against each message one by one: what waits is found by its correlation id, and the ids that are both
-asked for and there are in a heap (`Correlated`).
+A group knows which messages it selects up to some place, so each message is matched against each selector once. There
+may be ten thousand demands for one correlation id each, one for every program that waits for a reply. They are not
+matched against each message one by one: waiting messages are found by their correlation ids, and ids that are both
+demanded and present are in a heap (`Correlated`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Party(msgspec.Struct, eq=False):
 
     node: NodeId
     turn: int
-    """Time at which it was given something the last time, as a place among all assignments and demands."""
+    """Place of its last assignment among all assignments and demands."""
     demands: int = 0
-    """Number of demands that stand."""
+    """Number of open demands."""
     held: int = 0
-    """Messages that are assigned to it."""
+    """Number of messages that are assigned to it."""
 
 
 class Demand(msgspec.Struct, eq=False):
-    """A demand that stands at the manager."""
+    """An open demand at the manager."""
 
     party: Party
     number: int
@@ -54,16 +54,16 @@ class Demand(msgspec.Struct, eq=False):
     began: int
     """Place among all demands, in order of arrival."""
     turn: int
-    """Time at which it was given something the last time, as a place among all assignments and demands."""
+    """Place of its last assignment among all assignments and demands."""
     credit: int = 0
-    """Number of messages that it takes in all."""
+    """Total number of messages that it takes."""
     taken: int = 0
-    """Number of messages that it was given. Of another node's demand, this is the number of its latest assignment."""
+    """Number of messages assigned to it. Of another node's demand, this is the number of its latest assignment."""
     heard: int = 0
-    """Up to which number its node knows its assignments."""
+    """Number up to which its node knows its assignments."""
     deadline_us: int = NEVER
     silent: bool = False
-    """True if a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
+    """True if a lease of its ended in silence: nothing is assigned to it until it is heard of again."""
 
     @property
     def node(self) -> NodeId:
@@ -71,23 +71,23 @@ class Demand(msgspec.Struct, eq=False):
         return self.party.node
 
     def grant(self, credit: int, taken: int = 0) -> None:
-        """Note that it was heard of, and takes so many in all, of which it was given so many at least."""
+        """Raise the total credit, and the number of messages assigned at least; it was heard of."""
         self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
         self._note()
 
     def take(self, turn: int) -> None:
-        """Count one more message that it is given."""
+        """Count one more assigned message."""
         self.taken += 1
         self.turn = self.party.turn = turn
         self._note()
 
     def give_back(self) -> None:
-        """One that a consumer of this node was given did not come to it, and never will: it takes another instead."""
+        """Return the credit of a message that never reached its consumer on this node."""
         self.taken -= 1
         self._note()
 
     def mark_silent(self, *, silent: bool) -> None:
-        """Nothing is heard of it, or something is again."""
+        """Mark it as silent, or as heard of again."""
         self.silent = silent
         self._note()
 
@@ -96,11 +96,11 @@ class Demand(msgspec.Struct, eq=False):
 
 
 Policy = Callable[[Sequence[Demand], "Descriptor"], Demand]
-"""Chooses who gets a message, of those who ask for it (`mom.policies`)."""
+"""Function that chooses the demand that gets a message (`mom.policies`)."""
 
 
 class Group:
-    """Requests with the same selector."""
+    """Demands with the same selector."""
 
     __slots__ = (
         "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "demands", "selector",
@@ -111,19 +111,19 @@ class Group:
         self._selector = Selector(selector) if selector else None
         self._correlated = correlated
         self.correlation = None if self._selector is None else correlation_asked(self._selector)
-        """The one correlation id that is asked for: what waits is then found by it, and not here."""
+        """The one correlation id that is demanded: waiting messages are then found by it, and not here."""
         self._fields = HEADER_PREFIX in selector
-        """True if it may name a header field: to offer them takes longer than most selectors do."""
+        """True if it may name a header field: providing these takes longer than most selectors do."""
         self.demands: dict[tuple[NodeId, int], Demand] = {}
         self.asking: dict[Demand, None] = {}
         """Demands of the group that take another message."""
         self._found: list[QueueEntry] = []
-        """Messages that wait and are selected, in order, as far as they were looked at."""
+        """Selected waiting messages, in order, as far as they were examined."""
         self._looked: tuple[float, ...] = _FIRST
-        """Rank up to which waiting messages were looked at."""
+        """Rank up to which waiting messages were examined."""
 
     def note(self, demand: Demand, *, asks: bool) -> None:
-        """One of the demands takes another message, or none for now."""
+        """Note that a demand takes another message, or none for now."""
         if not asks:
             self.asking.pop(demand, None)
         elif demand not in self.asking:
@@ -137,12 +137,12 @@ class Group:
         )
 
     def came(self, entry: QueueEntry) -> None:
-        """One more waits."""
+        """Add a waiting message."""
         if entry.rank <= self._looked and self._selects(entry.descriptor):
             insort(self._found, entry, key=_rank)
 
     def went(self, entry: QueueEntry) -> None:
-        """One waits no more."""
+        """Remove a message that waits no more."""
         found = self._found
         if found and found[0].rank <= entry.rank <= found[-1].rank:
             at = bisect_left(found, entry.rank, key=_rank)
@@ -150,7 +150,7 @@ class Group:
                 del found[at]
 
     def first(self, waiting: list[QueueEntry]) -> QueueEntry | None:
-        """The first that waits and is selected; it is looked for where none is known."""
+        """Return the first selected waiting message, searching for it if none is known."""
         found = self._found
         if not found and self._looked < _LAST:
             for at in range(bisect_right(waiting, self._looked, key=_rank), len(waiting)):
@@ -174,30 +174,30 @@ def _correlation_of(descriptor: Descriptor) -> str | None:
 
 
 class Correlated:
-    """Messages that wait in one queue, by correlation id, and the groups of demands that ask for one."""
+    """Waiting messages of one queue by correlation id, and the groups of demands for one."""
 
     __slots__ = ("_groups", "_heap", "_noted", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[QueueEntry]] = {}
-        """In order."""
+        """Waiting messages by correlation id, in order."""
         self._groups: dict[str, dict[Group, None]] = {}
         self._heap: list[tuple[tuple[int, int, int], str]] = []
-        """Ranks of the first that wait for an id that is asked for. Some do not wait, or are not asked for any more."""
+        """Ranks of the first message for each demanded id. Some do not wait, or are not demanded any more."""
         self._noted: set[tuple[tuple[int, int, int], str]] = set()
         """Messages in the heap, each once."""
 
     # --- messages ------------------------------------------------------------------------------------------
 
     def came(self, entry: QueueEntry) -> None:
-        """One more waits."""
+        """Add a waiting message."""
         correlation = _correlation_of(entry.descriptor)
         if correlation is not None:
             insort(self._waiting.setdefault(correlation, []), entry, key=_rank)
             self._note(correlation)
 
     def went(self, entry: QueueEntry) -> None:
-        """One waits no more."""
+        """Remove a message that waits no more."""
         correlation = _correlation_of(entry.descriptor)
         waiting = self._waiting.get(correlation or "", [])
         at = bisect_left(waiting, entry.rank, key=_rank)
@@ -212,18 +212,18 @@ class Correlated:
     # --- demands ------------------------------------------------------------------------------------------
 
     def add(self, correlation: str, group: Group) -> None:
-        """A group of demands asks for this id."""
+        """Add a group of demands for this id."""
         self._groups.setdefault(correlation, {})[group] = None
 
     def remove(self, correlation: str, group: Group) -> None:
-        """A group is no more."""
+        """Remove a group."""
         groups = self._groups[correlation]
         del groups[group]
         if not groups:
             del self._groups[correlation]
 
     def asks(self, correlation: str) -> None:
-        """A demand of a group takes another message."""
+        """Note that a demand of a group takes another message."""
         self._note(correlation)
 
     def _note(self, correlation: str) -> None:
@@ -238,7 +238,7 @@ class Correlated:
     # --- assignment ----------------------------------------------------------------------------------------
 
     def first(self, is_able: Callable[[Demand], bool]) -> tuple[QueueEntry, list[Demand]] | None:
-        """Return the first that waits for an id that a demand asks for which is able, and all such demands."""
+        """Return the first waiting message whose id an able demand asks for, and all such demands."""
         heap, passed_over, found = self._heap, [], None
         while heap and found is None:
             rank, correlation = heap[0]

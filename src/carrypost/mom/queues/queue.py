@@ -1,8 +1,8 @@
-"""One queue at its manager: what waits, who asks for it, and who gets it next.
+"""One queue at its manager: waiting messages, demands, and the next assignment.
 
-What waits is in order: the higher priority first, then what was sent earlier. Demands with the same selector are a
-group (`groups`), so an assignment looks at one message a group, however long the queue is. The first of these is
-assigned, to the one demand that the policy chooses, of a node that has not too many unanswered already.
+Waiting messages are sorted by priority, then by age. Demands with the same selector are a group (`groups`), so an
+assignment examines one message per group, however long the queue is. The first of these is assigned, to the demand that
+the policy chooses among nodes that do not have too many unanswered messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _rank = attrgetter("rank")
 OWN = "$"
-"""Names of queues begin so that a node made for itself, such as that of replies: nobody else receives from them."""
+"""Prefix of the names of queues that a node made for itself, such as that of replies: no other node receives from
+them."""
 
 
 class Queue:
@@ -43,26 +44,26 @@ class Queue:
         self.destination = destination
         self.asked = asked
         self.tally = Tally()
-        """Messages consumed from it, by node."""
+        """Number of messages consumed from it, by node."""
         self._policy = policy
         self._here = address.addressee(destination)
         self._parties: dict[NodeId, Party] = {}
         self._askers = 0
-        """Groups that have demands."""
+        """Number of nodes with demands."""
         self.entries: dict[bytes, QueueEntry] = {}
-        """All that are alive, by id: waiting, delayed, or assigned."""
+        """All entries that are alive, by id: waiting, delayed, or assigned."""
         self._waiting: list[QueueEntry] = []
         self._demands: dict[tuple[NodeId, int], Demand] = {}
         self._groups: dict[str, Group] = {}
-        """By selector."""
+        """Groups by selector."""
         self._searching: dict[Group, None] = {}
-        """Nodes that messages are held against."""
+        """Groups that messages are matched against."""
         self._correlated = Correlated()
-        """The others."""
+        """Groups that ask for a correlation id."""
 
     @property
     def waiting(self) -> list[QueueEntry]:
-        """Messages that wait, in order; only to be read."""
+        """Waiting messages, in order; read-only."""
         return self._waiting
 
     @property
@@ -71,27 +72,27 @@ class Queue:
         return self.asked.receivers is not None
 
     def admits(self, node: NodeId) -> bool:
-        """Return True if a node may receive from it, and look into it. Programs of its own node always may."""
+        """Return True if a node may receive from it, and browse it. Programs of its own node always may."""
         if node == self._here:
             return True
         receivers = self.asked.receivers
         return not self.asked.name.startswith(OWN) and (receivers is None or node in receivers)
 
     def __iter__(self) -> Iterator[Demand]:
-        """All demands."""
+        """Iterate over all demands."""
         return iter(self._demands.values())
 
     # --- messages ------------------------------------------------------------------------------------------
 
     def let_wait(self, entry: QueueEntry) -> None:
-        """One more waits."""
+        """Add a waiting message."""
         insort(self._waiting, entry, key=_rank)
         self._correlated.came(entry)
         for group in self._searching:
             group.came(entry)
 
     def remove(self, entry: QueueEntry) -> None:
-        """One that waited waits no more."""
+        """Remove a message that waits no more."""
         at = bisect_left(self._waiting, entry.rank, key=_rank)
         if at < len(self._waiting) and self._waiting[at] is entry:
             del self._waiting[at]
@@ -102,7 +103,7 @@ class Queue:
     # --- demands ------------------------------------------------------------------------------------------
 
     def demand(self, node: NodeId, number: int, selector: str, began: int) -> Demand:
-        """The demand of this node and number, which begins now unless it stands already."""
+        """Return the demand of this node and number, opened now unless it is open already."""
         found = self._demands.get((node, number))
         if found is not None:
             return found
@@ -121,11 +122,11 @@ class Queue:
         return made
 
     def find(self, node: NodeId, number: int) -> Demand | None:
-        """The demand of this node and number, if it stands."""
+        """Return the demand of this node and number, if it is open."""
         return self._demands.get((node, number))
 
     def withdraw(self, demand: Demand) -> None:
-        """A demand stands no more."""
+        """Close a demand."""
         group = demand.group
         del self._demands[demand.node, demand.number], group.demands[demand.node, demand.number]
         group.note(demand, asks=False)
@@ -155,27 +156,27 @@ class Queue:
     # --- assignment ----------------------------------------------------------------------------------------
 
     def hold(self, node: NodeId) -> None:
-        """One more is assigned to a node."""
+        """Count a message assigned to a node."""
         self._party(node).held += 1
 
     def let_go(self, node: NodeId) -> None:
-        """One that was assigned to a node is not any more."""
+        """Remove a message from those assigned to a node."""
         party = self._parties[node]
         party.held -= 1
         self._forget_idle(party)
 
     def _held_max(self) -> int:
-        """Return how many messages a node may have unanswered: an even part of the queue, where several ask for it."""
+        """Return the number of unanswered messages allowed to a node: an even part of the queue, if several ask."""
         if self._askers <= 1:
             return HELD_MAX
         return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
     def _is_able(self, demand: Demand, held_max: int) -> bool:
-        """Return True if a demand may be given another message: its node is this one, or has few unanswered."""
+        """Return True if a demand may get another message: its node is this one, or has few unanswered."""
         return demand.party.held < held_max or demand.party.node == self._here
 
     def next(self) -> tuple[QueueEntry, Demand] | None:
-        """Return what is to be assigned next, and to whom; None if nobody asks for anything that waits."""
+        """Return the next assignment, message and demand; None if nothing that waits is asked for."""
         if not self._waiting:
             return None
         best: QueueEntry | None = None

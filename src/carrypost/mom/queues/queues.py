@@ -1,9 +1,9 @@
-"""Queues on one node, both sides of them: what comes is passed to whom it concerns, and what is due is done.
+"""Queues on one node, both sides of them: passes on what arrives, and does what is due.
 
-The manager has the queues of this node, the receiver its consumers; the post says to other nodes what is to be said.
-Beside them stand the holder of topics and its counterpart, the enrolments at other nodes' topics.
-Control messages are read here: who may say what is seen by their author. Whatever follows from what came, a message
-that now goes to a consumer, say, is done by `follow_up`, before the step ends.
+The manager has the queues of this node, the receiver its consumers; the post sends items to other nodes. Beside them
+are the holder of topics and its counterpart, the enrolments at other nodes' topics. Control messages are read here;
+their author determines what they may ask for. Consequences of what arrived, such as a message that now goes to a
+consumer, are handled by `follow_up`, before the step ends.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Queues:
             control.Enrol: lambda item, node, _, now: enrolled.enrol(item, node, now),
             control.Leave: enrolled.leave,
         }
-        """Functions that act upon each kind of item: item, author, end of its message, now. Other parts add some."""
+        """Handlers of each kind of item: item, author, end of its message, now. Other parts add some."""
         self._read: list[Copy] = []
-        """Control messages to this node that were acted upon: nobody needs them any more."""
+        """Control messages to this node that were processed: they are not needed any more."""
 
     @property
     def due_us(self) -> int:
@@ -100,15 +100,15 @@ class Queues:
         return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
 
     def unattended(self) -> Iterator[str]:
-        """Yield the queues of this node in which messages wait, and that nobody receives from."""
+        """Yield the queues of this node in which messages wait without a receiver."""
         return (address.written(each.destination) for each in self.manager.declared if each.waiting and not any(each))
 
     def having(self, message: MessageId) -> list[str]:
-        """Return the queues of this node that a message is in."""
+        """Return the queues of this node that contain a message."""
         return [address.written(address.queue(name, self._node)) for name in self.manager.having(message)]
 
     def wake(self) -> None:
-        """Carry for everybody what is for queues, and want what is for this node."""
+        """Carry messages for queues of all nodes, and want those for this node."""
         self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
         self._deliveries.want(entry(address.EVERYBODY), told=False)
         me = address.exactly(address.control(self._node))
@@ -119,7 +119,7 @@ class Queues:
     # --- a layer's part ------------------------------------------------------------------------------------
 
     def restore(self, stored: Stored, now: int) -> None:
-        """Take in the rows of an earlier life."""
+        """Restore the rows after a restart."""
         self.receiver.keep(self.manager.restore(stored, now))
         self.receiver.restore(stored, now)
         self.calls.restore(stored)
@@ -127,7 +127,7 @@ class Queues:
         self.enrolling.restore(stored, now)
 
     def take(self, copy: Copy, now: int) -> bool:
-        """Take a message between nodes. Returns True if subscriptions to topics may have it."""
+        """Handle a message between nodes; return True if subscriptions to topics may have it."""
         if not copy.here:
             return False  # A notice that came with it says that it is of no use.
         destination = copy.descriptor.destination
@@ -147,12 +147,12 @@ class Queues:
         return False
 
     def decline(self, copy: Copy) -> None:
-        """Let a message go, of those that `take` lets subscriptions have, that none of them wants."""
+        """Drop a message that `take` offered to subscriptions and that none of them wants."""
         if copy.descriptor.destination.startswith(_NOTICE):
             self.enrolling.decline(copy)
 
     def forsake(self, destination: str) -> None:
-        """Let notifications of a topic go that nobody on this node subscribes to any more."""
+        """Drop notifications of a topic without subscriptions on this node any more."""
         notice = address.notice_of(destination)
         for copy in self._holdings.known_copies():
             wanted = copy.here and copy.descriptor.destination == notice and self._node in copy.descriptor.listed
@@ -186,7 +186,7 @@ class Queues:
             self._holdings.acknowledge(copy.id, until_us)
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
-        """Give an item to whom it concerns; `until_us`: the end of the message that has it."""
+        """Pass an item to its handler; `until_us` is the end of its message."""
         self.handlers[type(item)](item, node, until_us, now)
 
     def _gone(self, item: control.Gone, node: NodeId, _: int, now: int) -> None:
@@ -196,7 +196,7 @@ class Queues:
             self.receiver.gone(item, node, now)
 
     def follow_up(self, now: int) -> None:
-        """Do what follows from what came or was asked for."""
+        """Handle the consequences of what arrived or was requested."""
         for item in self.post.take_own(now):
             self._act(item, self._node, NEVER, now)
         self.receiver.adopt_returned()
@@ -217,7 +217,7 @@ class Queues:
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
-        """The end of a step: returns what is to be said to other nodes."""
+        """End a step; return the messages for other nodes."""
         for item in self.manager.closed.take_own():
             self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
@@ -228,7 +228,7 @@ class Queues:
         return [*self.post.drafts(now), *self.holder.drafts(now)]
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Copies are gone."""
+        """Handle copies that are gone."""
         self.manager.left(copies, reason)
         self.receiver.left(copies, reason)
         self.post.left(copies, reason)
@@ -252,7 +252,7 @@ class Queues:
     # --- commands ------------------------------------------------------------------------------------------
 
     def declare(self, asked: Declare) -> Queue:
-        """Return a queue of this node, which may be here already."""
+        """Return a queue of this node, declared now unless it is here already."""
         queue, new = self.manager.declared.declare(asked)
         self._outputs.undo.note(partial(self._abort, queue) if new and not asked.connection else None)
         return queue
@@ -267,12 +267,12 @@ class Queues:
         return () if queue is None else queue.tally.most()
 
     def described(self, asked: Bind) -> Bind:
-        """A name that is to be bound, with what others are to know of its queue if that is here."""
+        """Return a request to bind a name, completed with what others may know of its queue if that is here."""
         queue = self.manager.declared.get(asked.destination)
         return asked if queue is None else msgspec.structs.replace(asked, receivers=queue.asked.receivers)
 
     def end(self, destination: str) -> None:
-        """A queue of this node is no more."""
+        """End a queue of this node."""
         queue = self.manager.declared.managed(destination)
         if any(demand.node == self._node for demand in queue):
             raise IllegalStateException(f"the queue {queue.asked.name!r} has consumers on this node: close them first")
@@ -280,11 +280,11 @@ class Queues:
         self.receiver.queue_ended(destination)
 
     def open(self, asked: Receive, connection: int, now: int) -> Receiving:
-        """A consumer of a queue, here or elsewhere."""
+        """Open a consumer of a queue, here or elsewhere."""
         return self.receiver.open(asked, self._manager_of(asked.destination, connection), now)
 
     def _manager_of(self, destination: str, connection: int) -> NodeId:
-        """The manager of a queue that a connection may receive from."""
+        """Return the manager of a queue that a connection may receive from."""
         manager = address.addressee(destination)
         if manager is None or not destination.startswith(_QUEUE):
             raise InvalidDestinationException(f"no queue has the address {destination!r}")
@@ -307,13 +307,13 @@ class Queues:
         return destination if is_of_topic(name) or any(map(self.manager.declared.get, known)) else None
 
     def end_temporary(self, connection: int) -> None:
-        """A connection is closed, and with it its temporary queues."""
+        """End the temporary queues of a connection that is closed."""
         for queue in [each for each in self.manager.declared if each.asked.connection == connection]:
             self.manager.end(queue, "its queue ended")
             self.receiver.queue_ended(queue.destination)
 
     def browse(self, destination: str, selector: str | None, connection: int, now: int) -> Browsing:
-        """Return the messages in a queue: all of them, or, of another node's queue, a number by which they are told."""
+        """Return the messages in a queue or, for another node's queue, the number under which they are reported."""
         manager = self._manager_of(destination, connection)
         if manager != self._node:
             return Browsing(self._browsings.open(destination, manager, selector, now))

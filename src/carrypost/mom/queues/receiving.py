@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Returned:
-    """Messages that consumers of queues did not get, or have no more, until the receiver acts upon it."""
+    """Messages that consumers of queues missed or gave back, until the receiver processes them."""
 
     __slots__ = ("tenures", "unserved")
 
     def __init__(self) -> None:
         self.unserved: list[Receiving] = []
-        """Consumers that were to be handed something, and take another message instead."""
+        """Consumers that missed a message, and take another one instead."""
         self.tenures: list[Tenure] = []
         """Messages that sessions gave back."""
 
@@ -46,18 +46,18 @@ class Receiving(Claimant, Subject):
         found = address.address(asked.destination)
         assert found is not None  # A program named it, and it was found to be a queue.
         self.queue, self.manager = found.name, manager
-        """The name of its queue, and the node that it is of."""
+        """The name of its queue, and the node that manages it."""
         self.selector = asked.selector or ""
         # Dead letters keep the destination that they were sent to.
         self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
         self._returned = returned
         self.credit = 0
-        """Number of messages that it takes in all."""
+        """Total number of messages that it takes."""
         self.heard = Heard()
         self.deadline_us = 0
-        """Time until which its manager was asked."""
+        """Time until which its demand was last extended."""
         self.asking = False
-        """True if a note to the manager is on its way to the post."""
+        """True if an item to the manager is on its way to the post."""
         self.local: tuple[Queue, Demand] | None = None
         """Demand of the consumer, if this node is the manager."""
 
@@ -71,15 +71,15 @@ class Receiving(Claimant, Subject):
         return not self.selector or self._matcher.matches(descriptor)
 
     def miss(self) -> None:
-        """Note that its consumer does not get a message that was to be handed to it."""
+        """Note that the consumer does not get a message that was assigned to it."""
         self._returned.unserved.append(self)
 
     def give_back(self, tenure: Tenure) -> None:
-        """Take back a message that none of its sessions has any more."""
+        """Return a message that none of its sessions has any more."""
         self._returned.tenures.append(tenure)
 
     def item(self) -> Item | None:
-        """Return what the manager is asked for; None if the consumer is closed."""
+        """Return the demand to send to the manager; None if the consumer is closed."""
         self.asking = False
         if self.ended:
             return None

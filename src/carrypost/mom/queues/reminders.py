@@ -1,17 +1,18 @@
-"""Assignments to other nodes that were not answered: their receivers are told again.
+"""Assignments to other nodes without an answer: their receivers are reminded."""
 
-A control message may be lost for good: every node that has it may evict it, also the one that made it. Whatever was in
-it, an assignment, an acknowledgement, or what was given back, the manager sees the same: it said that a message is a
-receiver's, and hears nothing. So it says it again. A receiver that did not know takes the message, one that has it
-keeps it, and one that answered before answers again.
-
-The manager's own clock decides, not a sign of life of the receiver: who gave a message back, or acknowledged it, has
-often closed its consumer with it, and has no reason to be heard of any more. The first reminder comes after a quarter
-of the time that the message, or its lease, has left, so that there is time for a second one, and after six hours at the
-latest; each next one when twice as much time has passed. Each lives until the next one. So, however long the way to a
-receiver is, one of them lasts for it, no more than one of them is on its way, and a receiver that is gone for good
-costs a few messages in all.
-"""
+# The problem. A control message may be lost for good: every node that has it may evict it, even the
+# one that made it. Whatever it contained, an assignment, an acknowledgement, or a release, the
+# manager sees the same: it assigned a message, and hears nothing. So it repeats the assignment. A
+# receiver that did not know of it takes the message, one that has it keeps it, and one that
+# answered before answers again.
+#
+# When. The manager's own clock decides, not a sign of life of the receiver: a receiver that gave a
+# message back, or acknowledged it, has often closed its consumer with it, and has no reason to be
+# heard of any more. The first reminder comes after a quarter of the time that the message, or its
+# lease, has left, so that there is time for a second one, and after six hours at the latest; each
+# next one when twice as much time has passed. Each lives until the next one. So, however long the
+# way to a receiver is, one of them lasts for it, no more than one is on its way at a time, and a
+# receiver that is gone for good costs a few messages in all.
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
 
 _PART = 4
-"""The first reminder comes after this part of the time that is left."""
+"""Part of the remaining time after which the first reminder comes."""
 _FIRST_US_MIN, _FIRST_US_MAX = 60_000_000, 21_600_000_000
-"""But not sooner and not later. A minute is longer than words take where they travel at once; a program may well work
-on a message for six hours."""
+"""Bounds of that time. A minute is longer than items take where they travel at once; a program may well work on a
+message for six hours."""
 _PAUSE_US = 60_000_000
-"""All entries are looked through at most this often."""
+"""Shortest interval between two searches of all entries."""
 _AT_ONCE = 1_024
-"""So many reminders at most each time, those first that are due for longest."""
+"""Largest number of reminders each time, the longest overdue first."""
 
 
 class Reminders:
@@ -47,13 +48,13 @@ class Reminders:
         self.due_us = NEVER
 
     def expect(self, entry: QueueEntry) -> None:
-        """An entry was assigned to another node, in this life or an earlier one, and an answer is expected."""
+        """Expect an answer to an entry that was assigned to another node, in this life or an earlier one."""
         self.due_us = min(self.due_us, _entry_due_us(entry))
         if entry.owed & REMIND:
             self._say(entry)
 
     def remind(self, entries: Iterable[QueueEntry], now: int) -> None:
-        """Tell receivers again what is theirs and was not answered, as far as that is due."""
+        """Remind receivers of unanswered assignments, as far as that is due."""
         expected = [
             (_entry_due_us(entry), entry) for entry in entries
             if entry.state is EntryState.ASSIGNED and entry.receiver != self._node
@@ -74,7 +75,7 @@ class Reminders:
 
 
 def due_us(began_us: int, left_us: int, reminders: int) -> int:
-    """Return when a receiver is to be reminded next of something that it was told, and that lasted so long then."""
+    """Return the time of the next reminder of something that was sent at `began_us` and lasted `left_us` then."""
     first_us = min(max(left_us // _PART, _FIRST_US_MIN), _FIRST_US_MAX)
     return began_us + (first_us << reminders)
 

@@ -1,9 +1,9 @@
-"""The answers to other nodes that look into the queues of this one: snapshots, one after the other.
+"""The answers to other nodes that browse the queues of this one: snapshots, one after the other.
 
-To look costs one item, and the answer up to a thousand ids, which travel to every carrier. So each node is answered one
-look at a time, and the next one when it has paid for the last by waiting (`mom.admission`); all nodes together wait for
-each other likewise, in turn. A look that has to wait is not lost. Those that a node has waiting are bounded, and those
-of all nodes; the node that has most of them gives way.
+A look costs one item, and the answer up to a thousand ids, which travel to every carrier. So each node is answered one
+look at a time, and the next one when waiting has paid for the last (`mom.admission`); all nodes together wait for each
+other likewise, in turn. A look that has to wait is not lost. The number of waiting looks is bounded, for a node and for
+all; the node with most of them loses one first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
-    """Return what waits in a queue and is alive, in order; delayed messages are not seen before their time."""
+    """Return the live waiting messages of a queue, in order; delayed messages are not visible before their time."""
     waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(now)]
     if not selector:
         return waiting
@@ -38,7 +38,7 @@ def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> lis
 
 
 def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[list[Descriptor], int]:
-    """Return what a node is shown, as far as its bounds go, and how many steps its selector took for that."""
+    """Return the messages shown to a node, within its bounds, and the steps that its selector took."""
     try:
         weight = Selector(selector).weight if selector else 0
         matcher = Matcher((entry(".*", selector),), limits, own=True) if weight else None
@@ -61,11 +61,11 @@ class Showing:
         self._free_us: dict[NodeId, int] = {}
         """Times at which the next look of each node may be answered."""
         self._all_free_us = 0
-        """Time at which the next look of any node may be."""
+        """Time at which the next look of any node may be answered."""
         self.due_us = NEVER
 
     def ask(self, item: control.Browse, node: NodeId, now: int) -> None:
-        """A node wants to see what waits in a queue."""
+        """Queue the look of a node into a queue."""
         if self._demands.open_to(item.queue, node) is None:
             return
         mine = self._waiting.get(node, {})
@@ -88,7 +88,7 @@ class Showing:
         return True
 
     def answer(self, now: int) -> None:
-        """Answer those whose turn it is."""
+        """Answer the looks whose turn has come."""
         self._free_us = {node: at for node, at in self._free_us.items() if at > now}
         while self._all_free_us <= now:
             node = next((each for each in self._waiting if each not in self._free_us), None)
@@ -104,7 +104,7 @@ class Showing:
         self.due_us = max(min(dues), self._all_free_us) if dues else NEVER
 
     def _show(self, item: control.Browse, node: NodeId, now: int) -> int:
-        """Answer one look; returns what that cost."""
+        """Answer one look; return its cost."""
         queue = self._demands.open_to(item.queue, node)
         if queue is None:
             return admission.ITEM_UNITS  # It ended meanwhile.

@@ -1,4 +1,4 @@
-"""The entries of one node's queues that are alive: pinned, within their bounds, with the times that they wait for."""
+"""The live entries of one node's queues: pinned, within their bounds, with their delivery times and leases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stock:
     def __init__(self, context: Context) -> None:
         self._holdings, self._table = context.holdings, Table(context.ledger, b"E", EntryRow)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
-        """One of a message, but for dead letters of several subscriptions to topics."""
+        """Entries by message: one, except for dead letters of several subscriptions to topics."""
         self._place = 0
         self.bounds = Bounds(context)
         self.delays, self.leases = Agenda(_is_delayed), Agenda(_is_leased)
@@ -50,7 +50,7 @@ class Stock:
         return entry
 
     def restore(self, stored: Stored) -> Iterator[QueueEntry]:
-        """Yield the entries of an earlier life by their places, without their copies."""
+        """Yield the entries after a restart by their places, without their copies."""
         for name, row in sorted(self._table.read(stored), key=lambda each: each[1].place):
             self._place = max(self._place, row.place)
             number, message = int.from_bytes(name[:8], "big"), MessageId(name[8:])
@@ -68,7 +68,7 @@ class Stock:
         self._holdings.cache.pin((entry.copy,), QUEUES)
 
     def leave(self, queue: Queue, entry: QueueEntry) -> None:
-        """Take an entry that was closed out of its queue. Its copy stays pinned."""
+        """Remove a closed entry from its queue. Its copy stays pinned."""
         assert entry.copy is not None  # It was alive until now.
         del queue.entries[entry.message]
         left = self._entries[entry.message]
