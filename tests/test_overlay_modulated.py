@@ -144,7 +144,7 @@ def test_home_brokers_run_modulators(security: str) -> None:
         world.begin("AB BC pA qA Cy")
         named = Modulator.named
         box = net.consume("y", "flood", named("box", area=[1, 1, 3, 3]))
-        few = net.consume("y", "flood", named("selector", text="n > 7"))
+        few = net.consume("y", "flood", named("selector", text="n > 3"))
         some = net.consume("y", "flood", named("by-number"))
         every = net.consume("y", "flood")
         net.advance(5)
@@ -155,7 +155,7 @@ def test_home_brokers_run_modulators(security: str) -> None:
         assert [len(each) for each in world.results("y", box)] == [32] * 11
         assert [(each.channel, each.number) for each in world.faulty] == [("flood", 3)]
         assert "no array of" in world.faulty[0].fault
-        assert len(world.results("y", few)) == 5
+        assert len(world.results("y", few)) == 9
         assert len(world.results("y", some)) == 16
         assert len(world.results("y", every)) == 12
         views = [net.host(name).overlay.view() for name in "ABC"]

@@ -276,6 +276,10 @@ class Overlay:
     """Ids of the nodes whose modules a broker runs, if `modulators` is "trusted"."""
     compile_share: float = number(0.1, 0.001, 1.0)
     """Share of a processor that a broker spends on compiling modules."""
+    placement: bool = flag(True)
+    """Seats that send little of what they get move towards producers, and back when they send more."""
+    placement_ratio: float = number(0.5, 0.0, 1.0)
+    """A seat moves towards producers if it sends at most this part of the bytes that it gets."""
     capacity: float = number(0.5, 0.01, 1_024.0)
     """Processors that clients' modules may use at a broker, all together."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)

@@ -58,6 +58,10 @@ class NearestBroker(NamedTuple):
     home_hops: int
     """Hops from the consumer to this broker."""
     now_us: int
+    placed: bool = False
+    """True if the seat moved here upstream or downstream (`overlay.placement`)."""
+    share: float = 1.0
+    """Bytes that the seat passes on of each byte that it gets; 1 unless that is little enough to move it upstream."""
 
 
 Notice = Timer | Propagated | BrokerLost | NearestBroker
@@ -171,7 +175,8 @@ class HomeBrokerAdaptor:
             for _ in range(min(served.producers, _WEIGHT_MAX))
             if prefix in near and prefix in far
         ]
+        here, there = tuple(near[each] for each in homes), tuple(far[each] for each in homes)
         return (
-            Home(topology.node, topology.load(topology.prefix), notice.home_hops, tuple(near[each] for each in homes)),
-            Home(notice.broker, topology.load(other), notice.hops, tuple(far[each] for each in homes)),
+            Home(topology.node, topology.load(topology.prefix), notice.home_hops, here, notice.share),
+            Home(notice.broker, topology.load(other), notice.hops, there, notice.share),
         )

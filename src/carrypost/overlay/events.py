@@ -11,9 +11,11 @@ from carrypost.overlay.items import Role
 FIRST: Final = "first"
 NEARER: Final = "nearer"
 LOAD: Final = "load"
+UPSTREAM: Final = "upstream"
+DOWNSTREAM: Final = "downstream"
 ORPHAN: Final = "orphan"
 """Reasons for a home: it is the first one; it is nearer than the one before, or on a shorter path; that one had
-too much work; or that one is gone.
+too much work; the seat moved towards producers, or towards the consumer; or that one is gone.
 """
 
 
@@ -51,7 +53,8 @@ class Relocated(LayerEvent, frozen=True):
     broker: NodeId
     """Broker that has the seat now."""
     operation: str
-    """Operation: `horizontal`, because of the consumer's place, or of the work at this broker."""
+    """Operation: `horizontal`, because of the consumer's place, or of the work at this broker; `upstream`, towards
+    producers; `downstream`, towards the consumer."""
     state_bytes: int
     """Bytes of the snapshot that moved."""
     pause_us: int

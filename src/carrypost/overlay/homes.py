@@ -291,7 +291,8 @@ class Homes:
         found = None if unreachable else client.monitor.look_for_consumer(home, distances, now)
         if found is not None and home != self._node:
             hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
-            item = Report(*client.key[1:], found.candidate, hops, home_hops)
+            placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
+            item = Report(*client.key[1:], found.candidate, hops, home_hops, placed)
             self._said.append(ITEMS.draft(home, [item], self._now_us, connected=True))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:

@@ -45,11 +45,13 @@ class Home(NamedTuple):
     """Hops from it to the consumer."""
     producers: tuple[float, ...] = ()
     """Hops to it from the home of each producer, in the same order for both homes that are compared."""
+    share: float = 1.0
+    """Part of the bytes that goes on from it to the consumer, if the seat shortens events (`overlay.placement`)."""
 
     @property
     def path(self) -> float:
-        """Mean length of the paths from producers' homes through it to the consumer."""
-        return self.hops + (sum(self.producers) / len(self.producers) if self.producers else 0)
+        """Mean length of the paths from producers' homes through it to the consumer; hops after it count by `share`."""
+        return self.share * self.hops + (sum(self.producers) / len(self.producers) if self.producers else 0)
 
 
 def choose_home(current: Home, candidate: Home, load_max: float) -> Home:

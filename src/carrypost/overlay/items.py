@@ -86,7 +86,7 @@ class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 Relocation = Literal["strict", "stateless", "lossy", "light"]
-MoveReason = Literal["nearer", "load"]
+MoveReason = Literal["nearer", "load", "upstream", "downstream"]
 
 
 class Role(enum.IntEnum):
@@ -171,6 +171,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
     """Hops from the consumer to it."""
     home_hops: _Hops
     """Hops from the consumer to its home."""
+    placed: bool = False
+    """True if the seat moved to that home upstream or downstream."""
 
 
 class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):

@@ -16,6 +16,7 @@ from carrypost.model import address
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.flow import Flow
 from carrypost.overlay.processing import advanced
 from carrypost.overlay.snapshot import Snapshot, digest
 
@@ -144,6 +145,8 @@ class Seat:
         """Producers whose next event may leave a gap: it came without what happened while it moved."""
         self.spoke_us = 0
         """Time of its last result."""
+        self.flow = Flow()
+        """Bytes that it got and sent."""
         self.begin = row
         """The seat to go back to as long as none is on disk."""
         self.next_us = 0

@@ -64,6 +64,7 @@ from carrypost.overlay.modules import OwnModules
 from carrypost.overlay.movable import MovableSeats
 from carrypost.overlay.moves import Moves
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
+from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import Producer
 from carrypost.overlay.progress import Progresses
 from carrypost.overlay.rows import RevertingRows
@@ -120,6 +121,10 @@ class Overlay(Layer):
             ground, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
         )
         self.channel.add(HomeBrokerAdaptor(self.topology, self.moves))
+        settings = ground.settings.overlay
+        self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
+        if self._share_max is not None:
+            self.channel.add(PlacementAdaptor(self.topology, self.moves, self.seats, settings))
         self.consumers = Consumers(ground, self._rows, self.topology.brokers)
         numbers = Numbers(self._rows)
         self.homes = Homes(ground, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers)
@@ -271,7 +276,9 @@ class Overlay(Layer):
         if found is None or not found.seated:
             return False
         near = NodeId(item.candidate), item.hops, item.home_hops
-        self.channel.tell(NearestBroker(author, item.channel, item.subscription, *near, now))
+        seat = self.seats.find(found)
+        share = 1.0 if seat is None else seat.flow.share(self._share_max)
+        self.channel.tell(NearestBroker(author, item.channel, item.subscription, *near, now, item.placed, share))
         return True
 
     def _detour(self, item: Detour, author: NodeId, now: int) -> bool:

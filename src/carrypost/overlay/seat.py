@@ -23,6 +23,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
 from carrypost.overlay.events import ModulatorFault
+from carrypost.overlay.flow import Flow
 from carrypost.overlay.gaps import Gaps
 from carrypost.overlay.lanes import Leaving, Seat, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
@@ -143,7 +144,7 @@ class Seats:
     def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
         """Let a seat go on from a row, with another state than before."""
         seat.row, seat.leaving, seat.reading = row, None, None
-        seat.processing = processing
+        seat.processing, seat.flow = processing, Flow()
         processing.restore(row.state)
         seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
         self._rows.put(name_of(seat.client), encode(row))
@@ -296,6 +297,8 @@ class Seats:
             return []
         if seat.leaving is not None:  # There was no room for what came of it before.
             seat.processing.revert(seat.row)
+        else:
+            seat.flow.got(copy.descriptor.length + copy.descriptor.original.wire_bytes)
         processing, event = seat.processing, copy.descriptor.original
         age_us = max(now - event.created_us, 0) if self._asks(seat) else None
         charged = self._pace.charged(seat.client.node, processing.instance, now)
@@ -351,7 +354,10 @@ class Seats:
             seat = self._leaving.pop((copy.descriptor.destination, headers.covers.number), None)
             if seat is not None and (leaving := seat.leaving) is not None:
                 leaving.numbers.discard(headers.covers.number)
-                seat.checkpoints.sent(copy.descriptor.length + copy.descriptor.wire_bytes)
+                nbytes = copy.descriptor.length + copy.descriptor.wire_bytes
+                seat.checkpoints.sent(nbytes)
+                if not headers.covers.mute:
+                    seat.flow.sent(nbytes)
                 if not leaving.numbers:
                     seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
                     if headers.covers.mute and copy.descriptor.size:

@@ -15,7 +15,7 @@ import msgspec
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import LEASE_US
-from carrypost.overlay.events import LOAD, NEARER, Relocated
+from carrypost.overlay.events import DOWNSTREAM, LOAD, NEARER, UPSTREAM, Relocated
 from carrypost.overlay.items import (
     ITEMS,
     Abort,
@@ -49,7 +49,9 @@ FAMILY, GONE = b"H", b"G"
 """First bytes of the names of rows: seats whose state was sent, and seats that moved away."""
 HORIZONTAL = "horizontal"
 """Operation: the seat goes to another broker because of its consumer, or of the work that it makes."""
-OPERATIONS: Mapping[MoveReason, str] = {NEARER: HORIZONTAL, LOAD: HORIZONTAL}
+OPERATIONS: Mapping[MoveReason, str] = {
+    NEARER: HORIZONTAL, LOAD: HORIZONTAL, UPSTREAM: UPSTREAM, DOWNSTREAM: DOWNSTREAM
+}  # fmt: skip
 """Operations by the reasons for them."""
 _REFUSED_US = 60_000_000
 """A broker that refused a seat, or did not answer, is offered none for so long."""

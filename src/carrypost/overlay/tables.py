@@ -183,10 +183,13 @@ class Routes:
             self._built, self._ways = built, self._search(None)
         return self._ways.get(prefix)
 
+    def ways(self, prefix: bytes) -> dict[bytes, Way]:
+        """Return the ways from a broker along the overlay to all that it reaches, itself included."""
+        return self._search(None, prefix) | {prefix: Way(0, ())}
+
     def distances(self, prefix: bytes) -> dict[bytes, int]:
-        """Return the hops from a broker along the overlay to all that it reaches, itself included."""
-        ways = {each: way.hops for each, way in self._search(None, prefix).items()}
-        return ways | {prefix: 0}
+        """Return the hops of these ways."""
+        return {each: way.hops for each, way in self.ways(prefix).items()}
 
     def _search(self, but: bytes | None, start: bytes | None = None) -> dict[bytes, Way]:
         """Return the ways from this broker, or from another one (`start`)."""
