@@ -1,7 +1,7 @@
-"""Everything the core tells a driver.
+"""The events that the core reports to a driver.
 
-Events are values, given once, in order of happening; those of one kind that happen together come as one burst, so
-that a recorder can append them by columns. What depends on a batch that is not durable yet is held back until it is.
+Events are values, emitted once, in order of happening; those of one kind that happen together come as one burst, so
+that a recorder can append them by columns. An event that depends on a batch is held back until that is durable.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ class Confirmed(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A message of this host is in its cache. Told at once, before what that sets off; `Stored` or `Failed` follows."""
+    """A message of this host is in its cache.
+
+    Emitted at once, before its consequences; `Stored` or `Failed` follows.
+    """
 
     descriptor: Descriptor
 
@@ -152,16 +155,16 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """Received, and never to be delivered: dead while they waited for their predecessors, or without hope of them.
+    """Messages that were received and will never be delivered: they died waiting for their predecessors.
 
-    Of a copy that leaves for that reason this is told instead of `Dropped`.
+    For a copy that leaves for that reason this is emitted instead of `Dropped`.
     """
 
     descriptors: tuple[Descriptor, ...]
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Something a peer sent was not taken: `count` times, for `reason`. `message` where one is known."""
+    """A refusal of something that a peer sent: `count` times, for `reason`; with the `message`, if it is known."""
 
     reason: str
     peer: str
@@ -200,7 +203,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """A message that a consumer was to have was handed over too often before: it is a dead letter instead."""
+    """A message for a consumer was handed over too often before: it is a dead letter instead."""
 
     consumer: int
     descriptor: Descriptor
@@ -265,7 +268,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """A recipient has a persistent message that this host sent: told once for each."""
+    """A recipient has a persistent message that this host sent: emitted once for each."""
 
     message: MessageId
     recipient: NodeId
@@ -296,7 +299,7 @@ class Browsed(msgspec.Struct, frozen=True):
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+    """A name can be looked up here that could not before, or has another destination: bound here, or by others."""
 
     name: str
     destination: str
@@ -322,14 +325,14 @@ class OneWay(msgspec.Struct, frozen=True):
 
 
 class Reachable(msgspec.Struct, frozen=True):
-    """A host can be reached over so many hops, and could for a second."""
+    """A host can be reached, and has been for a second."""
 
     node: NodeId
     hops: int
 
 
 class Unreachable(msgspec.Struct, frozen=True):
-    """A host that could be reached cannot be any more, for a second."""
+    """A host cannot be reached any more, and could not for a second."""
 
     node: NodeId
 

@@ -1,11 +1,11 @@
-"""Files and folders that people name: what the system refuses, as a sentence, and results that are whole or not there.
+"""Files and folders that people name: refusals of the system as sentences, and results that are complete or absent.
 
-One rule says what a failure means, for every command: a path that leads nowhere, or to the wrong kind of thing, is a
-mistake of whoever named it (`LocalError`, exit code 2), and so is a mistake in a file that people write. What the
-machine refuses, such as a permission or a full disk, and what is damaged, are not (`FileError`, exit code 1).
+One rule decides about a failure, for every command: a path that leads nowhere, or to the wrong kind of thing, is a
+mistake of the caller (`LocalError`, exit code 2), and so is a mistake in a file that people write. Refusals of the
+machine, such as a permission or a full disk, and damaged files are not (`FileError`, exit code 1).
 
-A result is written under a hidden name, ``.NAME.PROCESS.partial``, and gets its own when it is whole. What a process
-that was killed left behind is removed by the next one that writes the same result.
+A result is written under a hidden name, ``.NAME.PROCESS.partial``, and renamed when it is complete. Remains of a killed
+process are removed by the next one that writes the same result.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def refused(
     misnamed: type[CarrypostError] = LocalError,
     otherwise: type[CarrypostError] = FileError,
 ) -> CarrypostError:
-    """Return the error for something that could not be done; its class says whose fault it is."""
+    """Return the error for a failed operation; its class tells whose fault it is."""
     kind = misnamed if isinstance(error, OSError) and error.errno in _MISNAMED else otherwise
     return kind(f"{what}: {reason(error)}{advice}")
 
 
 @contextmanager
 def refusing(what: str, other: type[Exception] = OSError) -> Iterator[None]:
-    """Tell what the system refuses in the block, and another kind of errors, as a sentence that begins with `what`."""
+    """Turn refusals of the system, and another kind of errors, into a sentence that begins with `what`."""
     try:
         yield
     except (OSError, other) as error:
@@ -52,7 +52,7 @@ def refusing(what: str, other: type[Exception] = OSError) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Why the system refuses something, in its own words, or whose it is; why something cannot be understood."""
+    """Return the reason of a refusal in the system's words, or the owner; or why something cannot be understood."""
     if not isinstance(error, OSError) or not error.errno:
         return " ".join(str(error).split())
     whose = _others(error.filename) if error.errno in _FORBIDDEN else None
@@ -71,7 +71,7 @@ def _others(name: object) -> Path | None:
 
 
 def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) -> str:
-    """The text of a file that people write; `what` says what cannot be done where there is none."""
+    """Return the text of a file that people write; `what` says what failed if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) ->
 
 
 def digest(path: Path) -> str:
-    """Return the hash of a file, which is read piece by piece."""
+    """Return the hash of a file, which is read in parts."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -91,7 +91,7 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A path to write a file to, which takes the place of `target` when the block ends well, and otherwise goes."""
+    """Yield a path for a file that replaces `target` when the block succeeds, and is removed otherwise."""
     if target.exists() and not target.is_file():
         raise LocalError(f"{target} cannot be written: that is no file")
     written = partial(target)
@@ -108,7 +108,7 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def keep_entry(path: Path) -> None:
-    """Make the name of a file safe: a new one is, once its folder is written."""
+    """Make the name of a new file durable, by syncing its folder."""
     with suppress(OSError):  # Windows cannot, and does not need it.
         folder = os.open(path.parent, os.O_RDONLY)
         try:

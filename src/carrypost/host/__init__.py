@@ -1,4 +1,4 @@
-"""One node of the network, sans I/O: `Host` composes the layers; beside it its report, recovery, its drivers' loop."""
+"""One node of the network, sans I/O: `Host` composes the layers; also overviews, recovery and the drivers' loop."""
 
 from carrypost.host.host import Host
 

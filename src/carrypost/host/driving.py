@@ -1,11 +1,12 @@
-"""The loop that all drivers share: something happens to a host, the host is drained, its timer is set again.
+"""The loop that all drivers share: after each input the host is drained, and its timer is set again.
 
-To drain it is to take changes, then what is to be sent, then events, and to go round until there are no more: what is
-done about one of them may give the host more. Changes come first, so that the store has what is sent and told of.
-A driver derives from `HostDriver` and says how a batch is written, a transmission sent, an event reported and a timer
-set. It calls `drain` after every call to the host, and `_wake` when the timer comes. Disks that are slow or full,
-payloads that are gone, applications that fail and nodes that stop are its own affair. Where programs use messaging, it
-derives from `ProgramDriver`, which is what programs see of it.
+Draining means to take changes, then transmissions, then events, and to repeat until there are no more: handling one of
+them may cause others. Changes come first, so that the store has everything that is sent and reported.
+
+A driver derives from `HostDriver` and implements writing a batch, sending a transmission, reporting an event and
+setting a timer. It calls `drain` after every call to the host, and `_wake` when the timer ends. Slow or full disks,
+missing payloads, failing applications and stopping nodes are its own business. If programs use messaging, it derives
+from `ProgramDriver`, which is the driver as programs see it.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
     from carrypost.overlay.modules import CompileWanted
 
 ROUNDS_MAX = 100_000
-"""Number of times that a host may have something new without anything else happening."""
+"""Number of rounds in which a host may produce something new without any input."""
 
 
 class HostDriver(ABC):
-    """Drains one host and keeps its one timer."""
+    """Base of drivers: drains one host and keeps its one timer."""
 
     def __init__(self, host: Host | None = None) -> None:
         self._driven = host
-        """The host to take from; None while it is to be left alone. Drivers set it, and may do so inside a verb."""
+        """The host to drain; None while it must be left alone. Drivers set it, even inside a verb."""
         self._untold: list[Event] = []
         """Events that a driver took from the host early: reported with the next round, before others."""
         self._draining = False
         self._armed_us = NEVER
-        """The deadline for which the timer is set: only an earlier one has it set again. `NEVER` if it is not set."""
+        """The deadline for which the timer is set: only an earlier one sets it again. `NEVER` if it is not set."""
 
     def drain(self) -> None:
-        """Take from the host until it has nothing new, then set the timer.
+        """Drain the host until it has nothing new, then set the timer.
 
-        Inside a verb it returns at once, as the loop that called the verb will come round to what is new. The timer is
-        set even if a verb raised: a host that nobody wakes would be silent for ever.
+        Inside a verb it returns at once, as the loop that called the verb will handle what is new. The timer is set
+        even if a verb raised: a host that is never woken would be silent for ever.
         """
         if self._draining:
             return
@@ -75,7 +76,7 @@ class HostDriver(ABC):
             self._rearm()
 
     def _wake(self, now: int) -> None:
-        """The timer has come: do what is due, if anything is, and what follows from it."""
+        """Do what is due when the timer ends, if anything is, and drain the host."""
         self._armed_us = NEVER
         host = self._driven
         if host is not None:
@@ -97,7 +98,7 @@ class HostDriver(ABC):
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """Give a batch to the store. It can be read from there at once; `durable` or `lost` follows, now or later."""
+        """Pass a batch to the store, which can read it at once; `durable` or `lost` follows, now or later."""
 
     @abstractmethod
     def _transmit(self, transmission: Transmission) -> None:
@@ -105,19 +106,19 @@ class HostDriver(ABC):
 
     @abstractmethod
     def _report(self, events: Sequence[Event]) -> None:
-        """Tell the application what happened in this round.
+        """Report the events of this round to the application.
 
-        They come together, because only the driver knows what becomes of the rest when the application fails with one
-        of them, or ends the node.
+        They are passed together, because only the driver knows what becomes of the rest if the application fails with
+        one of them, or ends the node.
         """
 
     @abstractmethod
     def _arm(self, deadline_us: int) -> None:
-        """Call `_wake` at that time by the host's clock, or soon if it has passed, and not at the time set before."""
+        """Call `_wake` at that time by the host's clock, or soon if it has passed; replaces the time set before."""
 
 
 class ProgramDriver(HostDriver):
-    """The driver of a host that has programs with messaging."""
+    """The driver of a host whose programs use messaging."""
 
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
         super().__init__(host)
@@ -126,7 +127,7 @@ class ProgramDriver(HostDriver):
 
     @abstractmethod
     def command(self) -> Host:
-        """Return the host, for a command of a program, which drains it afterwards; raises `StateError` if it rests."""
+        """Return the host for a command, after which it must be drained; raises `StateError` if it is suspended."""
 
     @property
     @abstractmethod
@@ -134,7 +135,7 @@ class ProgramDriver(HostDriver):
         """The time by the host's clock, in microseconds."""
 
     def payload(self, descriptor: Descriptor) -> bytes | None:
-        """Return a payload out of the store, expanded; None, and the host is told, if it is gone or does not expand."""
+        """Return a payload from the store, expanded; None, after informing the host, if that is not possible."""
         host = self.command()
         try:
             return self.stored(descriptor)
@@ -146,7 +147,7 @@ class ProgramDriver(HostDriver):
         return None
 
     def answer(self, wanted: PayloadWanted) -> None:
-        """Give the host a payload that one of its layers asked for, unless it is gone."""
+        """Pass a payload to the host that one of its layers requested, unless it is gone."""
         descriptor = wanted.descriptor
         blank = descriptor.codec is PayloadCodec.BLANK
         payload = Blank(descriptor.size) if blank else self.payload(descriptor)
@@ -159,7 +160,7 @@ class ProgramDriver(HostDriver):
         self.command().overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal)
 
     def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
-        """Tell the host that a payload, which a program was to have, is not in the store."""
+        """Inform the host that a payload for a program is not in the store."""
         host.payload_gone(descriptor.id, self.now)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Copies that a host holds, for people who ask: for whom, and until when."""
+"""Copies that a host holds, with their recipients and deadlines, for people."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.holdings import Holdings
 
 _OWED = owners.DELIVERIES | owners.ORDER | owners.PUBLISHING | owners.CLAIMS | owners.QUEUES | owners.RECIPIENTS
-"""Owners who pin what programs of this node are to have, or what is not safe yet."""
+"""Owners whose pins mean that programs of this node need a copy, or that it is not safe yet."""
 
 
 class HeldCopy(msgspec.Struct, frozen=True):
-    """Copy of one message, or a part of it."""
+    """The copy of one message, or a part of it."""
 
     serial: int
     """Place among all copies, in order of arrival."""
@@ -31,12 +31,12 @@ class HeldCopy(msgspec.Struct, frozen=True):
     """The id as people see it."""
     label: str
     destination: str
-    """As programs write it."""
+    """The destination as programs write it."""
     source: NodeId
     role: str
     """own, wanted by a program here, or carried for others."""
     state: str
-    """As in the protocol's table of a copy's life."""
+    """State by the protocol's table of a copy's life."""
     giver: NodeId | None
     hops: int
     received_us: int
@@ -45,9 +45,9 @@ class HeldCopy(msgspec.Struct, frozen=True):
     """Bytes of the message."""
     held_bytes: int
     owed: bool
-    """True if a program of this node is to have it still, or its messaging needs it."""
+    """True if a program of this node has still to get it, or its messaging needs it."""
     owed_to: list[str]
-    """Subscriptions and queues of this node that are to have it."""
+    """Subscriptions and queues of this node with a claim to it."""
     recipients: list[NodeId]
     """Nodes that it lists and that have not got it, as far as is known here."""
 
@@ -55,7 +55,7 @@ class HeldCopy(msgspec.Struct, frozen=True):
 def holding(
     holdings: Holdings, owed_to: Callable[[MessageId], list[str]], after: int, names: Collection[str]
 ) -> Iterator[HeldCopy]:
-    """Yield what is here, the oldest first: as `Host.holding` says."""
+    """Yield the copies, the oldest first: see `Host.holding`."""
     copies = [copy for copy in holdings.cache.copies if copy is not None and copy.here and copy.serial > after]
     if names:
         copies = [copy for copy in copies if copy.descriptor.label in names or ids.shown(copy.id) in names]

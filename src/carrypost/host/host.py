@@ -1,8 +1,8 @@
 """One node of the network: composes the layers, adds nothing of its own.
 
-A host has no clock, no socket and no disk. Whatever happens is told to it with the time, in integer microseconds that
-never decrease; what it wants is taken from it: `changes()` first, then `outgoing()`, then `events()`. It says nothing
-before its incarnation is durable. `peer` is an opaque link address; which node is behind it is learnt by announcements.
+A host has no clock, no socket and no disk. Every input comes with the time, in integer microseconds that never
+decrease; its outputs are taken from it: `changes()` first, then `outgoing()`, then `events()`. It sends nothing before
+its incarnation is durable. `peer` is an opaque link address; the node behind it is learnt from announcements.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _UNREAD_BYTES = 64
-"""As many bytes that cannot be read are charged as one unit of waste."""
+"""Number of undecodable bytes that are charged as one unit of waste."""
 _HEARD_US = 10_000
-"""Datagrams that come so soon after others, and are only passed on, do not show anew that a neighbour is there."""
+"""Time within which relayed datagrams do not prove anew that a neighbour is there."""
 
 
 class Host:
@@ -81,7 +81,7 @@ class Host:
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
         self.messaging = MessagingCommands(self._steps, ground, self._deliveries, parts.channels)
-        """Topics and queues for programs; asleep until it is opened."""
+        """Topics and queues for programs; dormant until it is opened."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
         self._prefix = ground.prefix
@@ -108,7 +108,7 @@ class Host:
 
     @property
     def overlay(self) -> OverlayCommands:
-        """The commands of the overlay; raises `StateError` where it is off."""
+        """The commands of the overlay; raises `StateError` if it is off."""
         if self._overlay is None:
             raise StateError("this host has no overlay: set overlay.enabled = true")
         return self._overlay
@@ -123,21 +123,21 @@ class Host:
         return self._holdings.cache.messages
 
     def overview(self) -> Overview:
-        """Return how things stand: neighbours, cache, acknowledgements, the island, the overlay, counters."""
+        """Return an overview: neighbours, cache, acknowledgements, the island, the overlay, counters."""
         overlay = None if self._overlay is None else self._overlay.view()
         return overview(
             self._ground, self._neighbours, self._acked, self._island, self.incarnation, overlay=overlay
         )  # fmt: skip
 
     def holding(self, *, after: int = 0, names: Collection[str] = ()) -> Iterator[HeldCopy]:
-        """Yield what is here of every message, the oldest first. The host must not change meanwhile.
+        """Yield the state of every message here, the oldest first. The host must not change meanwhile.
 
         `after`: only those with a greater serial. `names`: only those with one of these as their id or label.
         """
         return holding(self._holdings, self.messaging.owed_to, after, names)
 
     def awaited(self) -> dict[MessageId, list[NodeId]]:
-        """Return the recipients that are left of each own message here that lists any. Looks at all copies."""
+        """Return the remaining recipients of each own message here that lists any. Reads all copies."""
         return {
             copy.id: self._holdings.recipients.left(copy.descriptor)
             for copy in self._holdings.cache.copies
@@ -145,7 +145,7 @@ class Host:
         }
 
     def reach(self) -> dict[NodeId, int]:
-        """Return the hosts that can be reached now, and over how many hops; without `island` nobody is known."""
+        """Return the hosts that can be reached now, and the number of hops; empty without `island`."""
         return {} if self._island is None else dict(self._island.reach())
 
     def paths(self) -> dict[NodeId, tuple[NodeId, ...]]:
@@ -157,11 +157,11 @@ class Host:
         return self._order.registries(now)
 
     def start(self, now: int) -> None:
-        """A new node, with nothing in its store."""
+        """Start a new node, with an empty store."""
         self.restore((), now)
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> None:
-        """A node that had an earlier life: what its batches add up to, less payloads."""
+        """Start a node from the state that its earlier batches add up to, without payloads."""
         if self._started:
             raise StateError("a host is started or restored once")
         self._started = True
@@ -173,11 +173,11 @@ class Host:
         self._finish(now)
 
     def trace(self) -> None:
-        """Tell from now on which neighbour has which message (`events.Passed`)."""
+        """Report from now on which neighbour has which message (`events.Passed`)."""
         self._outputs.trace()
 
     def close(self) -> None:
-        """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
+        """Break reference cycles when the driver is done with the host, so that memory is freed at once."""
         self._links.close()
         self._layers.close()
         self._holdings.close()
@@ -199,7 +199,7 @@ class Host:
         headers: Headers | None = None,
         recipients: Collection[str] | None = None,
     ) -> MessageId:
-        """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows.
+        """Store a message and offer it to all that want it; `Stored` or `Failed` follows.
 
         `recipients`: ids of the other nodes that it is for; it is delivered there alone, to subscriptions that match.
         """
@@ -215,18 +215,18 @@ class Host:
             self._finish(now)
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work of this session, if there is one: its number as a draft, and what it is sent with.
+        """Keep a message for a work of this session; return its number as a draft, and its descriptor if it has one.
 
-        A message that has an order gets that from the work that sends it. This is no step: it changes nothing that is
-        stored, sent or told.
+        A message with an order gets its descriptor from the work that sends it. This is no step: it changes nothing
+        that is stored, sent or reported.
         """
         self._require_start()
         return self._works.draft(session, draft, now)
 
     def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
-        """Carry out a work, whole or not at all; `Done` or `Undone` follows. What raises has changed nothing.
+        """Perform a work atomically; `Done` or `Undone` follows. If this raises, nothing has changed.
 
-        Returns what its messages were sent with; a draft that died meanwhile is not among them.
+        Returns the descriptors of its messages, without drafts that expired meanwhile.
         """
         self._require_start()
         with self.step(now, number=work.number):
@@ -241,12 +241,12 @@ class Host:
         confirmed: bool = False,
         now: int,
     ) -> int:
-        """Want what matches, from now on and of what is here; returns the subscription's number.
+        """Subscribe to messages that match, including those here; return the subscription's number.
 
-        `ordered`: the messages have an order. Then all of the destination are taken, and only at delivery is looked
-        at what else the pattern asks for: what is not taken would be waited for by those that follow it. `confirmed`:
-        deliveries confirm themselves, in the batch that notes them. They need no `confirm`, and do not come again after
-        a crash, unless another subscription asked for the same and is not confirmed so.
+        `ordered`: the messages have an order. Then all messages of the destination are accepted, and the rest of the
+        pattern is applied at delivery: messages that were not accepted would be awaited by those that follow.
+        `confirmed`: deliveries confirm themselves, in the batch that records them. They need no `confirm`, and do not
+        come again after a crash, unless another subscription asked for the same and is not confirmed so.
         """
         self._require_start()
         with self.step(now):
@@ -257,14 +257,14 @@ class Host:
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
-        """Want it no longer, one or several together: all of them, or none if one does not exist."""
+        """End one or several subscriptions: all of them, or none if one does not exist."""
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
             self._steps.grant_wishes(now)
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
-        """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
+        """Confirm deliveries, by themselves or by their ids; `Confirmed` follows once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
         self._begin(now)
         self._deliveries.confirm(messages)
@@ -272,28 +272,28 @@ class Host:
         self._finish(now, links=False)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
-        """Take a copy out of the cache, for good."""
+        """Remove a copy from the cache for good."""
         with self.step(now):
             self._discard(message, reason, done=True)
 
     def purge(self, messages: Iterable[MessageId], now: int) -> None:
-        """Take copies out of the cache, for good, because a person wants them gone."""
+        """Remove copies from the cache for good, at a person's request."""
         with self.step(now):
             for message in messages:
                 self._discard(message, Reason.WITHDRAWN, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
-        """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
+        """Drop a message whose payload the consumer could not expand (`pieces.unpack`), for good."""
         with self.step(now):
             self._discard(message, Reason.UNREADABLE, done=True, refused=reason)
 
     def payload_gone(self, message: MessageId, now: int) -> None:
-        """The driver no longer has the bytes of a message."""
+        """Drop a message whose bytes the driver no longer has."""
         with self.step(now):
             self._discard(message, Reason.PAYLOAD_GONE)
 
     def payload_read(self, message: MessageId, payload: bytes | Blank, now: int) -> None:
-        """Give the layers a payload that one of them asked for (`PayloadWanted`), if the message is still here."""
+        """Pass a payload to the layers, one of which requested it (`PayloadWanted`), if the message is still here."""
         with self.step(now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
@@ -309,9 +309,9 @@ class Host:
     # --- what happens --------------------------------------------------------------------------------------
 
     def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0) -> bool:
-        """Frames from one link address; `nbytes`: what came over the link for them, to be charged to it.
+        """Process frames from one link address; `nbytes`: the bytes received for them, to be charged to it.
 
-        False: they said nothing new, and there is nothing to do.
+        Returns False if they contained nothing new, and there is nothing to take.
         """
         if not self._steps.ready:
             return False
@@ -345,10 +345,10 @@ class Host:
         return True
 
     def pass_on(self, datagram: bytes, peer: str, now: int) -> tuple[str, bytes] | None:
-        """Return what is to be sent at once, and where to, for a datagram that is only on its way through this host.
+        """Return an address and a datagram to send at once, for a datagram that only passes through this host.
 
-        None: it is to be decoded, and given to `receive`. Whoever has no bytes need not ask: `receive` passes frames on
-        as well.
+        None: it has to be decoded, and passed to `receive`. Drivers without bytes need not call this: `receive` passes
+        frames on as well.
         """
         passed = None if self._island is None else self._island.relaying.flows.pass_on(datagram, peer, now)
         neighbour = None if passed is None else self._neighbours.get(peer)
@@ -362,11 +362,11 @@ class Host:
         return self._links.accounts.listens(peer, now, neighbour=link is not None and link.usable)
 
     def muted_until(self, peer: str) -> int:
-        """Until when an address is not listened to, because it caused too much work for nothing."""
+        """Return the time until which an address is muted for causing too much useless work."""
         return self._links.accounts.muted_us(peer)
 
     def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
-        """Count what the driver could not decode of a link address's datagram, by reason (`codec.Decoded.refused`)."""
+        """Count what the driver could not decode of a datagram, by reason (`codec.Decoded.refused`)."""
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
             self._outputs.refuse(reason, peer, count=count)
@@ -374,25 +374,25 @@ class Host:
         self._links.accounts.charge(peer, cost, now)
 
     def link(self, peer: str, up: bool, now: int) -> None:
-        """A contact that the driver knows of begins or ends."""
+        """Begin or end a contact that the driver asserts."""
         self._begin(now)
         self._neighbours.driver_link(peer, up=up, now=now)
         self._finish(now, self._links.get(peer))
 
     def tell_links(self, graph: Graph, now: int) -> None:
-        """The driver knows all links between hosts, and tells them for the first time or because they changed."""
+        """Set all links between hosts, if the driver knows them, at first and whenever they change."""
         if self._island is None:
             raise StateError("this host has no island: set island = true")
         with self.step(now):
             self._island.tell(graph, now)
 
     def carry(self, datagram_bytes: int, now: int) -> None:
-        """The driver's interfaces carry datagrams of so many bytes; 0: not known. Neighbours are told."""
+        """Set the longest datagram that the driver's interfaces carry; 0: not known. Neighbours are informed."""
         with self.step(now):
             self._neighbours.announcing.carry(datagram_bytes, now)
 
     def tick(self, now: int) -> bool:
-        """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
+        """Do what is due, if anything is; return False if that was an announcement at most, with no other output."""
         steps = self._steps
         steps.tick(now)
         if not steps.ready:
@@ -411,27 +411,27 @@ class Host:
         return bool(outputs.outgoing or outputs.events or journal.puts or journal.deletes or outputs.refusals)
 
     def durable(self, serial: int, now: int) -> None:
-        """The batch is on disk."""
+        """Note that a batch is on disk."""
         self._steps.durable(serial, now)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
-        """The batch could not be written."""
+        """Note that a batch could not be written."""
         with self.step(now):
             self._recovery.lost(serial, reason, now)
             self._steps.permit(now)
 
     def clock_stepped(self, delta_us: int) -> None:
-        """The clock was set forward by so much: that much silence was not silence."""
+        """Shift all times after the clock was set forward: that much silence was none."""
         self._neighbours.clock_stepped(delta_us)
 
     # --- what it wants -------------------------------------------------------------------------------------
 
     def changes(self) -> Batch | None:
-        """Return the changes that are to be stored; None if there are none."""
+        """Return the changes to store; None if there are none."""
         return self._steps.changes()
 
     def outgoing(self) -> list[fr.Transmission]:
-        """Return the transmissions that are to be sent."""
+        """Return the transmissions to send."""
         return self._outputs.take_outgoing() if self._outputs.outgoing else []
 
     def events(self) -> list[Event]:

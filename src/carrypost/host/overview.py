@@ -1,4 +1,4 @@
-"""Overviews of a host for people who ask: values, taken at one moment."""
+"""Overviews of a host for people: values, taken at one moment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Overview(msgspec.Struct, frozen=True):
     waiting: int
     """Number of nodes that found all places taken, lately, and wait for their turn."""
     datagram_bytes: int
-    """The longest datagram that goes to all of those with whom messages are exchanged."""
+    """The longest datagram that goes to all neighbours with which messages are exchanged."""
     messages: int
     """Copies in the cache."""
     bytes: int
@@ -55,13 +55,13 @@ class Overview(msgspec.Struct, frozen=True):
     acknowledgements: int
     """Records of acknowledgements that it knows and passes on."""
     island: IslandOverview | None
-    """None where that is off."""
+    """The island; None if it is off."""
     overlay: OverlayView | None
-    """None where that is off."""
+    """The overlay; None if it is off."""
     dropped: Mapping[str, int]
-    """Copies that left or were not let in, by reason."""
+    """Number of copies that left or were not admitted, by reason."""
     refused: Mapping[str, int]
-    """Number of things that peers sent and this host refused, by reason."""
+    """Number of refusals, by reason."""
 
 
 def overview(

@@ -1,10 +1,10 @@
 """Recovery: restoring a host from the store, and undoing batches that could not be written.
 
-`restore` makes a host of an earlier life's batches: copies, seen ids, hash lists and the incarnation, which is raised.
-`lost` undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and what
-was only a note (a confirmation, a deletion, the incarnation) is written again later. It also teaches the host that the
-disk has less room than its cache was to have: for a while what is only carried has to do with a little less than what
-is there; the least privileged goes, and so later sends find room.
+`restore` makes a host of its earlier batches: copies, seen ids, hash lists and the incarnation, which is raised. `lost`
+undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and mere notes (a
+confirmation, a deletion, the incarnation) are written again later. It also teaches the host that the disk has less room
+than its cache was to have: for a while carried messages get a little less room than they use; the least privileged are
+dropped, and later sends find room.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _RETRY_US = 1_000_000
 _PAUSE_US = 5_000_000
-"""After a failed write nothing new is asked for, for so long."""
+"""Time after a failed write for which nothing new is requested."""
 _RELIEF_US = 60_000_000
-"""After the last failed write what is only carried has less room than it had, for so long."""
+"""Time after the last failed write for which carried messages have less room."""
 
 
 class Recovery:
@@ -53,20 +53,20 @@ class Recovery:
         self._struck: list[MessageId] = []
         """Messages whose recipients were struck off by a lost batch."""
         self._failed: list[Failed] = []
-        """Told once what was written of them is deleted."""
+        """Failures to report once their rows are deleted."""
         self._incarnation = False
-        """The incarnation is to be written again."""
+        """True if the incarnation has to be written again."""
         self._confine_us = 0
-        """The room for what is carried is not made smaller again before this."""
+        """Time before which the room for carried messages is not reduced again."""
         self.relief_us = NEVER
         """Time at which carried messages get their room back."""
         self.notes_us = NEVER
         """Time at which notes that were lost are written again."""
         self.due_us = NEVER
-        """The earlier of the two: when `tick` has something to do."""
+        """The earlier of the two: the time at which `tick` has something to do."""
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
-        """Take in what the batches of an earlier life add up to, less payloads. Returns its incarnation."""
+        """Restore the state of the earlier batches, without payloads; return its incarnation."""
         messages: list[StoredMessage] = []
         hashes: dict[bytes, bytes] = {}
         seen: dict[bytes, Descriptor] = {}
@@ -126,7 +126,7 @@ class Recovery:
         self._deliveries.restored(memory, delivered=True, confirmed=True)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
-        """A batch could not be written."""
+        """Undo a batch that could not be written."""
         answered = self._journal.lost(serial)
         if answered is None:
             return
@@ -168,7 +168,7 @@ class Recovery:
                 self._undeliver(each.id)
 
     def _confine(self, now: int) -> None:
-        """Once per pause, as long as writes fail: batches that were lost together say the same thing."""
+        """Reduce the room for carried messages, once per pause while writes fail: lost batches come in groups."""
         if now >= self._confine_us:
             self._confine_us = now + _PAUSE_US
             self._cache.confine(self._cache.bytes * 9 // 10)
@@ -176,10 +176,10 @@ class Recovery:
         self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[MessageId, None], reason: str) -> None:
-        """Decide on events that waited for a lost batch: they are reported later, otherwise, or not at all.
+        """Decide about events that waited for a lost batch: they are reported later, differently, or not at all.
 
-        An event that is not named here says that something was done, and it was not: whoever held it is told of the
-        loss, and decides what to say instead.
+        An event that is not named here reports something done that was not: the layer that held it is informed of the
+        loss, and decides what to report instead.
         """
         for event in held:
             if isinstance(event, Confirmed):
@@ -196,7 +196,7 @@ class Recovery:
                 self._journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
 
     def _redeliver(self, event: Delivered, gone: dict[MessageId, None]) -> None:
-        """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""
+        """Keep deliveries whose copies are on disk already, because they came with an earlier batch."""
         kept = tuple(
             delivery for delivery in event.deliveries
             if delivery.message not in gone and delivery.message not in self._undelivered
@@ -206,7 +206,7 @@ class Recovery:
             self._journal.hold(Delivered(kept))
 
     def _undeliver(self, message: MessageId) -> None:
-        """Undo a delivery that could not be noted, until it can be."""
+        """Undo a delivery that could not be recorded, until it can be."""
         copy = self._cache.get(message)
         if copy is not None and copy.here:
             self._deliveries.take_back(copy)
@@ -230,7 +230,7 @@ class Recovery:
             self._journal.hold(Failed(copy.id, reason))
 
     def tick(self, now: int) -> None:
-        """Write again what was only a note; see whether there is room again."""
+        """Write lost notes again; check for room."""
         if now >= self.relief_us:
             self.relief_us = NEVER
             self._cache.relieve()

@@ -1,8 +1,8 @@
 """The steps of one host: every command and every input is one.
 
-A step begins with what is due: copies expire, and so does what layers hold. Then comes whatever the step is made for.
-It ends with what follows: commands that became durable commit, layers get what they want and publish their drafts,
-neighbours are answered, and the driver is told.
+A step begins with what is due: copies expire, and so do things that layers hold. Then comes the input or command. It
+ends with the consequences: durable commands commit, changed interests are applied, layers publish their drafts,
+neighbours are answered, and the driver is informed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Step:
-    """One step. It ends as others do if what it is made for raises."""
+    """One step. It ends normally even if its body raises."""
 
     __slots__ = ("_links", "_now", "_number", "_steps")
 
@@ -76,9 +76,9 @@ class Steps:
         self.incarnation = 0
         """The number of this life; 0 before it began."""
         self.ready = False
-        """The incarnation is durable: this host may speak."""
+        """True once the incarnation is durable: this host may send."""
         self._first_batches: set[int] = set()
-        """Batches that have the incarnation."""
+        """Batches that contain the incarnation."""
 
     def start(self, incarnation: int) -> None:
         """Begin a life of this number."""
@@ -86,14 +86,14 @@ class Steps:
         self._publisher.begin(incarnation)
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
-        """Return one step as a context; without `links` it was with no neighbour.
+        """Return one step as a context; without `links` no neighbour was involved.
 
         `number`: it is a command, answered by `Done` or `Undone` of that number.
         """
         return _Step(self, now, links=links, number=number)
 
     def publish(self, draft: Draft, now: int) -> MessageId:
-        """Publish a message in a step of its own; returns its id. Raises what is wrong with it."""
+        """Publish a message in a step of its own and return its id; raises if it is invalid."""
         with self.step(now):
             return self._works.publish(draft, now).id
 
@@ -108,7 +108,7 @@ class Steps:
     # --- one step ------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> bool:
-        """Expire what is due. Returns True if a step has to be finished for that alone."""
+        """Expire what is due; return True if a step has to be finished for that alone."""
         self._holdings.now_us = now
         changed = False
         if self._deadlines.due_us <= now:
@@ -125,10 +125,10 @@ class Steps:
         return changed
 
     def finish(self, now: int, link: Link | None = None, *, links: bool = True) -> None:
-        """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
+        """Publish drafts of layers, answer, acknowledge, offer, send, and report events.
 
-        `link`: over which the step came, if over one alone. Without `links` it was with none, and what is due on them
-        waits for its tick.
+        `link`: the only link that the step came over, if there is one. Without `links` it came over none, and what is
+        due on them waits for its tick.
         """
         cache = self._cache
         if self._outputs.gathered:
@@ -152,14 +152,14 @@ class Steps:
             self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.
 
     def _pass_on(self, now: int) -> None:
-        """Push and offer what came; what came unasked is to be confirmed soon."""
+        """Push and offer new messages; unasked ones have to be confirmed soon."""
         news = self._receptions.take_news()
         self._strategy.news(now, news)
         if news.unasked:
             self._neighbours.beacon.report(now)
 
     def _finish_layers(self, now: int) -> None:
-        """Commit what is durable, act upon what layers want, and publish their drafts."""
+        """Commit what is durable, apply changed interests, and publish drafts of layers."""
         if self._journal.answered:
             self.undo.commit()
         if self._wishes:
@@ -170,7 +170,7 @@ class Steps:
             drafts = self._layers.follow_up(now)
 
     def grant_wishes(self, now: int) -> None:
-        """Act upon changes of what this node wants: hand on what is here, and tell neighbours."""
+        """Apply changes of this node's interests: pass on copies that are here, and inform neighbours."""
         entries, found, unwanted = self._wishes.take()
         if unwanted:
             self._layers.left(unwanted, None)
@@ -183,7 +183,7 @@ class Steps:
             self._transfers.second_look.look_again(missed, now)
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
-        """Hand copies that are in the store already to the layers; the store learns which were delivered."""
+        """Pass stored copies to the layers; the store learns which were delivered."""
         self._holdings.keep(self._layers.take(copies), again=True)
 
     # --- the store -----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Steps:
         return batch
 
     def durable(self, serial: int, now: int) -> None:
-        """Tell and offer what waited for a batch, which is on disk."""
+        """Report and offer what waited for a batch, which is on disk."""
         changed = self.begin(now)  # What expired while its batch was written is not delivered any more.
         self._layers.durable(serial)
         self._journal.durable(serial)
@@ -214,7 +214,7 @@ class Steps:
             self._neighbours.start(self.incarnation, now)
 
     def permit(self, now: int) -> bool:
-        """Offer what was withheld until it is durable, and is by now. Returns True if there is any."""
+        """Offer messages that were withheld until durable; return True if there are any."""
         permitted = self._publisher.permit() if self._journal.permitted else []
         if permitted:
             self._strategy.published(permitted, now)
@@ -238,7 +238,7 @@ class Steps:
                 self.finish(now)
 
     def announce(self, now: int) -> bool:
-        """Announce this host if that is due. Returns True if more came of it than the announcement."""
+        """Announce this host if that is due; return True if more followed from it than the announcement."""
         schedule, beacon = self._schedule, self._neighbours.beacon
         if beacon.due_us > now:
             return False

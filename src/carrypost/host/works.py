@@ -1,12 +1,12 @@
-"""Publishing, alone and in works that are carried out whole or not at all.
+"""Publishing, alone and in atomic units of work.
 
-A work has sends and acknowledgements. Whatever can be wrong with it is found out before anything is done, so a work
-that raises has changed nothing; what it does is in one batch. When that is durable the work is `Done`. When it is lost
-the work is `Undone`: its messages are gone, and those whom it acknowledged for have theirs again; but a work that only
-acknowledges is written again, since its sessions went on.
+A work has sends and acknowledgements. All of it is checked before anything is done, so a work that raises has changed
+nothing; its changes are in one batch. When that is durable the work is `Done`. When it is lost the work is `Undone`:
+its messages are gone, and its sessions have the acknowledged messages again; but a work that only acknowledges is
+written again, since its sessions went on.
 
-A draft is a message that has its number, date, id and signature, and waits here for a work that sends it. One with an
-order gets all of that from the work.
+A draft is a message that has its number, date, id and signature, and waits here for a work that sends it. A message
+with an order gets all of that from the work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Drafted:
     def __init__(self, session: int, draft: Draft, packed: Packed, descriptor: Descriptor | None) -> None:
         self.session, self.draft, self.packed = session, draft, packed
         self.descriptor = descriptor
-        """None: it has an order, or a number as an event, which comes with the work."""
+        """The descriptor; None: it has an order, or a number as an event, which the work assigns."""
 
 
 class Works:
@@ -55,18 +55,18 @@ class Works:
         self._drafts: dict[int, Drafted] = {}
         self._draft_number = 0
         self._draft_bytes: dict[int, int] = {}
-        """By session."""
+        """Bytes of drafts by session."""
 
     # --- one message ---------------------------------------------------------------------------------------
 
     def publish(self, draft: Draft, now: int) -> Copy:
-        """Validate, stamp, admit; let the layers have it, and journal it once."""
+        """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
         admitted = self._admitted(draft, now)
         self._enter((admitted,), now, alone=True)
         return admitted[0]
 
     def publish_all(self, drafts: Sequence[Draft], now: int) -> None:
-        """Publish what layers say, together. What cannot be is counted, and `published` does not tell of it."""
+        """Publish drafts of layers together. Those that cannot be are counted, and not reported by `published`."""
         admitted = []
         for draft in drafts:
             try:
@@ -82,7 +82,7 @@ class Works:
         return self.publisher.admit(descriptor, drafted.packed, now, withheld=draft.withheld), drafted.packed
 
     def _enter(self, admitted: Sequence[tuple[Copy, Packed]], now: int, *, alone: bool) -> None:
-        """Let the layers have messages that were admitted, journal them, and offer them to others."""
+        """Pass admitted messages to the layers, journal them, and offer them to others."""
         copies = [copy for copy, _ in admitted]
         for copy in copies:
             self._outputs.tell(Published(copy.descriptor))
@@ -102,7 +102,7 @@ class Works:
         return copy.descriptor
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
-        """Return each with its descriptor, made unless it has one. Raises what is wrong with one, and changes nothing.
+        """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.
 
         Numbers are reserved when the messages are sent.
         """
@@ -136,9 +136,9 @@ class Works:
     # --- drafts --------------------------------------------------------------------------------------------
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work of this session: its number, and what it is sent with.
+        """Keep a message for a work of this session; return its number, and its descriptor if it has one.
 
-        A message that has an order, or is an event, gets that from the work.
+        A message with an order, or an event, gets its descriptor from the work.
         """
         self.layers.check_session(session)
         if is_channel(draft.destination):
@@ -160,7 +160,7 @@ class Works:
         return self._draft_number, made
 
     def forget_drafts(self, session: int) -> None:
-        """A session rolled back, or is gone."""
+        """Drop the drafts of a session that rolled back, or is gone."""
         self._draft_bytes.pop(session, None)
         self._drafts = {number: each for number, each in self._drafts.items() if each.session != session}
 
@@ -175,7 +175,7 @@ class Works:
     # --- works ---------------------------------------------------------------------------------------------
 
     def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
-        """Carry out a work; returns what its messages were sent with, less those that died as drafts."""
+        """Perform a work; return the descriptors of its messages, without drafts that expired."""
         sends = [self._drafted(send, work.session) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]
         if drafts and len(set(drafts)) < len(drafts):
@@ -200,7 +200,7 @@ class Works:
         return descriptors
 
     def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:
-        """Raise unless all of them find room, each by its own right: then none is turned away later."""
+        """Raise unless all messages find room, each by its own right: then none is turned away later."""
         if not sends:
             return
         cache, holdings = self._holdings.cache, self._holdings

@@ -1,1 +1,1 @@
-"""The application's side of one node: what it asked for, what it was given, what it publishes."""
+"""The application's side of one node: its subscriptions, its deliveries and its publications."""

@@ -24,12 +24,12 @@ class Agenda(Generic[T]):
 
     def __init__(self, waits: Callable[[T, int], bool]) -> None:
         self._waits = waits
-        """Returns True while a thing still waits for this time."""
+        """Function that returns True while a thing still waits for this time."""
         self._heap: list[tuple[int, int, T]] = []
-        """Time, a number that tells equal times apart, and thing."""
+        """Time, a number that breaks ties, and thing."""
         self._serial = 0
         self._ended = 0
-        """At most as many as those of the heap that wait no more."""
+        """Upper bound of the number of things in the heap that wait no more."""
 
     @property
     def due_us(self) -> int:
@@ -50,7 +50,7 @@ class Agenda(Generic[T]):
         heappush(self._heap, (due_us, self._serial, thing))
 
     def note_ended(self) -> None:
-        """Note that a thing waits no more; sweep such things out once they are the greater part."""
+        """Note that a thing waits no more; sweep such things out once they are the majority."""
         self._ended += 1
         if self._ended * 2 > len(self._heap):
             self._heap = [each for each in self._heap if self._waits(each[2], each[0])]

@@ -1,8 +1,8 @@
-"""Control messages: what nodes tell each other, as lists of items.
+"""Control messages: lists of items from node to node.
 
 A control message has no payload: its content is `Headers.control`, an encoded list of items of one layer. Several items
-for one node go together in one message (`local.post`). An item that cannot be read, because a later version wrote it or
-because it is nonsense, is skipped and counted; the others of its list are read all the same.
+for one node go together in one message (`local.post`). An item that cannot be decoded, because a later version wrote it
+or because it is nonsense, is skipped and counted; the others of its list are processed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carrypost.model.ids import NodeId
 T = TypeVar("T")
 
 _PRIORITY, _PRIORITY_WORD = 9, 4
-"""Priorities: most items let others go on; that something was done is as good as any message."""
+"""Priorities: most items let others go on; reports of completed work are as urgent as any message."""
 _LIST_BYTES = 3
 """Bytes around the items of a list, at most."""
 ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
@@ -33,12 +33,12 @@ class ItemKinds(Generic[T]):
     """The kinds of items of one layer, and the messages that carry them."""
 
     def __init__(self, kinds: object, destination: Callable[[NodeId], str], *, lesser: tuple[type, ...] = ()) -> None:
-        """`kinds`: a union of tagged structs. `lesser`: those that are no more urgent than any message."""
+        """Make the kinds of a layer: a union of tagged structs, of which the `lesser` are not urgent."""
         self._decode: Callable[[msgspec.Raw | bytes], T] = msgspec.msgpack.Decoder(cast("type[T]", kinds)).decode
         self._destination, self._lesser = destination, lesser
 
     def encode(self, items: Sequence[T]) -> bytes:
-        """Return a list of items as it travels."""
+        """Return a list of items in its wire form."""
         return _encode(items)
 
     def encoded_size(self, item: T) -> int:
@@ -65,8 +65,8 @@ class ItemKinds(Generic[T]):
     ) -> Draft:
         """Return a control message to one node; one that is `withheld` leaves when it is durable.
 
-        `connected`: it reaches the node if that is connected with this one, and is never carried.
-        `payload`: what items say more than fits into headers.
+        `connected`: it reaches the node only while that is connected with this one, and is never carried. `payload`:
+        content of items that does not fit into headers.
         """
         headers = Headers(control=self.encode(items), connected=connected)
         priority = _PRIORITY_WORD if all(isinstance(each, self._lesser) for each in items) else _PRIORITY
@@ -76,7 +76,7 @@ class ItemKinds(Generic[T]):
         )  # fmt: skip
 
     def items_of(self, descriptor: Descriptor) -> tuple[list[T], int]:
-        """Return the items of a control message, and how many of them cannot be read."""
+        """Return the items of a control message, and the number of undecodable ones."""
         headers = descriptor.headers
         if headers is None or not headers.control:
             return [], 1

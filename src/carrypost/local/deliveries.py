@@ -1,9 +1,9 @@
 """Deliveries to the application: those that are due, made, and confirmed.
 
-A message is delivered once: when it is whole and every layer has let it pass, or when the first subscription that it
-matches is made. The event waits until the copy, marked as delivered, is durable; so after a crash everything that was
-delivered and not confirmed comes again and says so, and nothing that was confirmed does. Unconfirmed copies are pinned
-in the cache, within bounds. A subscription may be confirmed by its deliveries, in the batch that notes them.
+A message is delivered once: when it is whole and every layer has let it pass, or when the first matching subscription
+is made. The event waits until the copy, marked as delivered, is durable; so after a crash everything that was delivered
+and not confirmed comes again, flagged, and nothing that was confirmed does. Unconfirmed copies are pinned in the cache,
+within bounds. A subscription may be confirmed by its deliveries, in the batch that records them.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ _GIVEN_MAX = 4_096
 
 
 class Wishes:
-    """Changes of what this node wants that the host has still to act upon."""
+    """Changes of this node's interests that the host has still to apply."""
 
     __slots__ = ("entries", "found", "missed", "untold", "unwanted")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        """Entries that came or went."""
+        """Entries that were added or removed."""
         self.found: list[Copy] = []
-        """Whole messages that somebody wants now, to be handed to the layers."""
+        """Whole messages that became wanted, to be passed to the layers."""
         self.unwanted: list[Copy] = []
-        """Copies that nobody wants any more."""
+        """Copies that are not wanted any more."""
         self.untold = False
         """True if some new entries are left out of the profile. Then no neighbour offers anything anew for them."""
         self.missed: set[MessageId] = set()
-        """Messages that these match, and for which there was no room as long as they were only carried."""
+        """Messages that these match, and for which there was no room while they were only carried."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.found)
 
     def pass_over(self, copies: Iterable[Copy]) -> None:
-        """Leave these messages out of what was found."""
+        """Remove these messages from what was found."""
         left_out = {copy.slot for copy in copies}
         self.found = [copy for copy in self.found if copy.slot not in left_out]
 
     def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
-        """All of them, each once: several may ask for the same."""
+        """Return all changes, each once: several may ask for the same."""
         taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
         return taken
 
     def take_untold(self) -> set[MessageId] | None:
-        """Return missed messages that are wanted now, unknown to neighbours; None if these know all entries."""
+        """Return missed messages that became wanted unknown to neighbours; None if these know all entries."""
         if not self.untold:
             return None
         missed, self.missed, self.untold = self.missed, set(), False
@@ -73,7 +73,7 @@ class Wishes:
 
 
 class Deliveries(Layer):
-    """The application's side of one host: the last layer, which takes everything and passes nothing on."""
+    """The application's side of one host: the last layer, which passes nothing on."""
 
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
@@ -82,23 +82,23 @@ class Deliveries(Layer):
         self.subscriptions = Subscriptions(ground.own, ground.limits)
         self._here = CachedDestinations(self._cache)
         self._inherited = 0
-        """Slots of what an earlier life wanted: whether somebody does is looked at when a subscription ends."""
+        """Slots of messages wanted before a restart: whether they still are is checked when a subscription ends."""
         self._again: set[MessageId] = set()
-        """Messages that an earlier life delivered and no program confirmed, until they are delivered again."""
+        """Messages delivered and not confirmed before a restart, until they are delivered again."""
         self._pinned_max = ground.settings.pinned_max
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
         self.waiting: dict[int, Copy] = {}
-        """By slot, what messaging has a claim to for the first time: it counts as delivered with the end of this step,
-        or when it passes before."""
+        """By slot, messages with a first claim of messaging: they count as delivered at the end of this step, or when
+        they pass before."""
         self._passed_over: set[int] = set()
-        """Slots of what has an order, was let pass by it, and was wanted by nobody."""
+        """Slots of ordered messages that their order let pass and that were not wanted."""
         self._taken_back: set[int] = set()
-        """Redelivered messages that were wanted later, which could not be noted."""
+        """Redelivered messages that became wanted later, which could not be recorded."""
         self._given: set[tuple[str, Ordering]] = set()
-        """Groups of which somebody was given something; all of them, once there are many."""
+        """Groups of which a program was given something; all of them, once there are many."""
         self.burst: list[Delivery] = []
-        """Delivered, and not handed over yet."""
+        """Deliveries that were not handed over yet."""
         self.wishes = Wishes()
 
     @property
@@ -107,7 +107,7 @@ class Deliveries(Layer):
         return bool(self._again)
 
     def comes_again(self, copy: Copy) -> bool:
-        """Return True if an earlier life delivered it and no program confirmed it.
+        """Return True if it was delivered before a restart and no program confirmed it.
 
         It is due, whatever else it waits for.
         """
@@ -116,34 +116,34 @@ class Deliveries(Layer):
     # --- subscriptions -------------------------------------------------------------------------------------
 
     def subscribe(self, entry: Entry, asked: Entry, *, confirmed: bool = False) -> int:
-        """One more subscription; returns its number. `confirmed`: its deliveries confirm themselves.
+        """Add a subscription and return its number; `confirmed`: its deliveries confirm themselves.
 
-        The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
+        The profile has `entry`. If `asked` is narrower, the rest is accepted nevertheless, and left out at delivery.
         """
         number = self.subscriptions.add(entry, asked if asked != entry else None, confirmed=confirmed)
         self.wishes.found += sorted(self._begin(entry), key=_in_order)
         return number
 
     def want(self, entry: Entry, *, told: bool = True) -> int:
-        """A layer wants these messages for itself; returns the number of the interest.
+        """Add an interest of a layer and return its number.
 
-        Neighbours are not `told` of what is a part of something that this node carries: they offer it in any case.
+        Neighbours are not `told` of a part of something that this node carries: they offer it in any case.
         """
         number = self.subscriptions.lend(entry, told=told)
         self.wishes.found += sorted(self._begin(entry, told=told), key=_as_they_came)
         return number
 
     def carry(self, entries: Sequence[Entry]) -> None:
-        """Take along for others what matches these, from now on, whatever the settings say."""
+        """Carry messages for others that match these, whatever the settings say."""
         self._own.carry(entries)
         self.wishes.entries += entries
 
     def find(self, entry: Entry) -> None:
-        """Whole messages that are here and match are to be handed to the layers."""
+        """Pass whole messages that are here and match to the layers."""
         self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came)
 
     def _begin(self, entry: Entry, *, told: bool = True) -> list[Copy]:
-        """Make messages wanted that are here, and admit those that were left outside. Returns those that are whole."""
+        """Make matching messages here wanted, and admit those that were declined; return the whole ones."""
         found = self._matching((entry,))
         for copy in found:
             if copy.held and copy.here:
@@ -158,7 +158,7 @@ class Deliveries(Layer):
         return [copy for copy in found if copy.whole]
 
     def unsubscribe(self, numbers: Collection[int]) -> None:
-        """End subscriptions, or interests of layers. What nobody here wants any more is carried, not favoured."""
+        """End subscriptions, or interests of layers. Messages that are not wanted any more are merely carried."""
         gone = self.subscriptions.remove(numbers)
         copies, inherited, self._inherited = self._cache.copies, self._inherited, 0
         found = {copy.slot: copy for copy in self._matching(gone)}
@@ -173,7 +173,7 @@ class Deliveries(Layer):
         self.wishes.unwanted += unwanted
 
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
-        """Return by slot what is known here, matches one of these and is not for other nodes only."""
+        """Return the known messages that match one of these and are not for other nodes only, by slot."""
         copies = self._here.candidates(entries)
         if not copies:
             return []
@@ -183,10 +183,10 @@ class Deliveries(Layer):
     # --- delivery ------------------------------------------------------------------------------------------
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Give these to the application, in this order, unless it has them; returns those that are new to it.
+        """Deliver these to the application in this order, unless it has them; return those that are new to it.
 
-        What no subscription asks for is passed over. Of messages that have an order, that is for good, once anything
-        of their group was given to anybody.
+        Messages that no subscription asks for are skipped. Ordered messages are skipped for good, once anything of
+        their group was delivered.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
@@ -226,11 +226,11 @@ class Deliveries(Layer):
         return copies if len(new) == len(copies) else new + noted
 
     def claimed(self, copy: Copy) -> None:
-        """Note that messaging has a claim to a message, and had none before: that counts as its delivery."""
+        """Note the first claim of messaging to a message, which counts as its delivery."""
         self.waiting[copy.slot] = copy
 
     def is_open(self, copy: Copy) -> bool:
-        """Return True if its order let it pass and no program has wanted it, nor anything else of its group, so far."""
+        """Return True if its order let it pass and neither it nor anything of its group was wanted so far."""
         descriptor = copy.descriptor
         if copy.slot in self._taken_back:
             return True
@@ -243,7 +243,7 @@ class Deliveries(Layer):
         return copy.id in self._unconfirmed or copy.id in self._again
 
     def flush(self) -> None:
-        """Hand over what was delivered since the last call, once it is durable; claims are noted in the store."""
+        """Hand over what was delivered since the last call, once it is durable; record claims in the store."""
         if self.waiting:
             claimed = [copy for copy in self.waiting.values() if copy.here]
             self._holdings.keep(self.take(claimed), again=True)
@@ -255,7 +255,7 @@ class Deliveries(Layer):
             self.burst = []
 
     def take_back(self, copy: Copy) -> None:
-        """Undo a delivery that could not be noted. Confirmed deliveries stay."""
+        """Undo a delivery that could not be recorded. Confirmed deliveries stay."""
         if self._holdings.is_confirmed(copy):
             return
         if copy.slot in self._passed_over:
@@ -266,7 +266,7 @@ class Deliveries(Layer):
         self._cache.mark_undone(copy)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Copies are gone; nobody can confirm them any more, and what was not handed over yet is not."""
+        """Handle copies that are gone: they cannot be confirmed any more, and pending deliveries are withdrawn."""
         if reason is not None:
             for copy in copies:
                 self._forget(copy)
@@ -289,22 +289,22 @@ class Deliveries(Layer):
     # --- confirmation --------------------------------------------------------------------------------------
 
     def confirm(self, messages: tuple[MessageId, ...]) -> None:
-        """The application has them; told back by `Confirmed` once that is durable."""
+        """Confirm messages for the application; `Confirmed` follows once that is durable."""
         self._confirm(messages)
         if messages:
             self._journal.hold(Confirmed(messages))
 
     def undo_confirmation(self, event: Delivered) -> None:
-        """Take back that these deliveries confirmed themselves: the batch that had both was lost."""
+        """Undo deliveries that confirmed themselves, because the batch with both was lost."""
         for copy in self._confirmed(event):
             self._holdings.unconfirm(copy)
 
     def redo_confirmation(self, event: Delivered) -> None:
-        """Let these deliveries confirm themselves once more: what they deliver is on disk, and they stand."""
+        """Confirm these deliveries once more, because their copies are on disk."""
         self._holdings.confirm(self._confirmed(event))
 
     def _confirmed(self, event: Delivered) -> list[Copy]:
-        """The copies of deliveries that confirm themselves."""
+        """Return the copies of deliveries that confirm themselves."""
         messages = [delivery.message for delivery in event.deliveries if delivery.confirmed]
         return [copy for message in messages if (copy := self._cache.get(message)) is not None]
 
@@ -317,13 +317,13 @@ class Deliveries(Layer):
         self._holdings.confirm(known)
 
     def confirm_again(self, messages: Sequence[MessageId]) -> None:
-        """The batch with these confirmations was lost: write them once more."""
+        """Write confirmations once more, because their batch was lost."""
         copies = [copy for message in messages if (copy := self._cache.get(message)) is not None]
         self._holdings.keep_confirmations([copy for copy in copies if self._holdings.is_confirmed(copy)])
         self._journal.hold(Confirmed(tuple(messages)))
 
     def _pin(self, copies: Iterable[Copy]) -> None:
-        """Keep copies until they are confirmed, as far as the bounds allow."""
+        """Pin copies until they are confirmed, as far as the bounds allow."""
         unconfirmed, nbytes, (messages_max, bytes_max) = self._unconfirmed, self._unconfirmed_bytes, self._pinned_max
         pinned: list[Copy] = []
         for copy in copies:
@@ -336,7 +336,7 @@ class Deliveries(Layer):
         self._cache.pin(pinned, DELIVERIES)
 
     def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:
-        """A copy of an earlier life is back."""
+        """Restore a copy after a restart."""
         if copy.interesting and not copy.own:
             self._inherited |= 1 << copy.slot
         if confirmed:
@@ -348,13 +348,13 @@ class Deliveries(Layer):
 
 
 def _in_order(copy: Copy) -> tuple[int, int]:
-    """Return a key that sorts ordered messages in their order: dates rise along it, and of one author so do tags."""
+    """Return a key that sorts ordered messages in their order: dates rise along it, and tags do within one author."""
     descriptor = copy.descriptor
     return (descriptor.created_us, descriptor.tag) if descriptor.ordering else (0, 0)
 
 
 def _as_they_came(copy: Copy) -> tuple[int, int, int]:
-    """Return a key that sorts messages of one author as it sent them, as far as they came so."""
+    """Return a key that sorts messages of one author as it sent them, as far as they arrived so."""
     descriptor = copy.descriptor
     if descriptor.ordering:
         return descriptor.created_us, descriptor.tag, 0

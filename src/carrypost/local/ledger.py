@@ -1,8 +1,7 @@
-"""Rows that a layer keeps in the store, and notes of what was acknowledged, which holdings writes for it.
+"""Rows that a layer keeps in the store, and confirmations of messages, which holdings writes for it.
 
-A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs with. Of every batch
-that was not answered its values are remembered: those of a lost one are written again later, as far as nothing newer
-was said of the same row since.
+A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs to. The values of
+every unanswered batch are remembered: those of a lost one are written again later, unless the row has changed since.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ class Ledger:
         self._now: dict[Key, Value | None] = {}
         """Changes for the next batch."""
         self._open: dict[int, dict[Key, Value | None]] = {}
-        """Changes of batches that were not answered."""
+        """Changes of unanswered batches."""
         self._lost: dict[Key, Value | None] = {}
         """Changes that have to be written again."""
         self.due_us = NEVER
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Keep a row."""
+        """Write a row."""
         self._put((self._kind, name, 0), value)
 
     def delete(self, name: bytes) -> None:
-        """Forget a row."""
+        """Delete a row."""
         self._delete((self._kind, name, 0))
 
     def confirmed(self, copy: Copy) -> None:
-        """Put the acknowledgement of a message into the next batch, and write it again if that is lost."""
+        """Record the acknowledgement of a message in the next batch, and write it again if that is lost."""
         self._put((SEEN, copy.id, 0), copy.descriptor)
 
     def confirmed_again(self, copy: Copy) -> None:
-        """As `confirmed`, for what was so before: its batch may be lost, and this one be written."""
+        """Record a further acknowledgement of a message, in case the batch of the first is lost and this one is not."""
         key = (SEEN, copy.id, 0)
         if key in self._lost or any(key in rows for rows in self._open.values()):
             self._put(key, copy.descriptor)
@@ -72,18 +71,18 @@ class Ledger:
             self._now = {}
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Forget a batch that is on disk."""
         self._open.pop(serial, None)
 
     def lost(self, serial: int, now: int) -> None:
-        """A batch could not be written. What waited for it goes on with the next try, also if it had no rows."""
+        """Keep the changes of a batch that could not be written for the next try, even if it had no rows."""
         lost = self._open.pop(serial, {})
         newer = [self._now, *(rows for number, rows in self._open.items() if number > serial)]
         self._lost |= {key: value for key, value in lost.items() if not any(key in rows for rows in newer)}
         self.due_us = now + RETRY_US
 
     def write_again(self) -> None:
-        """Put what was lost into the next batch."""
+        """Put lost changes into the next batch."""
         lost, self._lost, self.due_us = self._lost, {}, NEVER
         for key, value in lost.items():
             if value is None:

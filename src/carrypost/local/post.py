@@ -1,13 +1,12 @@
-"""The notes that a layer of this node owes others, and the control messages that they go out in.
+"""Items that a layer of this node owes to others, and the control messages that carry them.
 
-Whoever has something to say adds a note: to whom, and about which subject. A note waits until everything
-that changed with it is durable; so nothing is said that a crash could take back. Then the subject is asked for the
-item, which is what holds now, or nothing; and is told when that is on its way. The subject's own row remembers what it
-has still to say, so nothing goes unsaid, either.
+A layer adds a note: a node, and a subject. A note waits until everything that changed with it is durable; so nothing is
+sent that a crash could take back. Then the subject is asked for its item, which is valid now, or None; and is informed
+when that was sent. The subject's own row remembers what it has still to send, so nothing is forgotten, either.
 
-What is for one node goes together. It leaves at once if nothing left for that node a moment ago, else when that moment
-is over: a short one, so that whoever waits for answers one by one loses little, and a longer one, up to `coalesce_s`,
-as long as much gathers meanwhile. A note to this node itself is handed back by `take_own`, at once.
+Items for one node go together. They leave at once if nothing left for that node a moment ago, else when that moment is
+over: a short one, so that a program that waits for answers one by one loses little, and a longer one, up to
+`coalesce_s`, as long as many are collected meanwhile. A note to this node itself is returned by `take_own`, at once.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 _SHORTEST = 32
-"""The shortest moment is this part of the longest."""
+"""The shortest moment, as a fraction of the longest."""
 _MANY = 4
-"""So many notes at once, and the next moment is twice as long."""
+"""Number of notes at once after which the next moment is twice as long."""
 _AGAIN_US = 5_000_000
-"""Delay before a control message is tried again for which there was no room, on the disk or in the cache."""
+"""Delay before a control message for which there was no room, on the disk or in the cache, is sent again."""
 
 
 class Subject:
-    """Subject of a note. One that keeps a row of what it has to say notes what becomes of that."""
+    """Subject of a note. One with a row records whether its item was sent."""
 
     __slots__ = ()
 
     def item(self) -> msgspec.Struct | None:
-        """Return what is to be said; None if it no longer holds."""
+        """Return the item to send; None if it no longer applies."""
         raise NotImplementedError
 
     def said(self) -> None:
-        """Note that the item is on its way."""
+        """Note that the item was sent."""
 
     def unsaid(self) -> None:
-        """Note that the item could not be written after all: it is said again."""
+        """Note that the item could not be written after all: it is sent again."""
 
 
 class Said(Subject):
-    """An item that no row remembers: a crash takes it back, and no harm is done."""
+    """An item without a row: a crash loses it, and no harm is done."""
 
     __slots__ = ("_item",)
 
@@ -71,28 +70,28 @@ class Said(Subject):
 
 
 class Note(NamedTuple):
-    """Something that is to be said."""
+    """One item to send."""
 
     subject: Subject
     after_us: int
-    """Not before this time, but sooner in the company of others."""
+    """Time before which it is not sent alone, though it may go with others."""
     until_us: int
     """Time from which it is of no use any more."""
     again: bool = False
-    """True if it was sent before and could not be written. It then leaves only once it is, else a full disk would fill
-    all others with repetitions."""
+    """True if it was sent before and could not be written. It then leaves only once it is durable, else a full disk
+    would flood all others with repetitions."""
 
 
 class _Target(msgspec.Struct, eq=False):
-    """One node."""
+    """The pending notes of one node."""
 
     to: NodeId
     number: int
     """Place among all notes that ever were."""
     ready: list[Note] = []
-    """Notes that may be said: all that changed with it is durable."""
+    """Notes that may be sent: everything that changed with them is durable."""
     after_us: int = NEVER
-    """Time at which the first of that has to be said."""
+    """Time at which the first of these has to be sent."""
     waiting: int = 0
     """Number of notes that wait for batches."""
     free_us: int = 0
@@ -100,15 +99,15 @@ class _Target(msgspec.Struct, eq=False):
     moment_us: int = 0
     """Time between the last one and that."""
     due_us: int = NEVER
-    """Time at which it is looked at; `NEVER` once it is forgotten."""
+    """Time at which it is examined; `NEVER` once it is forgotten."""
 
     def add(self, note: Note) -> None:
-        """One more note may be said."""
+        """Add a note that may be sent."""
         self.ready.append(note)
         self.after_us = min(self.after_us, note.after_us)
 
     def take(self, now: int) -> list[Note]:
-        """Take all notes that may be said, if one of them has to be by now."""
+        """Return all notes that may be sent, if one of them has to be by now."""
         if self.after_us > now:
             return []
         ready, self.ready, self.after_us = self.ready, [], NEVER
@@ -123,8 +122,8 @@ class _Target(msgspec.Struct, eq=False):
 class Post:
     """The control messages that one node has to send.
 
-    Nodes are many, and what is owed to them waits for disks: so no step looks at all of it. A note waits with the batch
-    that it depends on, and a target for the time when something may leave for it.
+    There are many nodes, and items for them wait for disks: so no step examines all of them. A note waits with the
+    batch that it depends on, and a target for the time when something may leave for it.
     """
 
     def __init__(self, ground: Ground, kinds: ItemKinds[Any]) -> None:
@@ -135,9 +134,9 @@ class Post:
         self._made = 0
         """Number of targets that there ever were."""
         self._agenda = Agenda(_is_due)
-        """Targets, by the times when they are looked at."""
+        """Targets by the times at which they are examined."""
         self._open: OrderedDict[int, None] = OrderedDict()
-        """Batches that were not answered, in the order of their serials."""
+        """Unanswered batches, in the order of their serials."""
         self._waiting: dict[int, list[tuple[NodeId, Note]]] = {}
         """Notes by the batch that has to be durable first."""
         self._serials: list[int] = []
@@ -145,7 +144,7 @@ class Post:
         self._lost: list[tuple[NodeId, Note]] = []
         """Notes whose batch was lost, and is not made again yet."""
         self._leaving: dict[tuple[str, bytes], tuple[NodeId, list[Note]]] = {}
-        """Notes that were given to the host to publish, by destination and content."""
+        """Notes passed to the host to publish, by destination and content."""
         self._sent: dict[MessageId, tuple[NodeId, list[Note]]] = {}
         """Notes that were published and are not durable yet."""
         self._unwritten: dict[int, list[MessageId]] = {}
@@ -153,7 +152,7 @@ class Post:
         self.due_us = NEVER
 
     def add(self, to: NodeId, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
-        """Something is to be said to a node, once all that changed up to now is durable."""
+        """Add a note for a node, to be sent once all changes up to now are durable."""
         self._put(to, Note(subject, after_us, NEVER if until_us is None else until_us))
         self.due_us = 0
 
@@ -168,7 +167,7 @@ class Post:
         self._settle()
 
     def _wait(self, to: NodeId, note: Note) -> None:
-        """Let a note wait for the latest batch that is being made or written."""
+        """Make a note wait for the latest batch that is being made or written."""
         journal = self._journal
         serial = journal.serial if journal.puts or journal.deletes else next(reversed(self._open), 0)
         if serial not in self._waiting:
@@ -177,7 +176,7 @@ class Post:
         self._waiting[serial].append((to, note))
 
     def _settle(self) -> None:
-        """Let be said what waited for batches that are durable by now."""
+        """Release notes that waited for batches that are durable by now."""
         first = next(iter(self._open), self._journal.serial)
         while self._serials and self._serials[0] < first:
             for to, note in self._waiting.pop(heappop(self._serials), ()):
@@ -187,7 +186,7 @@ class Post:
                 self._schedule(target)
 
     def _schedule(self, target: _Target) -> None:
-        """Note when to look at a target: when something may leave for it, or when it may be forgotten."""
+        """Determine when to examine a target: when something may leave for it, or when it may be forgotten."""
         due_us = NEVER
         if target.ready:
             due_us = max(target.after_us, target.free_us if target.to != self._node else 0)
@@ -219,7 +218,7 @@ class Post:
         self._lost += self._waiting.pop(serial, ())
 
     def rewritten(self) -> None:
-        """Note that the batch in the making has what was lost."""
+        """Note that the batch in the making contains what was lost."""
         lost, self._lost = self._lost, []
         for to, note in lost:
             self._wait(to, note)
@@ -245,7 +244,7 @@ class Post:
         return items
 
     def drafts(self, now: int) -> list[Draft]:
-        """The control messages that may leave."""
+        """Return the control messages that may leave."""
         if self.due_us > now:
             return []
         for to, notes in self._leaving.values():
@@ -313,7 +312,7 @@ class Post:
                 self._unwritten.setdefault(self._journal.serial, []).append(copy.id)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Copies are gone; those that could not be written are sent again."""
+        """Send control messages again that could not be written."""
         for copy in copies if self._sent and reason is Reason.STORE else ():
             if (found := self._sent.pop(copy.id, None)) is not None:
                 to, notes = found

@@ -1,8 +1,8 @@
-"""Publication: from what the application says to a signed descriptor and a copy in the cache.
+"""Publication: from a program's draft to a signed descriptor and a copy in the cache.
 
-(incarnation, sequence) rises strictly; the incarnation is durable before anything of it leaves the host, so two equal
-sends differ, also across a crash. Lifetimes are clamped here; what a peer would refuse is refused here first, with a
-text that says what is allowed.
+(incarnation, sequence) rises strictly; the incarnation is durable before any message with it leaves the host, so two
+equal sends differ, also across a crash. Lifetimes are clamped here; anything that a peer would refuse is refused here
+first, with a text that says what is allowed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Publisher:
         self._sequence = 0
         self._incarnation = 0
         self._ready = False
-        """The incarnation is durable: what carries it may be told and sent."""
+        """True once the incarnation is durable: messages with it may be reported and sent."""
         room = self._settings.datagram_bytes - FRAME_ROOM
         # A power of two, so that fragments fill pieces evenly.
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
@@ -66,11 +66,11 @@ class Publisher:
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
     def start(self) -> None:
-        """The incarnation is durable."""
+        """Note that the incarnation is durable."""
         self._ready = True
 
     def pack(self, draft: Draft) -> Packed:
-        """The payload as it travels; raises `PayloadError` for a draft that cannot be published."""
+        """Return the payload in its wire form; raises `PayloadError` for a draft that cannot be published."""
         self._check_payload(draft.payload)
         self._check_texts(draft.destination, draft.label, draft.attributes)
         _require("persistent", draft.persistent, bool, "true or false")
@@ -86,7 +86,7 @@ class Publisher:
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
     def _packed_of(self, message: MessageId) -> Packed:
-        """Return the payload of a message that is here, as it travels; raises `StateError` if not all of it is."""
+        """Return the payload of a message that is here, in its wire form; raises `StateError` if it is not whole."""
         source = self._holdings.cache.get(message)
         if source is None or not source.here or not source.whole:
             raise StateError(f"the message {shown(message)} is not here, so its payload cannot be passed on")
@@ -96,7 +96,7 @@ class Publisher:
         )
 
     def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, after: int = 0) -> Descriptor:
-        """Return what the message would be if it were the next one, or the next after a sequence; not signed yet.
+        """Return the descriptor of the next message, or of the next one after a sequence; not signed yet.
 
         Raises `PayloadError`.
         """
@@ -125,17 +125,18 @@ class Publisher:
         return descriptor
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
-        """As it leaves: with the author's signature, if there are any."""
+        """Return the descriptor with the author's signature, if security is on."""
         return self._identity.sign(descriptor)
 
     def reserve(self, descriptor: Descriptor) -> None:
-        """The number of a message that waits to be admitted is given to no other."""
+        """Reserve the number of a message that waits to be admitted."""
         self._sequence = max(self._sequence, descriptor.sequence)
 
     def admit(self, descriptor: Descriptor, packed: Packed, now: int, *, withheld: bool = False) -> Copy:
-        """Let the message into the cache; raises `StateError` if there is no room.
+        """Admit the message to the cache; raises `StateError` if there is no room.
 
-        One that has an order or a number, or is to be `withheld`, is neither offered nor evicted until it is durable.
+        A message with an order or a number, or one that is `withheld`, is neither offered nor evicted until it is
+        durable.
         """
         numbered = descriptor.headers is not None and bool(descriptor.headers.event)
         withheld = withheld or bool(descriptor.ordering) or numbered
@@ -164,7 +165,7 @@ class Publisher:
     def journal(self, copy: Copy, packed: Packed, *, alone: bool = True) -> None:
         """Journal a message that was admitted, after the layers had it.
 
-        If it is sent `alone`, `Stored` waits until that is durable; else the work that it is a part of is told.
+        If it is sent `alone`, `Stored` waits until that is durable; else its work is reported.
         """
         journal, descriptor = self._journal, copy.descriptor
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
@@ -184,11 +185,11 @@ class Publisher:
             journal.hold(Send(descriptor.id))
 
     def write_incarnation(self) -> None:
-        """The batch with the incarnation was lost: write it once more."""
+        """Write the incarnation once more, because its batch was lost."""
         self._journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
 
     def permit(self) -> list[Copy]:
-        """Let those messages leave whose batches are durable, and return them."""
+        """Release messages whose batches are durable, and return them."""
         found: list[Copy] = []
         for message in self._journal.take_permitted():
             copy = self._holdings.cache.get(message)
@@ -199,7 +200,7 @@ class Publisher:
         return found
 
     def _headers(self, draft: Draft, stamp: Stamp, now: int) -> Headers | None:
-        """Return what messaging says of a message; also for whom it is, and its own date if order gave it another."""
+        """Return the headers of a message, with its recipients, and its own date if order assigned another."""
         headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
         if draft.recipients is not None:
             headers = msgspec.structs.replace(headers or Headers(), recipients=self._named(draft, draft.recipients))
@@ -223,7 +224,7 @@ class Publisher:
             raise PayloadError("a message for connected nodes names its recipients")
 
     def _named(self, draft: Draft, recipients: tuple[str, ...]) -> Named:
-        """Return the recipients of a draft as they travel; raises `IllegalArgumentException`."""
+        """Return the recipients of a draft in their wire form; raises `IllegalArgumentException`."""
         signed, most = self._identity.signed, self._limits.recipients_max
         ordered = bool(draft.ordering)
         return as_sent(recipients, self._identity.node, draft.destination, ordered=ordered, signed=signed, most=most)
@@ -274,7 +275,7 @@ def check_attributes(attributes: Mapping[str, AttributeValue], limits: Limits) -
 
 
 def _require(what: str, value: object, kind: type, allowed: str) -> None:
-    """A type that an annotation promised: callers are not all checked, and what travels has to be right."""
+    """Raise unless a value has the type that its annotation promised: callers are not all checked."""
     if type(value) is not kind:
         raise PayloadError(f"{what} is {allowed}, not a {type(value).__name__}: {value!r}"[:200])
 

@@ -1,7 +1,7 @@
 """Subscriptions of one host's applications.
 
-What they ask for together is in `gossip.interest.own`. Here is what only concerns one of them: a subscription to
-messages that have an order takes all of a destination, and what else it asks for is applied at delivery.
+Their common interest is in `gossip.interest.own`. This module has what concerns only one of them: a subscription to
+ordered messages accepts all messages of a destination, and the rest of its pattern is applied at delivery.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Subscriptions:
         self._own = own
         self._limits = limits
         self._narrower: dict[int, Matcher] = {}
-        """Of subscriptions that are applied at delivery only: what they ask for besides the destination."""
+        """Of subscriptions applied at delivery: their conditions besides the destination."""
         self._lent: set[int] = set()
-        """Numbers that belong to layers: what they want is theirs, and not the application's."""
+        """Numbers of interests that belong to layers, and not to the application."""
         self.confirmed: set[int] = set()
-        """Numbers of those whose deliveries confirm themselves."""
+        """Numbers of subscriptions whose deliveries confirm themselves."""
 
     def __len__(self) -> int:
         return len(self._own) - len(self._lent)
 
     def lend(self, entry: Entry, *, told: bool = True) -> int:
-        """A number for a layer's own interest; not `told`: the profile leaves it out."""
+        """Return a number for a layer's own interest; without `told` the profile leaves it out."""
         number = self._own.add(entry, told=told)
         self._lent.add(number)
         return number
 
     def add(self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False) -> int:
-        """One more, which at delivery takes only what matches `narrower` as well; returns its number.
+        """Add a subscription that at delivery accepts only what matches `narrower` as well; return its number.
 
         `confirmed`: its deliveries confirm themselves.
         """
@@ -56,7 +56,7 @@ class Subscriptions:
         return number
 
     def remove(self, numbers: Collection[int]) -> list[Entry]:
-        """Remove all of them, or none if there is one that does not exist. Returns what they asked for."""
+        """Remove all of these, or none if one does not exist; return their entries."""
         gone = self._own.remove(numbers)
         for number in numbers:
             self._narrower.pop(number, None)
@@ -65,13 +65,13 @@ class Subscriptions:
         return gone
 
     def asked(self, number: int) -> Entry:
-        """Return the entry of a subscription, with all that it leaves out at delivery."""
+        """Return the entry of a subscription, with the conditions applied at delivery."""
         narrower = self._narrower.get(number)
         return self._own[number] if narrower is None else narrower.entries[0]
 
     @property
     def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
-        """Tells the numbers of those that ask for a message, ascending."""
+        """A function that returns the numbers of the subscriptions to a message, ascending."""
         return self._narrowed if self._narrower or self._lent else self._own.which
 
     def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""Values the whole house speaks of: ids, descriptors, patterns, privilege."""
+"""Values that all packages share: ids, descriptors, patterns, privilege."""

@@ -48,14 +48,13 @@ class Kind(enum.StrEnum):
 
 
 class Address(NamedTuple):
-    """A destination, taken apart."""
+    """A destination, parsed."""
 
     kind: Kind
     node: NodeId | None
-    """Node that it belongs to; None for topics and event channels, and for what all nodes are told."""
+    """Node that it belongs to; None for topics, event channels and control messages to all nodes."""
     name: str
-    """Of the topic, queue, channel or subscription, or what the directory says something of; empty for what nodes are
-    told."""
+    """Name of the topic, queue, channel, subscription or directory entry; empty for control messages."""
 
 
 EVERYBODY = "control/all"
@@ -66,11 +65,11 @@ _TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RES
 _MODULE = "module/"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _REMEMBERED = 1_024
-"""Destinations whose addressees are remembered."""
+"""Number of destinations whose addressees are remembered."""
 BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
-"""Beginnings of the destinations that all nodes with messaging carry for each other."""
+"""Prefixes of the destinations that all nodes with messaging carry for each other."""
 BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
-"""Beginnings of the destinations that all nodes with the overlay carry for each other."""
+"""Prefixes of the destinations that all nodes with the overlay carry for each other."""
 _OWNED = (_QUEUE, _CONTROL, _HOLDER, _OVERLAY, _RESULTS)
 _CARRIED = BETWEEN_NODES + BETWEEN_OVERLAYS
 _NODE_LAST = {_CONTROL[0]: len(_CONTROL), _OVERLAY[0]: len(_OVERLAY)}
@@ -86,12 +85,12 @@ _ALL, _NODE_ALL = "all", "%61ll"
 
 
 def topic(name: str) -> str:
-    """The destination of a topic."""
+    """Return the destination of a topic."""
     return _TOPIC + _named(name, "topic")
 
 
 def queue(name: str, node: NodeId) -> str:
-    """The destination of a node's queue."""
+    """Return the destination of a node's queue."""
     return f"{_QUEUE}{_escaped(node)}/{_named(name, 'queue')}"
 
 
@@ -126,7 +125,7 @@ def module(digest: bytes) -> str:
 
 
 def module_of(destination: str) -> bytes | None:
-    """Return the SHA-256 of the module that a destination is of; None if it is of none."""
+    """Return the SHA-256 of the module that a destination names; None if it names none."""
     text = destination[len(_MODULE) :] if destination.startswith(_MODULE) else ""
     return bytes.fromhex(text) if _DIGEST.fullmatch(text) else None
 
@@ -143,7 +142,7 @@ def directory(node: NodeId, name: str) -> str:
 
 @functools.lru_cache(_REMEMBERED)
 def addressee(destination: str) -> NodeId | None:
-    """Return the node that a message is for; None if it is for whoever wants it. Asked several times per message."""
+    """Return the node that a message is for; None if it is for all subscribers. Called several times per message."""
     if not destination.startswith(_OWNED):
         return None
     start = _NODE_FIRST.get(destination[0])
@@ -154,32 +153,32 @@ def addressee(destination: str) -> NodeId | None:
 
 
 def between_nodes(destination: str) -> bool:
-    """True for queues, holders and what nodes tell each other: all nodes carry these, whoever they are for."""
+    """Return True for queues, holders and control messages: all nodes carry these, for any addressee."""
     return destination.startswith(_CARRIED)
 
 
 def names_addressee(destination: str) -> bool:
-    """Return True if it is of a kind that names the one node that a message is for."""
+    """Return True if a destination is of a kind that names the one node that a message is for."""
     return destination.startswith(_OWNED)
 
 
 def is_channel(destination: str) -> bool:
-    """Return True if it is of an event channel."""
+    """Return True if a destination is an event channel."""
     return destination.startswith(_CHANNEL)
 
 
 def channel_of(destination: str) -> str | None:
-    """Return the name of the event channel that a destination is of; None if it is of none."""
+    """Return the name of the event channel of a destination; None if it is no channel."""
     return destination[len(_CHANNEL) :] or None if destination.startswith(_CHANNEL) else None
 
 
 def is_held(destination: str) -> bool:
-    """Return True if it is of a topic that a node holds."""
+    """Return True if a destination is a topic that a node holds."""
     return destination.startswith(_HOLDER)
 
 
 def is_control_of_node(destination: str) -> bool:
-    """Return True if it is the destination of control messages to one node; `EVERYBODY` is not."""
+    """Return True for the destination of control messages to one node; `EVERYBODY` is none."""
     return destination.startswith(_CONTROL) and destination != EVERYBODY
 
 
@@ -203,12 +202,12 @@ def address(destination: str) -> Address | None:
 
 
 def queue_name(name: str, node: NodeId) -> str:
-    """The name by which anybody can send to a node's queue: ``Alan@N``."""
+    """Return the name under which any node can send to a node's queue: ``Alan@N``."""
     return f"{_named(name, 'queue')}@{_escaped(node)}"
 
 
 def queue_named(text: str) -> str:
-    """The destination of the queue with this full name; raises `InvalidDestinationException`."""
+    """Return the destination of the queue with this full name; raises `InvalidDestinationException`."""
     return queue(*_owned(text, "queue"))
 
 
@@ -238,7 +237,7 @@ def name_of(destination: str) -> str | None:
 
 
 def written(destination: str) -> str:
-    """Return a destination as programs write it: ``topic/x``, ``queue/Alan@N``; what is neither stays as it is."""
+    """Return a destination as programs write it: ``topic/x``, ``queue/Alan@N``; others are returned unchanged."""
     name = name_of(destination)
     if name is None:
         return destination
@@ -246,7 +245,7 @@ def written(destination: str) -> str:
 
 
 def _named(name: object, what: str) -> str:
-    """The name, if it is one: callers are not all checked."""
+    """Return the name, if it is valid: callers are not all checked."""
     if not isinstance(name, str) or not name:
         raise InvalidDestinationException(f"a {what} has a name, which is text and not empty: {name!r}")
     return name
@@ -259,7 +258,7 @@ def _escaped(node: NodeId) -> str:
 
 
 def _unescaped(text: str) -> NodeId | None:
-    """The node that is spelt so; None if none is."""
+    """Return the node with this spelling; None if it is not valid."""
     if "%" not in text and "/" not in text and "@" not in text:  # faster than one search for any of them
         return None if text == _ALL or not text else text  # type: ignore[return-value]  # NodeId(text) costs a call
     if text == _NODE_ALL:
@@ -273,17 +272,17 @@ _KINDS = frozenset(Kind)
 # ----------------------------------------------------------------------------------------------- patterns
 
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""Characters that mean something else in a pattern than in a text."""
+"""Characters with another meaning in a pattern than in a text."""
 _ONE, _REST = "*", ">"
 _FOREIGN = re.compile(r"(?<![^./])[#+](?![^./])|(?<=/)[*>](?![^./])|(?<![^./])[*>](?=/)")
-"""A level that is a wildcard elsewhere (MQTT, AMQP), or ours beside a slash, where no levels are parted."""
+"""A level that is a wildcard elsewhere (MQTT, AMQP), or one of ours beside a slash, which separates no levels here."""
 _LEVELS = re.compile("[./]")
 _FORMS = {_ONE: "[^.]*", _REST: ".*"}
 _WRITTEN = re.compile(r"\[\^\.\]\*|\.\*|\\(.)")
 
 
 def exactly(text: str) -> str:
-    """The pattern that matches this text alone."""
+    """Return the pattern that matches only this text."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
@@ -293,9 +292,9 @@ def has_wildcard(name: str) -> bool:
 
 
 def check_levels(name: str) -> None:
-    """Raise `InvalidDestinationException` for a name with wildcards as other systems write them.
+    """Raise `InvalidDestinationException` for a name with wildcards in the spelling of other systems.
 
-    Such a name matches nothing but itself, which nobody means. Characters within a level, as in ``C#``, are plain.
+    Such a name matches nothing but itself, which is never intended. Characters within a level, as in ``C#``, are plain.
     """
     found = _FOREIGN.search(name)
     if found is None:
@@ -309,14 +308,14 @@ def check_levels(name: str) -> None:
 
 
 _OURS = {"#": _REST, "+": _ONE}
-"""Spelling of other systems' wildcards here."""
+"""Our spelling of other systems' wildcards."""
 
 
 def topic_pattern(name: str) -> str:
-    """The pattern of the destinations of a topic, or of all topics that a name with wildcards stands for.
+    """Return the pattern of the destinations of a topic, or of all topics that a name with wildcards matches.
 
-    Dots part a name into levels. A level that is ``*`` stands for any one level, a last one that is ``>`` for one or
-    more; elsewhere the two are characters like others. Raises `InvalidDestinationException`.
+    Dots divide a name into levels. A level ``*`` matches any one level, a last level ``>`` matches one or more;
+    elsewhere the two are ordinary characters. Raises `InvalidDestinationException`.
     """
     levels = _named(name, "topic").split(".")
     check_levels(name)
@@ -326,7 +325,7 @@ def topic_pattern(name: str) -> str:
 
 
 def topic_written(pattern: str) -> str | None:
-    """Return the name that `topic_pattern` makes this pattern of; None if there is none."""
+    """Return the name from which `topic_pattern` makes this pattern; None if there is none."""
     words = {form: word for word, form in _FORMS.items()}
     name = _WRITTEN.sub(lambda found: found[1] or words[found[0]], pattern.removeprefix(_TOPIC))
     try:

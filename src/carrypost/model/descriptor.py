@@ -1,10 +1,10 @@
-"""The descriptor: what a message says about itself.
+"""The descriptor: the signed metadata of a message.
 
-A descriptor is a fixed list of typed fields, a map of `attributes` that belongs to the application, and `headers`
-that belong to messaging, kept apart so that any property name is legal (JOMS-12 §III.A, figure 2). Its encoding is
-signed by the author, its id is the hash of exactly those bytes, and they are forwarded verbatim: a field that a newer
-author appends survives an older carrier. `encoded`, `id` and `fingerprint` are made once per object and kept with it,
-because an emulation hands the same object to a thousand hosts.
+A descriptor is a fixed list of typed fields, a map of `attributes` that belongs to the application, and `headers` that
+belong to messaging, kept apart so that any property name is legal (JOMS-12 §III.A, figure 2). Its encoding is signed by
+the author, its id is the hash of exactly those bytes, and they are forwarded verbatim: a field that a newer author
+appends survives an older carrier. `encoded`, `id` and `fingerprint` are made once per object and kept with it, because
+an emulation passes the same object to a thousand hosts.
 """
 
 from __future__ import annotations
@@ -63,31 +63,31 @@ class lazy(Generic[T]):  # noqa: N801 - reads like the property that it is
 
 
 class PayloadCodec(enum.IntEnum):
-    """The encoding of payload bytes on their way."""
+    """The encoding of a payload on the wire."""
 
     PLAIN = 0
     ZSTD = 1
     BLANK = 2
-    """No bytes at all: so many are counted, none are made (emulation, security off)."""
+    """No bytes at all: they are counted, but not made (emulation, security off)."""
 
 
 class Ordering(enum.IntEnum):
-    """In which order the messages of a destination are delivered (CAUSAL §IV, §V)."""
+    """The order in which the messages of a destination are delivered (CAUSAL §IV, §V)."""
 
     NONE = 0
     CAUSAL = 1
-    """After all that they depend on; nothing is forgotten by time."""
+    """After everything that they depend on; nothing is forgotten by time."""
     DELTA_CAUSAL = 2
-    """After all that they depend on and that is alive."""
+    """After everything that they depend on and that is alive."""
 
     @property
     def text(self) -> str:
-        """As scenarios and applications write it."""
+        """The spelling in scenarios and applications."""
         return self.name.lower().replace("_", "-")
 
     @classmethod
     def named(cls, text: object) -> Ordering:
-        """The ordering of this name; raises `LocalError` for anything else."""
+        """Return the ordering of this name; raises `LocalError` for anything else."""
         found = _ORDERINGS.get(text) if isinstance(text, str) else None
         if found is None:
             raise LocalError(f"an ordering is one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
@@ -101,7 +101,7 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a causal barrier: a message that has to be delivered, or dead, before."""
 
     source: _Author
-    """The author's node id: its text where security is off, else the bytes that the text stands for."""
+    """The author's node id: text if security is off, else the bytes of the id."""
     incarnation: _Count
     sequence: _Count
     deadline_us: _Count | None
@@ -158,9 +158,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def encoded(self) -> bytes:
-        """The bytes that are hashed and signed: no more fields than say something.
+        """Return the bytes that are hashed and signed, without trailing fields that say nothing.
 
-        What has neither headers nor an order ends before them, so old messages keep their ids.
+        A message without headers and order ends before these fields, so that old messages keep their ids.
         """
         if self.headers is not None:
             return _ENCODER.encode((*msgspec.structs.astuple(self)[:_ORDERED_FIELDS], headers.travelling(self.headers)))
@@ -169,25 +169,25 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def signature(self) -> bytes:
-        """The author's signature; empty where security is off."""
+        """Return the author's signature; empty if security is off."""
         return b""
 
     @lazy
     def id(self) -> MessageId:
-        """The message's id."""
+        """Return the message's id."""
         if isinstance(self.author, str):
             return ids.plain_message_id(self.author, self.incarnation, self.sequence)
         return ids.signed_message_id(self.encoded)
 
     @lazy
     def fingerprint(self) -> int:
-        """The 64 bits that stand for the message in reconciliation."""
+        """Return the 64 bits that identify the message in reconciliation."""
         own = self.id if self.signed else hashlib.sha256(self.id).digest()
         return int.from_bytes(own[:8], "big")
 
     @lazy
     def node(self) -> NodeId:
-        """The author's node id."""
+        """Return the author's node id."""
         return NodeId(self.author) if isinstance(self.author, str) else ids.node_id(self.author)
 
     @lazy
@@ -197,7 +197,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def id_text(self) -> str:
-        """The id as programs see it: it begins with ``ID:``, whether or not messages are signed."""
+        """Return the id as programs see it: it begins with ``ID:``, signed or not."""
         return "ID:" + (ids.base32(self.id) if self.signed else self.id.decode())
 
     @lazy
@@ -220,12 +220,12 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def listed(self) -> tuple[NodeId, ...]:
-        """The nodes that it lists as its recipients, in the order of the list; none if it is for whoever subscribes."""
+        """Return the nodes that it lists as recipients, in the order of the list; none if it is for all subscribers."""
         return () if self.headers is None else recipient_lists.nodes(self.headers.recipients)
 
     @property
     def original(self) -> Descriptor:
-        """The message that it passes on, as its author published it; itself if it passes on none that can be read."""
+        """The message that it passes on, as its author published it; itself if there is none that can be decoded."""
         headers = self.headers
         return self if headers is None or not headers.origin else self._passed_on or self
 
@@ -264,24 +264,24 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def wire(self) -> bytes:
-        """Signature and encoding as they travel: one byte for the length of the signature, then both."""
+        """Return signature and encoding in their wire form: one byte for the length of the signature, then both."""
         return bytes([len(self.signature)]) + self.signature + self.encoded
 
     @property
     def wire_bytes(self) -> int:
-        """Length of `wire`, which is made only to be sent."""
+        """Length of `wire`, which is made only for sending."""
         return 1 + len(self.signature) + len(self.encoded)
 
     def piece_length(self, piece: int) -> int:
-        """Bytes of piece number `piece`."""
+        """Return the number of bytes of piece number `piece`."""
         return min(PIECE_BYTES, self.length - piece * PIECE_BYTES)
 
     def fragments_in(self, piece: int) -> int:
-        """Fragments of piece number `piece`; an empty piece has one, empty."""
+        """Return the number of fragments of piece number `piece`; an empty piece has one, empty."""
         return max(1, -(-self.piece_length(piece) // self.fragment_bytes))
 
     def alive(self, now: int) -> bool:
-        """The one expiry predicate: alive iff now < deadline."""
+        """Return True while the message has not expired: now < deadline. The only expiry test."""
         return self.deadline_us is None or now < self.deadline_us
 
     def with_signature(self, signature: bytes) -> Descriptor:
@@ -299,12 +299,12 @@ SEQUENCE_BITS = TIME_US_MAX.bit_length()
 
 
 def tag_of(incarnation: int, sequence: int) -> int:
-    """(incarnation, sequence) as one number."""
+    """Return incarnation and sequence as one number."""
     return incarnation << SEQUENCE_BITS | sequence
 
 
 def predecessor(source: NodeId, tag: int, deadline_us: int, *, signed: bool) -> Predecessor:
-    """An entry of a barrier as it travels."""
+    """Return an entry of a barrier in its wire form."""
     return Predecessor(
         ids.node_bytes(source) if signed else source,
         tag >> SEQUENCE_BITS,
@@ -314,7 +314,7 @@ def predecessor(source: NodeId, tag: int, deadline_us: int, *, signed: bool) -> 
 
 
 def decode(wire: bytes) -> Descriptor:
-    """The descriptor in `wire`; raises `DecodeError`. Signature and limits are checked by whoever takes it in."""
+    """Decode a descriptor; raises `DecodeError`. Signature and limits are checked by the caller."""
     if not wire or wire[0] not in (0, SIGNATURE_BYTES) or len(wire) <= wire[0] + 1:
         raise DecodeError("descriptor", "no descriptor")
     signature, encoded = wire[1 : wire[0] + 1], wire[wire[0] + 1 :]

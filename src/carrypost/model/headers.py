@@ -1,11 +1,11 @@
-"""Headers: what messaging says of a message, beside the descriptor's own fields and apart from the application's.
+"""Headers: the metadata of messaging, beside the descriptor's own fields and apart from the application's.
 
 The last field of a descriptor. On the wire it is a map of optional fields by keys of one letter, so that later versions
-can add some in any order and number: a carrier passes on what it does not know, because a descriptor's bytes travel
-verbatim, and the author's signature covers them. A message without headers has no such field at all.
+can add some in any order and number: a carrier passes on fields that it does not know, because a descriptor's bytes
+travel verbatim, and the author's signature covers them. A message without headers has no such field at all.
 
 The header names of the papers (JOMS-12 figures 2 and 5, JOMS-15 figure 2) are fields of the descriptor or of this, and
-never attributes, so an application may have a property called ``id``; `visible` says what patterns see.
+never attributes, so an application may have a property called ``id``; `visible` has the fields that patterns see.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from carrypost.model.properties import AttributeValue, misfit
 from carrypost.model.times import TIME_US_MAX
 
 TEXT_MAX = 1024
-"""Characters of a text; as much as an attribute's value may have by default."""
+"""Length of a text in characters; the default limit of an attribute's value."""
 DESTINATION_MAX = 256
 OPERATION_MAX = 64
 CONTROL_BYTES_MAX = 6 * 1024
-"""Leaves a quarter of a descriptor's 8 KiB for all else; what is longer is sent in several messages."""
+"""Leaves a quarter of a descriptor's 8 KiB for everything else; longer content is sent in several messages."""
 ORIGIN_BYTES_MAX = 2 * 1024
-"""Of a descriptor that another one holds, signature included: beside it stand up to 128 recipients."""
+"""Size of a descriptor that another one holds, signature included: beside it are up to 128 recipients."""
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -39,7 +39,7 @@ else:
 
 
 RUNS_MAX = 128
-"""Runs of one result. Together with the producers that they name they fit into a descriptor."""
+"""Number of runs of one result. Together with the producers that they name they fit into a descriptor."""
 _Runs = Annotated[tuple[tuple[_Count, _Count, _Count], ...], msgspec.Meta(max_length=RUNS_MAX)]
 
 
@@ -85,11 +85,11 @@ _KEYS = {
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
     "origin": "g", "connected": "y", "event": "E", "covers": "V",
 }  # fmt: skip
-"""Of each field on the wire. None is ever used again for another."""
+"""Keys of the fields on the wire. None is ever reused."""
 
 
 class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=False):
-    """Fields of messaging, all of them optional: what is as by default does not travel."""
+    """Fields of messaging, all of them optional: default values are not encoded."""
 
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=OPERATION_MAX)] | None = None
     """Request to a queue's manager; the papers' `operation_type`."""
@@ -144,18 +144,18 @@ _NONE = Headers()
 
 
 def travelling(headers: Headers) -> dict[str, object]:
-    """Return the map that travels.
+    """Return the map of fields in its wire form.
 
-    Of the struct itself msgspec would write a longer map header than there are fields that say something.
+    For the struct itself msgspec would write a longer map header than there are fields with a value.
     """
     made: dict[str, object] = msgspec.to_builtins(headers, builtin_types=(bytes,))
     return made
 
 
 def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Headers | None:
-    """A copy as every receiver will have it, None if it says nothing; raises `PayloadError` for what they would refuse.
+    """Return a copy as every receiver will decode it, None if it is empty; raises `PayloadError`.
 
-    It is encoded and decoded: so nothing is refused here and taken there, or the other way round.
+    It is encoded and decoded: so nothing is refused here and accepted there, or the other way round.
     """
     if type(headers) is not Headers:
         raise PayloadError(f"headers are Headers, not a {type(headers).__name__}")

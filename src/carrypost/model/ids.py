@@ -1,8 +1,8 @@
-"""Names of nodes and messages.
+"""Ids of nodes and messages.
 
-A node id is text: the lower-case base32 of the first 16 bytes of SHA-256 over its Ed25519 public key, or, with
-security off, a plain name. A message id is bytes: the first 16 bytes of SHA-256 over the descriptor, or, with
-security off, ``author:incarnation:sequence``. Ids are derived, never believed.
+A node id is text: the lower-case base32 of the first 16 bytes of SHA-256 over its Ed25519 public key, or, with security
+off, a plain name. A message id is bytes: the first 16 bytes of SHA-256 over the descriptor, or, with security off,
+``author:incarnation:sequence``. Ids are always derived, and never accepted from a peer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAIR_MASK = (1 << _PAIR_BITS) - 1
 
 
 def base32(data: bytes) -> str:
-    """Lower-case base32 without padding."""
+    """Return the lower-case base32 of bytes, without padding."""
     # Two letters at a time: `base64.b32encode` takes nearly twice as long, and every message that people see has an id.
     letters = -(-len(data) * 8 // 5)
     pairs = -(-letters // 2)
@@ -37,31 +37,31 @@ def base32(data: bytes) -> str:
 
 
 def from_base32(text: str) -> bytes:
-    """The bytes that `base32` says; raises `ValueError`."""
+    """Return the bytes of a text that `base32` made; raises `ValueError`."""
     return base64.b32decode(text.upper() + "=" * (-len(text) % 8))
 
 
 @functools.lru_cache(maxsize=1024)  # Few authors write most messages, and base32 is slow.
 def node_id(public_key: bytes) -> NodeId:
-    """The id of the node that holds this Ed25519 public key."""
+    """Return the id of the node with this Ed25519 public key."""
     return NodeId(base32(hashlib.sha256(public_key).digest()[:DIGEST_BYTES]))
 
 
 @functools.lru_cache(maxsize=1024)
 def node_of(data: bytes) -> NodeId:
-    """The id of a node from the bytes that it stands for."""
+    """Return the id of a node from its bytes."""
     return NodeId(base32(data))
 
 
 @functools.lru_cache(maxsize=1024)
 def node_bytes(node: NodeId) -> bytes:
-    """The bytes that the id of a node with a key stands for."""
+    """Return the bytes of the id of a node with a key."""
     return from_base32(node)
 
 
 @functools.lru_cache(maxsize=1024)
 def is_node_id(text: str) -> bool:
-    """Return True if a text can be the id of a node that has a key."""
+    """Return True if a text can be the id of a node with a key."""
     try:
         found = from_base32(text)
     except ValueError:
@@ -71,24 +71,24 @@ def is_node_id(text: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def node_prefix(node: NodeId) -> bytes:
-    """Four bytes that stand for a node in heard-lists and requests."""
+    """Return the four bytes that identify a node in heard-lists and requests."""
     return hashlib.sha256(node.encode()).digest()[:PREFIX_BYTES]
 
 
 def signed_message_id(encoded: bytes) -> MessageId:
-    """Id of a signed descriptor: hash of exactly its bytes."""
+    """Return the id of a signed descriptor: the hash of exactly its bytes."""
     return MessageId(hashlib.sha256(encoded).digest()[:DIGEST_BYTES])
 
 
 def plain_message_id(author: str, incarnation: int, sequence: int) -> MessageId:
-    """Id of a descriptor made with security off."""
+    """Return the id of a descriptor made with security off."""
     return MessageId(f"{author}:{incarnation}:{sequence}".encode())
 
 
 def shown(message: MessageId) -> str:
-    """The form of a message id that people see: ``ID:`` and base32, or the plain text.
+    """Return a message id as people see it: ``ID:`` and base32, or the plain text.
 
-    One hash in forty million looks like a plain id, so anybody can find one in a minute; it is no text, almost surely.
+    One hash in forty million looks like a plain id, so anybody can find one in a minute; almost surely it is not text.
     """
     if _PLAIN.fullmatch(message):
         with suppress(UnicodeDecodeError):
@@ -97,5 +97,5 @@ def shown(message: MessageId) -> str:
 
 
 def spellings(name: str) -> frozenset[str]:
-    """Return the forms in which people may know the message that one of them calls so, if it is an id."""
+    """Return the spellings under which people may know the message with this id."""
     return frozenset({name, f"ID:{name}", name.removeprefix("ID:")})

@@ -1,13 +1,13 @@
-r"""Interest patterns: what a subscription asks for (JOMS-12 §III.A, JOMS-15 §2.2).
+r"""Interest patterns: the contents of subscriptions (JOMS-12 §III.A, JOMS-15 §2.2).
 
-An entry maps attributes to regular expressions and matches a descriptor that has every one of these
-attributes with a value that matches as a whole; other attributes do not matter. A profile is a set of
-entries. This module owns what an entry means and how it travels; `gossip.interest.matcher` evaluates many at once.
+An entry maps attributes to regular expressions and matches a descriptor that has every one of these attributes with a
+value that matches as a whole; other attributes do not matter. A profile is a set of entries. This module defines the
+meaning and the wire form of an entry; `gossip.interest.matcher` evaluates many at once.
 
-Patterns are RE2's, and RE2 alone runs them: never `re`, whose time a stranger's pattern could make
-exponential. A dot stands for any character, line breaks included, so that ``ChatRoom.*`` is exactly "begins
-with ChatRoom"; ``^`` and ``$`` are the ends of the value; letters differ in case unless the pattern says
-``(?i)``; the empty pattern matches the empty value. Values that are no text match by `text_form`.
+Patterns are RE2's, and RE2 alone runs them: never `re`, whose time a stranger's pattern could make exponential. A dot
+matches any character, including line breaks, so that ``ChatRoom.*`` is exactly "begins with ChatRoom"; ``^`` and ``$``
+are the ends of the value; case matters unless the pattern says ``(?i)``; the empty pattern matches the empty value.
+Values that are not text are matched by their `text_form`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from carrypost.model.visible import field_of
 DESTINATION = "destination"
 PROFILE_DIGEST_BYTES = 8
 CARRIED_HOPS = 8
-"""Hops of an entry that is carried for anybody at all: too far away ever to be passed on."""
+"""Hops of an entry that is carried for any node: too far away ever to be passed on."""
 _LIMITS = Limits()
 
 
@@ -50,8 +50,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
 def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS) -> Entry:
     """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`.
 
-    A text that is no selector raises `InvalidSelectorException`, which is one; a blank text means no selector.
-    `limits` are those of the node that wants it: neighbours with the same limits can then evaluate the entry.
+    An invalid selector raises `InvalidSelectorException`, which is a `PatternError`; a blank text means no selector.
+    `limits` are those of the subscribing node: neighbours with the same limits can then evaluate the entry.
     """
     if not isinstance(pattern, str | Mapping):
         raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
@@ -78,10 +78,10 @@ def check_entry(one: Entry, limits: Limits) -> None:
 
 
 def text_of(descriptor: Descriptor, attribute: str) -> str | None:
-    """The text that a pattern for `attribute` has to match, or None where the descriptor has no such thing.
+    """Return the text that a pattern for `attribute` has to match, or None if the descriptor has no such attribute.
 
-    ``destination`` is always the field. Other names are the application's attributes and, where it has none
-    of that name, `visible.PATTERN_FIELDS`.
+    ``destination`` is always the field. Other names are the application's attributes and, if it has none of that name,
+    `visible.PATTERN_FIELDS`.
     """
     if attribute == DESTINATION:
         return descriptor.destination
@@ -92,7 +92,7 @@ def text_of(descriptor: Descriptor, attribute: str) -> str | None:
 
 
 def whole_destination(one: Entry) -> Entry:
-    """The entry that takes all messages of the destinations that this one takes some of."""
+    """Return the entry that accepts all messages of the destinations of which this one accepts some."""
     patterns = tuple(each for each in one.patterns if each[0] == DESTINATION)
     if not patterns:
         raise PatternError("an ordered subscription names its destination: what it leaves out would be waited for")
@@ -103,7 +103,7 @@ def whole_destination(one: Entry) -> Entry:
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """A profile as it travels: a set, so that neither order nor repetition changes its digest."""
+    """Return a profile in its wire form: a set, so that neither order nor repetition changes its digest."""
     return _ENCODER.encode(sorted(set(entries), key=_rank))
 
 
@@ -130,7 +130,7 @@ def decode_entries(encoded: bytes, limits: Limits) -> tuple[Entry, ...]:
 
 
 def profile_digest(encoded: bytes) -> bytes:
-    """The 8 bytes by which neighbours name a profile."""
+    """Return the 8 bytes that identify a profile."""
     return hashlib.sha256(encoded).digest()[:PROFILE_DIGEST_BYTES]
 
 
@@ -139,7 +139,7 @@ def _rank(one: Entry) -> tuple[tuple[tuple[str, str], ...], str, bool, int]:
 
 
 def _excess(one: Entry, limits: Limits) -> str | None:
-    """Return what an entry has too much of; None if it is within the limits."""
+    """Return the limit that an entry exceeds; None if it is within the limits."""
     names = [attribute for attribute, _ in one.patterns if attribute != DESTINATION]
     if len(names) > limits.attributes_max:
         return f"{len(names)} attributes; {limits.attributes_max} are allowed (limits.attributes_max)"
@@ -155,7 +155,7 @@ def _excess(one: Entry, limits: Limits) -> str | None:
 
 
 def _widened(one: Entry, limits: Limits) -> Entry:
-    """Return an entry within the limits that matches all that this one matches, and perhaps more."""
+    """Return an entry within the limits that matches everything that this one matches, and perhaps more."""
     kept = tuple([each for each in one.patterns if _excess(Entry((each,)), limits) is None])
     if _excess(Entry(kept), limits) is not None:  # Each is within the limits, but there are too many.
         kept = tuple([each for each in kept if each[0] == DESTINATION])
@@ -171,16 +171,16 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 _PLAIN = re.compile(r"(?P<text>(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-^`{-~ ])*)(?P<prefix>\.\*)?(?P<more>\|)?", re.DOTALL)
 _READ_MAX = 4_096
-"""Patterns whose reading is remembered: a profile is made again for every entry that comes or goes."""
+"""Number of parsed patterns that are remembered: a profile is made again for every entry added or removed."""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @lru_cache(_READ_MAX)
 def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    r"""Whole values and prefixes, if the pattern is nothing but an alternation of them; else None.
+    r"""Return whole values and prefixes, if the pattern is nothing but an alternation of them; else None.
 
-    ``English|French`` is two values, ``a\.b|ChatRoom.*`` one value and one prefix. Such patterns are looked
-    up, not run. Whatever is not surely of this kind is None.
+    ``English|French`` is two values, ``a\.b|ChatRoom.*`` one value and one prefix. Such patterns are looked up, not
+    run. If in doubt the result is None.
     """
     if SPECIAL.search(pattern) is None:  # by far the most frequent case
         return frozenset((pattern,)), frozenset()
@@ -194,7 +194,7 @@ def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
 
 
 def beginnings(pattern: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Whole values and prefixes, one of which every value that matches is, or begins with."""
+    """Return whole values and prefixes such that every matching value is one of them, or begins with one."""
     forms = plain_forms(pattern)
     if forms is not None:
         return forms
@@ -229,11 +229,11 @@ _PATTERN_WEIGHT = 16
 
 @lru_cache(_READ_MAX)
 def weight(pattern: str) -> int:
-    r"""At least as many instructions as RE2 makes of the pattern, told without compiling it.
+    r"""Return an upper bound of the instructions that RE2 makes of a pattern, without compiling it.
 
-    A few bytes can stand for very many instructions (``\pL{1000}``: more than a million), and compiling
-    costs time even where memory is bounded. A repetition multiplies the atom before it, and after a group
-    all that came before, which includes the group.
+    A few bytes can stand for very many instructions (``\pL{1000}``: more than a million), and compiling costs time even
+    with bounded memory. A repetition multiplies the atom before it, and after a group everything before, including the
+    group.
     """
     folds = _FOLDS.search(pattern) is not None
     total = atom = 0
@@ -271,15 +271,15 @@ def _class_weight(text: str, *, folds: bool) -> int:
 class PatternSet:
     """Patterns that RE2 runs together over a value, silently and within `memory_bytes`.
 
-    RE2 says "no match" when its automaton finds no memory. A last pattern that matches every text tells the
-    two apart.
+    RE2 reports "no match" when its automaton runs out of memory. A last pattern that matches every text distinguishes
+    the two.
     """
 
     __slots__ = ("_set", "taken")
 
     def __init__(self, patterns: Sequence[str], memory_bytes: int) -> None:
         self.taken: list[str] = []
-        """The patterns by number. Those that RE2 does not take are missing; all are, if they do not fit."""
+        """The patterns by number, without those that RE2 does not accept; empty if they do not fit."""
         self._set = re2.Set.FullMatchSet(_options(memory_bytes))
         for pattern in patterns:
             try:
@@ -294,9 +294,9 @@ class PatternSet:
             self.taken = []
 
     def match(self, value: bytes) -> list[int] | None:
-        """Numbers of the patterns that match, in any order; the number after the last stands for none.
+        """Return the numbers of the matching patterns, in any order; the number after the last stands for none.
 
-        None if it cannot be told.
+        None if that cannot be determined.
         """
         numbers: list[int] | None = self._set.Match(value) if self.taken else None
         return numbers

@@ -1,7 +1,7 @@
-"""Privilege: which of two messages matters more (JOMS-15 §2.4, EMMA §3.2).
+"""Privilege: the importance of a message, relative to others (JOMS-15 §2.4, EMMA §3.2).
 
-Persistent before non-persistent, then priority 9 to 0; among equals the older one is dropped first. The function
-is pure, is evaluated when a message enters, and may be replaced by the application's own.
+Persistent before non-persistent, then priority 9 to 0; among equals the older one is dropped first. The function is
+pure, is evaluated when a message enters, and may be replaced by the application's own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Privilege = Callable[[Descriptor], int]
 
 
 def privilege(descriptor: Descriptor) -> int:
-    """The rule of the papers: persistent first, then priority. What tells one node of its queues counts as persistent.
+    """Return the privilege by the papers' rule: persistent first, then priority. Control messages count as persistent.
 
-    Else all messages of a queue would go before the few control messages that let any of them be consumed.
+    Otherwise all messages of a queue would go before the few control messages that let any of them be consumed.
     """
     return (10 if descriptor.persistent or is_control_of_node(descriptor.destination) else 0) + descriptor.priority
 
 
 def bounded(rule: Privilege) -> Privilege:
-    """Return a rule whose values are within 0..255: that of the papers is, an application's own may not be."""
+    """Return a rule whose values are clamped to 0..255: an application's own may exceed them."""
     return rule if rule is privilege else lambda descriptor: min(PRIVILEGE_MAX, max(0, int(rule(descriptor))))

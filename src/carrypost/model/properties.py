@@ -1,8 +1,8 @@
-"""Types of properties (JMS §3.5.2): what Python's four types of values do not tell travels beside the attributes.
+"""Types of properties (JMS §3.5.2): distinctions that Python's types lack travel beside the attributes.
 
-Java has four widths of whole numbers and two of others, and a property may be null. `inferred` says which type a value
-has if nobody says otherwise; a message lists only the types that differ, by name, in its headers, so most list none.
-A null property is listed, too, and is no attribute: to patterns and selectors it is absent, as JMS wants it.
+Java has four widths of integers and two of other numbers, and a property may be null. `inferred` returns the default
+type of a value; a message lists only the types that differ, by name, in its headers, so most list none. A null property
+is listed, too, and is no attribute: to patterns and selectors it is absent, as JMS demands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ValueType(enum.IntEnum):
 
     @property
     def text(self) -> str:
-        """As Java writes it."""
+        """The name of the type in Java."""
         return _JAVA.get(self) or self.name.lower()
 
 
@@ -61,7 +61,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 def inferred(value: object) -> ValueType:
-    """The type of a value of which no type is said; raises `MessageFormatException` if JMS has none for it."""
+    """Return the default type of a value; raises `MessageFormatException` if JMS has none for it."""
     kind = type(value)
     if kind is int:
         for found in (ValueType.INT, ValueType.LONG):
@@ -91,7 +91,7 @@ def fits(kind: ValueType, value: object) -> bool:
 
 
 def nearest_float(value: float) -> float:
-    """A double as Java makes a float of it: rounded to 32 bits, infinite if it is too large."""
+    """Return a double rounded to Java's float: to 32 bits, infinite if it is too large."""
     try:
         (rounded,) = struct.unpack("<f", struct.pack("<f", value))
     except OverflowError:
@@ -100,9 +100,9 @@ def nearest_float(value: float) -> float:
 
 
 def typed(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -> dict[str, Property]:
-    """The properties of a message, each with its type; raises `MessageFormatException` for what JMS has no type for.
+    """Return the properties of a message with their types; raises `MessageFormatException` if JMS has no type.
 
-    A type that a later version of this package gave a number counts as not said.
+    A type number of a later version counts as not given.
     """
     found: dict[str, Property] = {}
     for name, value in attributes.items():
@@ -115,9 +115,9 @@ def typed(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) ->
 
 
 def untyped(properties: Mapping[str, Property], limits: Limits) -> tuple[dict[str, AttributeValue], dict[str, int]]:
-    """Attributes, and the types that have to be said, of properties; raises `MessageFormatException`.
+    """Return the attributes of properties, and the types that have to be listed; raises `MessageFormatException`.
 
-    JMS knows none of the limits; so the text says which one is meant.
+    JMS has no such limits; so the text names the one that was exceeded.
     """
     if len(properties) > limits.attributes_max:
         raise MessageFormatException(f"a message has at most {limits.attributes_max} properties, not {len(properties)}")

@@ -1,4 +1,4 @@
-"""Lists of recipients: as programs give them, as they travel, and what is refused of both."""
+"""Lists of recipients: as programs give them, in their wire form, and the faults of both."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from carrypost.model.address import names_addressee
 from carrypost.model.ids import NodeId
 
 Named = tuple[bytes | str, ...]
-"""A list as it travels: text where security is off, else the bytes that the ids stand for."""
+"""A list in its wire form: text if security is off, else the bytes of the ids."""
 
 
 def nodes(named: Named) -> tuple[NodeId, ...]:
-    """Return the ids of those whom a list names."""
+    """Return the ids of the nodes in a list."""
     return tuple([ids.node_of(each) if isinstance(each, bytes) else NodeId(each) for each in named])
 
 
 def fault(named: Named, author: NodeId, destination: str, *, ordered: bool, signed: bool) -> str | None:
-    """Return what is wrong with the list of a message, or None; `named` is of whatever types a stranger sent."""
+    """Return the fault of a message's list, or None; `named` may be of any type that a stranger sent."""
     if signed:
         well_named = all(isinstance(each, bytes) and len(each) == ids.DIGEST_BYTES for each in named)
     else:
@@ -34,7 +34,7 @@ def fault(named: Named, author: NodeId, destination: str, *, ordered: bool, sign
 
 
 def _misplaced(destination: str, *, ordered: bool) -> str | None:
-    """Return why messages to this destination, or with an order, may not list recipients, or None."""
+    """Return the reason why messages to this destination, or with an order, may not list recipients, or None."""
     if names_addressee(destination):
         return (
             f"what is sent to {destination!r} is for the node that the destination names, and lists no recipients: "
@@ -49,7 +49,7 @@ def _misplaced(destination: str, *, ordered: bool) -> str | None:
 
 
 def as_given(given: object) -> tuple[str, ...]:
-    """Return the recipients that a program names; raises `IllegalArgumentException` for what is no list of texts."""
+    """Return the recipients that a program names; raises `IllegalArgumentException` unless it is a list of texts."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Collection):
         raise IllegalArgumentException(f"recipients are a list of node ids, not {given!r}"[:200])
     for each in given:
@@ -61,7 +61,7 @@ def as_given(given: object) -> tuple[str, ...]:
 def as_sent(
     named: tuple[str, ...], author: NodeId, destination: str, *, ordered: bool, signed: bool, most: int
 ) -> Named:
-    """Return the list as it travels, in order and each once; raises `IllegalArgumentException` for one that may not."""
+    """Return the list in its wire form, sorted and without repetition; raises `IllegalArgumentException`."""
     if (misplaced := _misplaced(destination, ordered=ordered)) is not None:
         raise IllegalArgumentException(misplaced)
     if not named:

@@ -1,8 +1,8 @@
-"""Recipients: the nodes that a message is for, if it is not for whoever subscribes.
+"""Recipients: the nodes that a message is for, unless it is for all subscribers.
 
-A message to a topic may list them; its author signs the list with the rest. What goes to a queue, or from node to node,
-is for the one node in its destination. A list says who wants a message and who may deliver it. It does not say who may
-carry it, and it keeps nothing secret.
+A message to a topic may list them; its author signs the list with the rest. A message to a queue, or from node to node,
+is for the one node in its destination. A list says which nodes want a message and may deliver it. It does not say which
+nodes may carry it, and it keeps nothing secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def recipients(descriptor: Descriptor) -> tuple[NodeId, ...]:
-    """Return the nodes that a message is for; none: it is for whoever subscribes."""
+    """Return the nodes that a message is for; none: it is for all subscribers."""
     headers = descriptor.headers
     if headers is not None and headers.recipients:
         return descriptor.listed
@@ -34,7 +34,7 @@ def is_for(descriptor: Descriptor, node: NodeId) -> bool:
 
 
 def is_private(descriptor: Descriptor) -> bool:
-    """Return True if nobody but its author and one node, which its destination names, ever has a message."""
+    """Return True if only the author and the one node that the destination names ever have the message."""
     headers = descriptor.headers
     return headers is not None and headers.connected and not headers.recipients
 
@@ -45,6 +45,6 @@ def is_between_overlays(descriptor: Descriptor) -> bool:
 
 
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:
-    """Return True if the node's subscriptions may be given it: it lists no recipients, or the node among them."""
+    """Return True if the node's subscriptions may get it: it lists no recipients, or the node among them."""
     headers = descriptor.headers
     return headers is None or not headers.recipients or node in descriptor.listed

@@ -1,8 +1,8 @@
 """The fields of a message that patterns and selectors see beside its attributes.
 
 Patterns may name the header fields of the papers (JOMS-12 figures 2, 4 and 5, JOMS-15 figure 2), which are fields of
-the descriptor or of its headers; selectors those that JMS lets them name (§3.8.1.1). Everybody who matches asks here,
-so both sides of a contact see the same.
+the descriptor or of its headers; selectors those that JMS allows (§3.8.1.1). All matching uses this module, so both
+sides of a contact see the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MILLISECOND_US = 1_000
 
 
 def message_named(text: str) -> ids.MessageId | None:
-    """The message with this JMSMessageID; None if there cannot be one."""
+    """Return the message with this JMSMessageID; None if there cannot be one."""
     name = text.removeprefix("ID:")
     if name == text:
         return None
@@ -33,19 +33,19 @@ def message_named(text: str) -> ids.MessageId | None:
 
 
 def delivery_mode(descriptor: Descriptor) -> str:
-    """JMSDeliveryMode as text."""
+    """Return JMSDeliveryMode as text."""
     return "PERSISTENT" if descriptor.persistent else "NON_PERSISTENT"
 
 
 def timestamp_ms(descriptor: Descriptor) -> int:
-    """JMSTimestamp: when the message was sent, in milliseconds since 1970."""
+    """Return JMSTimestamp: the time of sending in milliseconds since 1970."""
     headers = descriptor.headers
     sent_us = descriptor.created_us if headers is None or headers.sent_us is None else headers.sent_us
     return sent_us // _MILLISECOND_US
 
 
 def typed_properties(descriptor: Descriptor) -> dict[str, Property]:
-    """The properties with the types that they were sent with; raises `MessageFormatException` where JMS has none."""
+    """Return the properties with their original types; raises `MessageFormatException` if JMS has none."""
     return typed(descriptor.attributes, {} if descriptor.headers is None else descriptor.headers.property_types)
 
 
@@ -55,7 +55,7 @@ def typed_properties(descriptor: Descriptor) -> dict[str, Property]:
 def field_of(descriptor: Descriptor, name: str) -> AttributeValue | None:
     """Return the value that a pattern sees under a name that no attribute has; None if there is none.
 
-    A null property is one: it hides the field of its name, and there is nothing to match.
+    A null property hides the field of its name, so that nothing matches.
     """
     field = PATTERN_FIELDS.get(name)
     if field is None:
@@ -74,13 +74,13 @@ def _operation_type(descriptor: Descriptor) -> str | None:
 
 
 def _reply_id(descriptor: Descriptor) -> str | None:
-    """The name of where to reply, or the destination itself if that is none of a topic or queue."""
+    """Return the name of the reply destination, or the destination itself if it is no topic or queue."""
     to = None if descriptor.headers is None else descriptor.headers.reply_to
     return None if to is None else address.name_of(to) or to
 
 
 def _moment(at_us: int | None) -> str | None:
-    """A time as text that patterns can take apart: ``2011-10-17T18:54:03Z``."""
+    """Return a time as text that patterns can match in parts: ``2011-10-17T18:54:03Z``."""
     if at_us is None:
         return None
     return datetime.fromtimestamp(at_us // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -119,8 +119,8 @@ SELECTOR_FIELDS: Mapping[str, Field] = {
 class Selectable(Mapping[str, AttributeValue | None]):
     """Header fields and properties of a message, for a selector to look up.
 
-    Fields are made when they are asked for: an id as text takes longer than all else that a selector does. Who knows
-    that a selector names none of `SELECTOR_FIELDS` can give it the attributes alone.
+    Fields are made on demand: an id as text takes longer than everything else that a selector does. If a selector names
+    none of `SELECTOR_FIELDS`, the attributes alone can be passed to it.
     """
 
     __slots__ = ("_attributes", "_descriptor")
@@ -130,7 +130,7 @@ class Selectable(Mapping[str, AttributeValue | None]):
         self._attributes = descriptor.attributes
 
     def get(self, name: str, default: object = None) -> AttributeValue | None:  # noqa: ARG002 - what is not there is NULL
-        """The value of an identifier; None, which is NULL, if there is none."""
+        """Return the value of an identifier; None, which is NULL, if there is none."""
         field = SELECTOR_FIELDS.get(name)
         return self._attributes.get(name) if field is None else field(self._descriptor)
 

@@ -45,26 +45,26 @@ class Identity:
 
     @classmethod
     def plain(cls, name: str) -> Identity:
-        """A bare name: security off."""
+        """Return the identity of a bare name: security off."""
         if not name or ":" in name or len(name.encode()) > PLAIN_NAME_BYTES_MAX:
             raise LocalError(f"a plain node name has 1 to {PLAIN_NAME_BYTES_MAX} bytes and no colon: {name!r}")
         return cls(NodeId(name), name)
 
     @classmethod
     def generate(cls) -> Identity:
-        """A fresh key from the operating system."""
+        """Return an identity with a fresh key from the operating system."""
         return cls._of(Ed25519PrivateKey.generate())
 
     @classmethod
     def from_seed(cls, seed: bytes) -> Identity:
-        """The key that these 32 bytes determine."""
+        """Return the identity whose key these 32 bytes determine."""
         if len(seed) != SEED_BYTES:
             raise LocalError(f"an identity seed has {SEED_BYTES} bytes, not {len(seed)}")
         return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
 
     @classmethod
     def derived(cls, seed: int | str, node: str) -> Identity:
-        """The key of an emulated node: SHA-256 over run seed, node and purpose."""
+        """Return the identity of an emulated node: SHA-256 over run seed, node and purpose."""
         return cls.from_seed(hashlib.sha256(f"{seed}/{node}/identity".encode()).digest())
 
     @classmethod
@@ -85,7 +85,7 @@ class Identity:
         return self._key.private_bytes_raw()
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
-        """Return the descriptor with this identity's signature, or as it is where security is off."""
+        """Return the descriptor with this identity's signature, or unchanged if security is off."""
         if self._key is None:
             return descriptor
         return descriptor.with_signature(self.sign_bytes(Domain.DESCRIPTOR, descriptor.encoded))

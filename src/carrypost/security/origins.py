@@ -1,8 +1,8 @@
-"""Messages that pass on others: whether one is what its author says it is.
+"""Messages that pass on others: checking the origin.
 
-Its signature is checked when it comes in, as that of every message. Here the other signature is checked, that of the
-message that it passes on, and that both have the same payload: pieces were checked against the root of the one, so they
-are those of the other.
+The signature of the message itself is checked when it arrives, as for every message. This module checks the signature
+of the message that it passes on, and that both have the same payload: pieces were checked against the root of the one,
+so they are those of the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From tree to closures over the properties of a message, made once and called for every message.
 
-A condition gives True, False or None, which is unknown; an operand gives a value, None being NULL. None of them
-raises, whatever the properties are: see `values`. What is most frequent, an identifier beside a literal, is one call.
+A condition returns True, False or None, which is unknown; an operand returns a value, None being NULL. None of them
+raises, whatever the properties are: see `values`. The most frequent case, an identifier beside a literal, is one call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def everything(_: Properties) -> bool | None:
-    """The condition of a blank selector."""
+    """Return True: the condition of a blank selector."""
     return True
 
 
@@ -59,7 +59,7 @@ def _predicate(node: Node) -> Condition:
 
 
 def _chain(terms: list[Condition], *, decisive: bool) -> Condition:
-    """AND, where false is decisive, or OR, where true is; else unknown if any term is."""
+    """Return AND, where false is decisive, or OR, where true is; otherwise unknown if any term is."""
 
     def holds(properties: Properties) -> bool | None:
         outcome: bool | None = not decisive
@@ -100,7 +100,7 @@ def _comparison(symbol: str, left: Node, right: Node) -> Condition:
 
 
 def _string_test(name: str, test: Callable[[str], bool], *, negated: bool) -> Condition:
-    """IN and LIKE: unknown of NULL, false of what is no string, negated or not."""
+    """Return IN or LIKE: unknown for NULL, false for anything but a string, negated or not."""
 
     def holds(properties: Properties) -> bool | None:
         value: object = properties.get(name)

@@ -14,7 +14,7 @@ _SHOWN_MAX = 40
 
 
 class Fault(Exception):  # noqa: N818 - never leaves the package
-    """The text goes wrong at the character with this index, or as a whole."""
+    """A fault of a text, at the character with this index or as a whole."""
 
     def __init__(self, at: int | None, reason: str, code: str = SYNTAX) -> None:
         super().__init__(reason)
@@ -23,7 +23,7 @@ class Fault(Exception):  # noqa: N818 - never leaves the package
         self.code = code
 
     def exception(self, text: str) -> InvalidSelectorException:
-        """The same for whoever wrote the text, part of which is shown."""
+        """Return the exception for the author of the text, with a part of it."""
         if self.at is None:
             return InvalidSelectorException(self.reason, self.code)
         start = max(0, self.at - _SHOWN_MAX)
@@ -34,10 +34,10 @@ class Fault(Exception):  # noqa: N818 - never leaves the package
 
 
 def shortened(text: str) -> str:
-    """Text of whoever wrote the selector, short enough for a message."""
+    """Return the text of a selector, short enough for a message."""
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def listed(words: tuple[str, ...], last: str = "or") -> str:
-    """Words as a sentence has them."""
+    """Return words joined as in a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

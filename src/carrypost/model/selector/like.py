@@ -1,11 +1,11 @@
-r"""Patterns of LIKE: ``_`` is any one character, ``%`` any sequence, also of line breaks, also empty.
+r"""Patterns of LIKE: ``_`` matches any one character, ``%`` any sequence, including line breaks and the empty one.
 
 A pattern is cut at each ``%`` into segments of fixed length. The first is compared with the beginning of a value and
-the last with its end; those in between are looked for one after the other, each behind the one before: the
-leftmost place is always as good as any later one, so nothing is tried twice. A segment without ``_`` is found by
-`str.find`. One with ``_`` is found by the shift-and method: the places at which it may have begun are the bits of an
-integer, which moves on by one for every character. Either way the time is linear in the length of the value,
-whatever the pattern, which a stranger may have written; backtracking, as of `re`, would be exponential in the ``%``.
+the last with its end; those in between are searched one after the other, each behind the one before: the leftmost place
+is always as good as any later one, so nothing is tried twice. A segment without ``_`` is found by `str.find`. One with
+``_`` is found by the shift-and method: the places at which it may have begun are the bits of an integer, which is
+shifted by one for every character. Either way the time is linear in the length of the value, whatever the pattern,
+which a stranger may have written; backtracking, as in `re`, would be exponential in the number of ``%``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable
 import msgspec
 
 VALUE_STEPS = 1_024
-"""Characters of the longest value that `Limits.attribute_bytes_max` lets through by default: a step each."""
+"""Length of the longest value that `Limits.attribute_bytes_max` allows by default: one step per character."""
 _FIND_STEPS = 5
-"""Steps per character of a segment that `str.find` looks for in such a value, measured at the worst of values. It is
-linear only in longer ones: in short ones it is quicker to try every place."""
+"""Steps per character of a segment that `str.find` searches in such a value, measured with the worst values. It is
+linear only in longer ones: in short ones trying every place is faster."""
 _SHIFTED = 256
-"""Characters of a segment for which the integers of the shift-and method are small enough to cost a step."""
+"""Length of a segment up to which the integers of the shift-and method are small enough to cost one step."""
 _ONE = "_"
 _MANY = "%"
 
@@ -29,7 +29,7 @@ class Segment(msgspec.Struct, frozen=True):
     """The part of a pattern between two ``%``."""
 
     runs: tuple[tuple[int, str], ...]
-    """Characters that are given, by their places; what is between them may be anything."""
+    """Literal characters by their places; between them any character matches."""
     length: int
 
     @property
@@ -39,21 +39,21 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The characters of a plain one."""
+        """The characters of a plain segment."""
         return self.runs[0][1] if self.runs else ""
 
 
 class LikePattern(msgspec.Struct, frozen=True):
-    """A pattern, read."""
+    """A pattern, parsed."""
 
     text: str
     escape: str | None
-    """Character that makes ``_`` and ``%`` literal, where the text has one."""
+    """Character that makes ``_`` and ``%`` literal, if there is one."""
     segments: tuple[Segment, ...]
 
     @property
     def weight(self) -> int:
-        """Steps that a value can cost. Each of its characters is looked at for one segment at most."""
+        """Largest number of steps for a value. Each of its characters is examined for one segment at most."""
         sought = self.segments[1:-1]
         found = max((segment.length for segment in sought if segment.plain), default=0)
         shifted = max((segment.length for segment in sought if not segment.plain), default=0)
@@ -61,7 +61,7 @@ class LikePattern(msgspec.Struct, frozen=True):
 
 
 def read(text: str, escape: str | None) -> LikePattern:
-    """Read a pattern; raises `ValueError` where the escape character escapes nothing."""
+    """Parse a pattern; raises `ValueError` if the escape character escapes nothing."""
     if escape is None or escape not in text:
         escape = None
         if _ONE not in text:
@@ -89,7 +89,7 @@ def _plain(text: str) -> Segment:
 
 
 def _segment(characters: list[str | None]) -> Segment:
-    """A segment of these characters; None is any."""
+    """Return a segment of these characters; None matches any."""
     runs: list[tuple[int, str]] = []
     start = 0
     for place, character in enumerate([*characters, None]):
@@ -101,7 +101,7 @@ def _segment(characters: list[str | None]) -> Segment:
 
 
 def _trimmed(segments: list[Segment]) -> tuple[Segment, ...]:
-    """Without the empty ones in between: ``%%`` says no more than ``%``."""
+    """Return the segments without empty ones in between: ``%%`` is the same as ``%``."""
     if len(segments) < 3:  # noqa: PLR2004 - first and last
         return tuple(segments)
     return segments[0], *(segment for segment in segments[1:-1] if segment.length), segments[-1]
@@ -111,7 +111,7 @@ def _trimmed(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def matcher(pattern: LikePattern) -> Callable[[str], bool]:
-    """Return a function that matches a value; the frequent forms need one call of `str`."""
+    """Return a function that matches a value; the common forms need one call of `str`."""
     first, last = pattern.segments[0], pattern.segments[-1]
     if len(pattern.segments) == 1:
         return first.text.__eq__ if first.plain else _fixed(first)
@@ -156,7 +156,7 @@ def _is_at(value: str, start: int, segment: Segment) -> bool:
 
 
 _Search = Callable[[str, int, int], int]
-"""Finds the leftmost place between start and stop, or -1."""
+"""Function that finds the leftmost place between start and stop, or -1."""
 
 
 def _search(segment: Segment) -> _Search:
@@ -171,7 +171,7 @@ def _shift_and(segment: Segment) -> _Search:
     for place, run in segment.runs:
         anything &= ~(((1 << len(run)) - 1) << place)
     allowed: dict[str, int] = {}
-    """By character, the places of the segment at which it may stand; others stand only where there is a ``_``."""
+    """By character, the places of the segment at which it may occur; other characters match only a ``_``."""
     for place, run in segment.runs:
         for offset, character in enumerate(run, place):
             allowed[character] = allowed.get(character, anything) | 1 << offset

@@ -31,14 +31,14 @@ from carrypost.model.selector.tree import Kind, Node
 from carrypost.model.selector.values import RELATIONS, SIGNS
 
 _MORE = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "IS", "ESCAPE")
-"""Words that can follow something."""
+"""Words that can follow a complete expression."""
 _ADDITIVE = ("+", "-")
 _MULTIPLICATIVE = ("*", "/")
 _LITERALS = {"TRUE": True, "FALSE": False}
 
 
 def parse(text: str) -> Node:
-    """The tree of a selector that is not blank; raises `Fault`."""
+    """Return the tree of a selector that is not blank; raises `Fault`."""
     parser = _Parser(text)
     at = parser.at
     node = parser.disjunction()
@@ -57,7 +57,7 @@ class _Parser:
         self._next = 1
         self._depth = 0
         self.kind, self.value, self.at = self._tokens[0]
-        """The token that has not been taken yet, see `tokens`."""
+        """The next token, see `tokens`."""
 
     def _advance(self) -> None:
         self.kind, self.value, self.at = self._tokens[self._next]
@@ -250,20 +250,20 @@ class _Parser:
     # ------------------------------------------------------------------------------------------- refusals
 
     def _enter(self) -> None:
-        """Take a token behind which the text is one deeper."""
+        """Consume a token after which the text is one level deeper."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise Fault(self.at, f"parentheses, NOT and signs nest more than {DEPTH_MAX} deep", BOUND)
         self._advance()
 
     def _take(self, kind: str, *others: str) -> None:
-        """Take a token of this kind; `others` would be right, too."""
+        """Consume a token of this kind; `others` would be valid, too."""
         if self.kind != kind:
             self._refuse(*others, kind)
         self._advance()
 
     def refuse_more(self, end: str) -> NoReturn:
-        """Say what can follow what is complete already."""
+        """Raise a fault that lists what can follow a complete expression."""
         if self.kind in RELATIONS:
             raise Fault(self.at, f"a second {self.kind!r}: join comparisons by AND, or put one into parentheses")
         self._refuse("AND", "OR", "an operator", end, words=_MORE)
@@ -274,7 +274,7 @@ class _Parser:
         self._refuse("an identifier", "a literal", "(")
 
     def _refuse(self, *expected: str, words: tuple[str, ...] = ()) -> NoReturn:
-        """Say what is expected; `words` are those that may be misspelt, if not what is expected."""
+        """Raise a fault that lists what is expected; `words` may be misspelt."""
         hint = nearest(self.value, words or expected, cutoff=NEAR) if self.kind == NAME else ""
         named = tuple(each if each[0].isalpha() else repr(each) for each in expected)
         raise Fault(self.at, f"found {self._found()}, expected {listed(named)}{hint}")

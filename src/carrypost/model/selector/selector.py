@@ -1,4 +1,4 @@
-"""A message selector, ready to be asked about messages."""
+"""A message selector, compiled for matching messages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
-        """As it was given."""
+        """The text as given."""
         try:
             tree = _parsed(text)
         except Fault as fault:
             raise fault.exception(text) from None
         self.weight: Final = 0 if tree is None else weight(tree)
-        """Steps that an evaluation takes at worst."""
+        """Largest number of steps of an evaluation."""
         if self.weight > bounds.STEPS_MAX:
             reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"
             raise Fault(None, f"{reason}; LIKE with '_' between two '%' weighs most", BOUND).exception(text)
@@ -46,12 +46,12 @@ class Selector:
         return self._condition(properties) is True
 
     def evaluate(self, properties: Properties) -> bool | None:
-        """True, False, or None for unknown; never raises."""
+        """Return True, False, or None for unknown; never raises."""
         return self._condition(properties)
 
     @property
     def equality(self) -> tuple[str, str] | None:
-        """The identifier and the text of a selector that is ``IDENTIFIER = 'text'``; None for any other."""
+        """The identifier and the text of a selector ``IDENTIFIER = 'text'``; None for any other."""
         kinds, values, _ = zip(*tokens(self.text), strict=True)
         return (values[0], values[2]) if kinds == (NAME, "=", STRING, END) else None
 

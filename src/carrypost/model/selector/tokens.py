@@ -37,12 +37,12 @@ _FOREIGN = {
     "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'",
     "\N{LEFT DOUBLE QUOTATION MARK}": "'", "\N{RIGHT DOUBLE QUOTATION MARK}": "'",
 }  # fmt: skip
-"""Signs of other languages and of word processors, and what they are here."""
+"""Signs of other languages and of word processors, and their equivalents here."""
 _NUMBER_LIKE = re.compile(r"[\w.$]+")
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens, the end included; raises `Fault` at what is none."""
+    """Return all tokens, including the end; raises `Fault` at an invalid character."""
     found: list[Token] = []
     for match in _TOKEN.finditer(text):
         group = match.lastgroup or ""
@@ -67,7 +67,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def source(text: str, at: int) -> str:
-    """The token that begins there, as it is written."""
+    """Return the token that begins there, as it is written."""
     match = _TOKEN.match(text, at)
     return "" if match is None else text[at : match.end()]
 

@@ -15,13 +15,13 @@ from carrypost.model.selector.like import LikePattern
 
 
 class Kind(enum.Enum):
-    """The type of an expression, as far as it is known before a message is there."""
+    """The type of an expression, as far as it is known without a message."""
 
     BOOLEAN = "a condition"
     NUMBER = "a number"
     STRING = "a string"
     ANY = "a property"
-    """Of whatever type the message has it."""
+    """Any type: the message decides."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -35,14 +35,14 @@ class Literal(Node, frozen=True):
 
     @property
     def text(self) -> str:
-        """As a selector has it."""
+        """The spelling in a selector."""
         if isinstance(self.value, str):
             return quoted(self.value)
         return repr(self.value).upper() if isinstance(self.value, bool) else repr(self.value)
 
 
 def quoted(text: str) -> str:
-    """A string literal."""
+    """Return a string literal."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 
@@ -80,7 +80,7 @@ class Arithmetic(Node, frozen=True):
 
 
 class Comparison(Node, frozen=True):
-    """Two values beside each other."""
+    """A comparison of two values."""
 
     symbol: str
     left: Node

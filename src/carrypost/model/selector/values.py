@@ -1,10 +1,10 @@
-"""Values of properties beside each other and in arithmetic: Java's rules, and none that raises.
+"""Comparison and arithmetic of property values: Java's rules, none of which raises.
 
-A value is a boolean, a long, a double or a string, and None is NULL. Booleans are no numbers. Where an exact number
-meets an approximate one both are doubles, as by Java's numeric promotion; exact arithmetic keeps 64 bits.
-Messages may have properties of other types of Python: values of a subclass count as what they are at bottom, and
-anything else is of a type unlike all others. Whole numbers beyond 64 bits, which no message can have, are compared
-as they are.
+A value is a boolean, a long, a double or a string, and None is NULL. Booleans are not numbers. If one number is exact
+and the other is not, both become doubles, as by Java's numeric promotion; exact arithmetic keeps 64 bits.
+
+Messages may have properties of other types of Python: values of a subclass count as their base type, and anything else
+is of a type unlike all others. Integers beyond 64 bits, which no message can have, are compared as they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def bare(value: object) -> object:
-    """The value without its subclass: an `IntEnum` is a number. What is no value at all is a stand-in."""
+    """Return the value without its subclass: an `IntEnum` is a number. Anything but a value becomes a stand-in."""
     kind = type(value)
     if kind in _BARE:
         return value
@@ -86,7 +86,7 @@ Operation = Callable[[object, object], int | float | None]
 
 @cache
 def operation(symbol: str) -> Operation:
-    """Addition and so on, for values of whichever type; None where the outcome is unknown."""
+    """Return an arithmetic operation on values of any type; its result is None if unknown."""
     exact, approximate = _OPERATIONS[symbol]
 
     def result(left: object, right: object) -> int | float | None:
@@ -104,7 +104,7 @@ def operation(symbol: str) -> Operation:
 
 
 def _quotient(dividend: int, divisor: int) -> int:
-    """Toward zero, as Java has it, where Python would go down."""
+    """Return the quotient rounded toward zero, as in Java; Python rounds down."""
     quotient = abs(dividend) // abs(divisor)
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
@@ -118,13 +118,13 @@ _OPERATIONS: dict[str, tuple[Callable[[Any, Any], int], Callable[[Any, Any], flo
 
 
 def plus(value: object) -> int | float | None:
-    """A number; arithmetic with anything else is unknown."""
+    """Return a number; arithmetic with anything else is unknown."""
     found = bare(value)
     return found if type(found) in _NUMBERS else None  # type: ignore[return-value]  # it is one
 
 
 def minus(value: object) -> int | float | None:
-    """Minus a number, likewise."""
+    """Return the negative of a number; anything else is unknown."""
     if type(value) is int:
         return wrapped(-value)
     found = plus(value)
