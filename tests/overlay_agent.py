@@ -4,7 +4,8 @@ The first argument is its file of settings. Orders come as lines of JSON on stan
 ``{"send": NODE, "size": BYTES}`` sends a message along the overlay, ``{"emit": COUNT, "each_s": SECONDS}`` begins to
 emit events to a channel, ``{"consume": true}`` subscribes to it, ``{}`` does nothing. Answers have the node's id, the
 homes of its clients, the number of events that were emitted, and the numbers of those that came: how many, the last,
-and any that was not the next one; with ``"view": true`` in the order also its view of the overlay.
+and any that was not the next one; also the longest turn of its loop since the last answer, in seconds of processor
+time, and the most memory that it ever had; with ``"view": true`` in the order also its view of the overlay.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
+import selectors
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -28,11 +32,25 @@ from carrypost.overlay.kept import EventsLost
 CHANNEL, EVENT_BYTES = "weather", 1_000
 
 
+class Watch(selectors.DefaultSelector):
+    """The selector of the loop; measures its turns, from one selection to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_s, self._began_s = 0.0, time.thread_time()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.longest_s = max(self.longest_s, time.thread_time() - self._began_s)
+        found = super().select(timeout)
+        self._began_s = time.thread_time()
+        return found
+
+
 class Agent:
     """The program."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, watch: Watch) -> None:
+        self._node, self._watch = node, watch
         self._emitting: asyncio.Task[None] | None = None
         self._emitted = self._count = self._last = self._lost = 0
         self._wrong: list[int] = []
@@ -67,8 +85,10 @@ class Agent:
         answer = {
             "node": host.node, "homes": [*host.overlay.homes(Role.CONSUMER).values()], "emitted": self._emitted,
             "count": self._count, "last": self._last, "wrong": self._wrong, "lost": self._lost,
+            "turn_s": self._watch.longest_s, "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024,
             "overlay": msgspec.to_builtins(host.overlay.view()) if view else None,
         }  # fmt: skip
+        self._watch.longest_s = 0.0
         print(json.dumps(answer), flush=True)  # noqa: T201 - this is how it answers
 
     def obey(self, order: dict[str, object]) -> None:
@@ -86,10 +106,10 @@ class Agent:
         driver.drain()
 
 
-async def main() -> None:
+async def main(watch: Watch) -> None:
     orders = asyncio.StreamReader()
     async with Node(load(Path(sys.argv[1]))) as node:
-        agent = Agent(node)
+        agent = Agent(node, watch)
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
         agent.say()
         while line := await orders.readline():
@@ -98,4 +118,6 @@ async def main() -> None:
             agent.say(view="view" in order)
 
 
-asyncio.run(main())
+watch = Watch()
+with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(watch)) as runner:
+    runner.run(main(watch))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from tests.examples import soaked
 from tests.test_overlay_modules import Modular
-from tests.wasm_modules import ENDLESS, LOAD, SAVE, example, module, process
+from tests.wasm_modules import HOSTILE, example, process
 
 from carrypost.config import Limits
 from carrypost.gossip.layer import Draft
@@ -27,19 +27,6 @@ pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: p
 
 # --- clients -----------------------------------------------------------------------------------------------
 
-HOSTILE = [
-    process(ENDLESS + "(unreachable)"),
-    process("(loop $l (drop (ref.func $process)) (br $l)) (unreachable)", "(elem declare func $process)"),
-    process("(loop $l (drop (memory.grow (i32.const 0))) (br $l)) (unreachable)"),
-    process("(loop $l (br_if $l (i32.ge_s (memory.grow (i32.const 1)) (i32.const 0)))) (memory.fill (i32.const 0)"
-            "(i32.const 1) (i32.const 900000)) (i64.const 0)"),
-    process("(call $process (local.get 0) (local.get 1))"),
-    module(f'(func (export "save") (result i64) {ENDLESS} (unreachable))', LOAD),
-    module(SAVE.replace("0x40000000001", "0x40000"), LOAD),  # A state of 256 KiB after every event.
-    process("(i64.const 0x80)", '(data (i32.const 0) "\\10\\00\\00\\00")'),  # Sixteen results of every event.
-    module(f"(func $start {ENDLESS}) (start $start)"),
-    process("(unreachable)"),
-]  # fmt: skip
 EVENTS, PAUSE_S = 40, 0.05
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.nodes import QUICK, Nodes, scene, toml, until
+from tests.nodes import Nodes, scene, until
+from tests.overlay_agents import agent
 from tools import netns
 from tools.netns import Net
 from tools.radio_hub import Radio, Rule
@@ -28,46 +25,6 @@ SETTINGS: dict[str, object] = {
 SIZE = 100_000
 
 
-class Agent:
-    """A node in a program of its own, which gives it orders."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.id = self._answer()["node"]
-
-    def ask(self, **order: object) -> dict[str, Any]:
-        """Give an order; returns the view of the overlay after it."""
-        found = self.tell(view=True, **order)["overlay"]
-        assert isinstance(found, dict)
-        return found
-
-    def tell(self, **order: object) -> dict[str, Any]:
-        """Give an order; returns how things stand after it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        found = json.loads(self._process.stdout.readline())
-        assert isinstance(found, dict)
-        return found
-
-
-@contextmanager
-def agent(net: Net, folder: Path, name: str, settings: Mapping[str, object] = SETTINGS) -> Iterator[Agent]:
-    folder.mkdir()
-    file = folder / "node.toml"
-    file.write_text(toml({**QUICK, **settings, "node": {"data": "data", "name": name}}), encoding="utf-8")
-    program = [sys.executable, str(Path(__file__).with_name("overlay_agent.py")), str(file)]
-    with net.popen(name, program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            yield Agent(process)
-        finally:
-            process.kill()
-
-
 @scene
 async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path: Path) -> None:
     """A square of a, b, d and c: two paths lead from a to d."""
@@ -76,7 +33,7 @@ async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path
         radio = Radio(net, *"abcd")
         for pair in ("ab", "ac", "bd", "cd"):
             radio.link(*pair)
-        with agent(net, tmp_path / "a", "a") as a:
+        with agent(tmp_path / "a", SETTINGS, net) as a:
             async with Nodes(tmp_path, net, **SETTINGS) as nodes:
                 names = {node.id: node.name for node in await nodes.start(*"bcd")} | {a.id: "a"}
                 ids = {name: node for node, name in names.items()}
@@ -164,7 +121,7 @@ async def test_events_come_once_and_in_order_while_links_move_and_homes_are_kill
         for pair in ("pa", "bc"):
             radio.link(*pair)
         clients = with_overlay(broker=False)
-        with agent(net, tmp_path / "p", "p", clients) as producer, agent(net, tmp_path / "c", "c", clients) as consumer:
+        with agent(tmp_path / "p", clients, net) as producer, agent(tmp_path / "c", clients, net) as consumer:
             async with Nodes(tmp_path, net, **with_overlay(broker=True)) as nodes:
                 ids = {node.name: node.id for node in await nodes.start(*"abde")}
 

@@ -38,3 +38,19 @@ def module(*parts: str) -> str:
 
 def process(body: str, *more: str) -> str:
     return module(f'(func $process (export "process") (param i32 i32) (result i64) {body})', *more)
+
+
+HOSTILE = [
+    process(ENDLESS + "(unreachable)"),
+    process("(loop $l (drop (ref.func $process)) (br $l)) (unreachable)", "(elem declare func $process)"),
+    process("(loop $l (drop (memory.grow (i32.const 0))) (br $l)) (unreachable)"),
+    process("(loop $l (br_if $l (i32.ge_s (memory.grow (i32.const 1)) (i32.const 0)))) (memory.fill (i32.const 0)"
+            "(i32.const 1) (i32.const 900000)) (i64.const 0)"),
+    process("(call $process (local.get 0) (local.get 1))"),
+    module(f'(func (export "save") (result i64) {ENDLESS} (unreachable))', LOAD),
+    module(SAVE.replace("0x40000000001", "0x40000"), LOAD),  # A state of 256 KiB after every event.
+    process("(i64.const 0x80)", '(data (i32.const 0) "\\10\\00\\00\\00")'),  # Sixteen results of every event.
+    module(f"(func $start {ENDLESS}) (start $start)"),
+    process("(unreachable)"),
+]  # fmt: skip
+"""Modules of clients that want to take more from a broker than their share."""

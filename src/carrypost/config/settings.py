@@ -139,7 +139,7 @@ class Limits:
     """Modules that a broker has compiled, compiles, waits for or remembers to have refused."""
     modulator_memory_bytes_max: int = whole(4 * MIB, 64 * KIB, 4_096 * MIB)
     """Memory of one WebAssembly modulator."""
-    fuel_per_event: int = whole(1_000_000, 1_000, UNBOUNDED)
+    fuel_per_event: int = whole(750_000, 1_000, UNBOUNDED)
     """Fuel, about one unit per instruction, that a WebAssembly modulator has for one event."""
     fuel_per_s: int = whole(100_000_000, 1_000, UNBOUNDED)
     """Fuel that the WebAssembly modulators of one node have, where nothing measures time: 1,000 are a microsecond."""

@@ -26,6 +26,7 @@ from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import NodeClock
 from carrypost.node.compiler import Compiler
@@ -101,6 +102,8 @@ class NodeDriver(ProgramDriver):
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._compiler = Compiler(settings.limits, settings.overlay.compile_share)
         self._compiling: asyncio.Task[None] | None = None
+        self._wanted: dict[MessageId, PayloadWanted] = {}
+        """Payloads that layers of the host asked for, in this order."""
 
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Begin, from what the store holds, with messaging awake unless the settings have it switched off."""
@@ -279,12 +282,26 @@ class NodeDriver(ProgramDriver):
         for event in events:
             try:
                 if type(event) is PayloadWanted:
-                    self.answer(event)
+                    self._want(event)
                 elif type(event) is CompileWanted:
                     self.compile(event)
                 self._take(event)
             except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)
+
+    def _want(self, wanted: PayloadWanted) -> None:
+        """Have a payload read in a turn of the loop for itself: modulators may work on it for as long as a step may."""
+        if not self._wanted:
+            self._loop.call_soon(self._answer_first)
+        self._wanted[wanted.descriptor.id] = wanted
+
+    def _answer_first(self) -> None:
+        wanted = self._wanted.pop(next(iter(self._wanted)))
+        if self._wanted:
+            self._loop.call_soon(self._answer_first)
+        if self._running:
+            self.answer(wanted)
+            self.drain()
 
     def _transmit(self, transmission: Transmission) -> None:
         if not self._running:

@@ -86,6 +86,8 @@ class Modules:
     def __init__(self, ground: Ground, legs: Legs) -> None:
         overlay, self._limits = ground.settings.overlay, ground.limits
         self._allowed, self._authors = overlay.modulators, frozenset(overlay.authors)
+        if overlay.broker and self._allowed != "named":
+            programs.is_installed()  # Importing wasmtime takes 80 ms: too long for when the first client comes.
         self._outputs, self._legs = ground.outputs, legs
         self._entries: dict[bytes, _Entry] = {}
         """By digest, in the order of their last use."""

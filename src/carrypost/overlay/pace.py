@@ -1,9 +1,9 @@
 """Pace: the share of a broker's time that clients' own code may have (OVERLAY §5 leaves it open).
 
 Fuel bounds what one event costs, but instructions differ by two orders of magnitude. So the time that modules take is
-charged to their clients: measured on nodes, by fuel in emulation. A client in debt waits. The others' turn comes first
-if their last event took less, and a step ends when it has worked for `STEP_US`. Events decide nothing of this: a pace
-delays results, and never changes them.
+charged to their clients: measured on nodes, by fuel in emulation. A client in debt waits. Those whose events take less
+time come first, and a step begins no other event when it has worked for `STEP_US`. Events decide nothing of this: a
+pace delays results, and never changes them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.overlay.modulator import Instance, Meter
 
-STEP_US = 20_000
-"""Time after which a step begins no other event of a module."""
-_SLACK_US = 5_000
-"""Time that a step may have worked for and still begin any event, however long that takes."""
+STEP_US = 5_000
+"""Time after which a step begins no other event of a module. An event may take 30 ms (`overlay.wasm`), also where the
+one before took little; together they must not keep a node from anything else for 50 ms."""
 _BURST_US = 100_000
 """Debt that a client may have and still work, in time that it takes to pay it off."""
 
@@ -39,20 +38,21 @@ class Pace:
         self._clients_max = limits.clients_max
         self._paid_us: dict[NodeId, int] = {}
         """Time at which a client has no debt any more."""
-        self._last_us: dict[NodeId, int] = {}
-        """Time that the last event of a client took."""
+        self._lately_us: dict[NodeId, int] = {}
+        """Time that events of a client take: the last one, or what earlier ones took, which counts less and less."""
 
     def due_us(self, client: NodeId) -> int:
         """Return the time at which a client may work."""
         return self._paid_us.get(client, 0) - _BURST_US
 
-    def last_us(self, client: NodeId) -> int:
-        """Return the time that a client's last event took."""
-        return self._last_us.get(client, 0)
+    def lately_us(self, client: NodeId) -> int:
+        """Return the time that a client's events take, as far as the last ones tell."""
+        return self._lately_us.get(client, 0)
 
-    def has_time(self, client: NodeId) -> bool:
-        """Return True if this step has time for an event of a client, as far as its last one tells."""
-        return self.spent_us <= _SLACK_US or self.spent_us + self.last_us(client) <= STEP_US
+    @property
+    def has_time(self) -> bool:
+        """True if this step may begin an event, however long that takes."""
+        return self.spent_us <= STEP_US
 
     @contextmanager
     def charged(self, client: NodeId, instance: Instance | None, now: int) -> Iterator[None]:
@@ -76,8 +76,8 @@ class Pace:
             return
         if len(self._paid_us) >= self._clients_max:
             self._paid_us = {node: until_us for node, until_us in self._paid_us.items() if until_us > now}
-            self._last_us = {node: self._last_us[node] for node in self._paid_us}
+            self._lately_us = {node: self._lately_us[node] for node in self._paid_us}
         at_work = sum(until_us > now for node, until_us in self._paid_us.items() if node != client) + 1
         share = min(self._share, self._capacity / at_work)
         self._paid_us[client] = max(now, self._paid_us.get(client, 0)) + round(busy_us / share)
-        self._last_us[client] = busy_us
+        self._lately_us[client] = max(busy_us, self._lately_us.get(client, 0) * 7 // 8)

@@ -79,6 +79,8 @@ class Seats:
         self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
+        self._turn: tuple[Copy, int] | None = None
+        """The event whose payload is being read for clients' own code, and the time at which it is asked for again."""
         self._worked = 0
         """Events that were processed in this step."""
 
@@ -206,6 +208,8 @@ class Seats:
         """Forget events that are gone: they are asked for again."""
         self.modules.left(copies)
         gone = {copy.id for copy in copies} if self._seats else set()
+        if self._turn is not None and self._turn[0].id in gone:
+            self._turn = None
         for seat in self._seats.values():
             self._gaps.forget(seat, gone)
 
@@ -269,13 +273,21 @@ class Seats:
         return made
 
     def _run_programs(self, waiting: list[tuple[Seat, Copy]], now: int) -> list[Draft]:
-        """Let clients' own code process events, the quickest first, within the time of a step."""
+        """Let clients' own code process events, the quickest first, within the time of a step.
+
+        It runs in steps that bring a payload, and one payload is wanted at a time. So the driver can do other things
+        before the next one, and a client whose events take long waits for all that are quicker.
+        """
         made: list[Draft] = []
-        for seat, copy in sorted(waiting, key=lambda each: self._pace.last_us(each[0].client.node)):
+        for seat, copy in sorted(waiting, key=lambda each: self._pace.lately_us(each[0].client.node)):
             client = seat.client.node
             if self._pace.due_us(client) > now:
                 seat.after_us = self._pace.due_us(client)
-            elif not self._pace.has_time(client):
+            elif copy.id not in self._payloads:
+                if self._turn is None or self._turn[1] <= now:
+                    seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
+                    self._outputs.tell(PayloadWanted(copy.descriptor))
+            elif not self._pace.has_time:
                 continue
             elif seat.processing.is_broken:
                 with self._pace.charged(client, seat.processing.instance, now):
@@ -339,6 +351,8 @@ class Seats:
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take the payload of an event that seats asked for."""
+        if self._turn is not None and self._turn[0] is copy:
+            self._turn = None
         for seat in self._seats.values():
             if seat.reading is copy:
                 seat.next_us = seat.after_us = 0

@@ -17,7 +17,8 @@ length of the attributes, the length of the payload, attributes, payload; a leng
 
 The one invariant: nothing that a module does or returns costs more fuel, memory or bytes than the limits say, and
 whatever it does wrong raises. Fuel counts instructions, not time: the slowest ones (`ref.func`, `memory.grow`) take
-40 ns per unit, most take less than 1 ns. `limits.fuel_per_event` is chosen for the slowest.
+40 ns per unit, most take less than 1 ns. `limits.fuel_per_event` is chosen for the slowest: an event takes 30 ms at
+most, which leaves 20 ms of a turn of the node's loop for everything else.
 
 Nothing else imports wasmtime.
 """

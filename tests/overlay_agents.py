@@ -1,0 +1,57 @@
+"""Nodes of the overlay in programs of their own (`overlay_agent.py`), which tests give orders."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.nodes import QUICK, toml
+from tools.netns import Net
+
+
+class Agent:
+    """A node in a program of its own, which gives it orders."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self.pid = process, process.pid
+        self.id = self._answer()["node"]
+
+    def ask(self, **order: object) -> dict[str, Any]:
+        """Give an order; returns the view of the overlay after it."""
+        found = self.tell(view=True, **order)["overlay"]
+        assert isinstance(found, dict)
+        return found
+
+    def tell(self, **order: object) -> dict[str, Any]:
+        """Give an order; returns how things stand after it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        found = json.loads(self._process.stdout.readline())
+        assert isinstance(found, dict)
+        return found
+
+
+@contextmanager
+def agent(folder: Path, settings: Mapping[str, object], net: Net | None = None) -> Iterator[Agent]:
+    """Start the program `overlay_agent.py`; its node has the name of the folder, and of the namespace, if any."""
+    folder.mkdir()
+    file, name = folder / "node.toml", folder.name
+    file.write_text(toml({**QUICK, **settings, "node": {"data": "data", "name": name}}), encoding="utf-8")
+    program = [sys.executable, str(Path(__file__).with_name("overlay_agent.py")), str(file)]
+    popen = subprocess.Popen[bytes] if net is None else partial(net.popen, name)
+    with popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield Agent(process)
+        finally:
+            process.kill()
