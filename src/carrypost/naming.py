@@ -122,7 +122,7 @@ class NamingContext:
         return self._bound(await (await self._provider()).lookup(self._full(name), limit_s, None))
 
     async def list(self, name: str = "") -> Names:
-        """The names in this context, or in one below it, sorted.
+        """Return the names in this context, or in one below it, sorted.
 
         A queue of another node has that node's id appended. ``topic`` and ``queue`` have all of their kind that has
         any name here.
@@ -130,7 +130,7 @@ class NamingContext:
         return [each.name for each in await self.list_bindings(name)]
 
     async def list_bindings(self, name: str = "") -> Bindings:
-        """The same names, with what they stand for."""
+        """Return the same names, with what they stand for."""
         full = self._full(name)
         cut = len(full) + 1 if full else 0
         found = await (await self._provider()).entries(full)

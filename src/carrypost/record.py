@@ -336,25 +336,25 @@ class Record:
             self.attrs.extend([attrs] * count)
 
     def columns(self) -> dict[str, list[Any]]:
-        """The columns of `SCHEMA`, for a table. The lists are the record's own, except `run` and `t`."""
+        """Return the columns of `SCHEMA`, for a table. The lists are the record's own, except `run` and `t`."""
         own: dict[str, list[Any]] = {column.name: getattr(self, column.name) for column in SCHEMA[2:]}
         seconds = [t_us / MICROSECONDS for t_us in self.t_us]
         return {"run": [self.run] * len(seconds), "t": seconds, **own}
 
     def rows(self) -> Iterator[Row]:
-        """Every row, with every column."""
+        """Yield every row, with every column."""
         columns = self.columns()
         for values in zip(*columns.values(), strict=True):
             yield cast("Row", dict(zip(columns, values, strict=True)))
 
     def json_lines(self) -> Iterator[str]:
-        """Every row as a line of JSON without its line end; empty columns are left out."""
+        """Yield every row as a line of JSON without its line end; empty columns are left out."""
         for values in zip(*self.columns().values(), strict=True):
             yield _LINE_ENCODER.encode(_Line(*values)).decode()
 
     @classmethod
     def from_json_lines(cls, lines: Iterable[str | bytes]) -> Self:
-        """The record of one run that `json_lines` told; blank lines are skipped."""
+        """Return the record of one run that `json_lines` told; blank lines are skipped."""
         record, named = cls(), False
         for number, text in enumerate(lines, 1):
             if not text.strip():

@@ -108,7 +108,7 @@ class Network(engine.Network):
     def context(
         self, node: str, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE, *, client_id: str | None = None
     ) -> Context:
-        """A context on a node, as `ConnectionFactory.create_context` makes one on a real node.
+        """Return a context on a node, as `ConnectionFactory.create_context` makes one on a real node.
 
         It wakes messaging on every node of the network. `kill` ends it: after `restart`, make another.
         """
@@ -171,7 +171,7 @@ class _Seat:
         self._network, self._node = network, node
 
     async def acquire(self) -> Provider:
-        """The provider of the node."""
+        """Return the provider of the node."""
         return self._network.provider(self._node)
 
     async def release(self) -> None:
@@ -198,7 +198,7 @@ def network(
     privilege: Privilege = by_the_papers,
     **settings: object,
 ) -> Network:
-    """A network of these nodes, all out of reach, to be used by ``async with`` or ``with``.
+    """Return a network of these nodes, all out of reach, to be used by ``async with`` or ``with``.
 
     The further keywords are `Settings`, on top of those of emulation (security off, no lifetimes).
     `confirm`: the application confirms what it is given, at once. `disk_delay_s`: how long a batch takes to

@@ -48,14 +48,14 @@ class Document:
     # --- tables
 
     def table(self, name: str) -> Mapping[str, Any]:
-        """The table ``[name]``; an empty one where it is not there."""
+        """Return the table ``[name]``; an empty one where it is not there."""
         found = self.content.get(name, {})
         if not isinstance(found, Mapping):
             raise self.error(name, f"{name} must be a table, not {found!r}")
         return found
 
     def rows(self, name: str, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """The tables ``[[name]]``, which may stand in another table; each has the keys that are needed."""
+        """Return the tables ``[[name]]``, which may stand in another table; each has the keys that are needed."""
         outer, _, inner = name.rpartition(".")
         found = (self.table(outer) if outer else self.content).get(inner, [])
         if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
@@ -67,16 +67,16 @@ class Document:
         return found
 
     def value(self, kind: type[_T], name: str, table: Mapping[str, Any] | None = None) -> _T:
-        """The settings of a class, as the table ``[name]`` has them, or one that was taken out of it before."""
+        """Return the settings of a class, as the table ``[name]`` has them, or one that was taken out of it before."""
         kept = self.fields(Fields({"": kind}), name, self.table(name) if table is None else table)[""]
         return self.made(name, lambda: kind(**kept))
 
     def values(self, kind: type[_T], name: str, needed: Sequence[str] = ()) -> tuple[_T, ...]:
-        """The settings of a class, as each of the tables ``[[name]]`` has them."""
+        """Return the settings of a class, as each of the tables ``[[name]]`` has them."""
         return tuple(self.value(kind, f"{name}.{index}", row) for index, row in enumerate(self.rows(name, needed)))
 
     def fields(self, fields: Fields, name: str, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The fields of a table, by the tables in it."""
+        """Return the fields of a table, by the tables in it."""
         prefix = f"{name}." if name else ""
         return fields.check(table, lambda key: f"{self.where(prefix + key)}{prefix}")
 
@@ -97,12 +97,12 @@ class Document:
     # --- places
 
     def error(self, place: str | int, message: str) -> ConfigError:
-        """The error that says what is wrong with a key, or on a line."""
+        """Return the error that says what is wrong with a key, or on a line."""
         where = f"{self._file}, line {place}: " if isinstance(place, int) else self.where(place)
         return ConfigError(where + message)
 
     def where(self, key: str) -> str:
-        """The file and, if it is known, the line of a key, or of the table that it is missing from."""
+        """Return the file and, if it is known, the line of a key, or of the table that it is missing from."""
         if any(key == each or each.startswith(key + ".") or key.startswith(each + ".") for each in self._overridden):
             return f"{self._file} with --set: "
         while key and key not in self._lines:
@@ -110,7 +110,7 @@ class Document:
         return f"{self._file}, line {self._lines[key]}: " if key else f"{self._file}: "
 
     def line_with(self, word: str) -> int | None:
-        """The first line that has a word outside a comment."""
+        """Return the first line that has a word outside a comment."""
         lines = enumerate(self._source.splitlines(), 1)
         return next((number for number, line in lines if word in line.partition("#")[0]), None)
 
@@ -127,12 +127,12 @@ def assigned(text: str, example: str = "workload.0.lifetime_s=600") -> tuple[str
 
 
 def toml(content: Mapping[str, Any]) -> str:
-    """The tables as TOML."""
+    """Return the tables as TOML."""
     return "\n".join(_lines(content, "")).strip() + "\n"
 
 
 def _lines_of(text: str) -> dict[str, int]:
-    """The line on which a key of a TOML text stands; close enough for people who look for a mistake."""
+    """Return the line on which a key of a TOML text stands; close enough for people who look for a mistake."""
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
     prefix = ""
@@ -162,7 +162,7 @@ def _put(content: dict[str, Any], key: str, value: object) -> None:
 
 
 def _at(place: object, name: str, key: str, path: Sequence[str]) -> str | int:
-    """The key or the index by which one name of a dotted key finds its value, in a table or in a list."""
+    """Return the key or the index by which one name of a dotted key finds its value, in a table or in a list."""
     if isinstance(place, dict):
         return name
     where = ".".join(path)

@@ -56,7 +56,7 @@ class Rule:
             raise ConfigError(f"{name} must be {self.allowed}, not {value!r}{hint}") from None
 
     def read(self, variable: str, text: str) -> object:
-        """The value of an environment variable, as it is kept."""
+        """Return the value of an environment variable, as it is kept."""
         word = text.strip()
         if self.none and word.lower() == self.none:
             return None
@@ -132,37 +132,37 @@ _NAME = Rule("a text that is not empty", _checked(lambda value: isinstance(value
 
 
 def whole(default: int, low: int, high: int) -> int:
-    """A field that holds a whole number."""
+    """Return a field that holds a whole number."""
     return field(default=default, metadata={"rule": _number(int, low, high)})
 
 
 def number(default: float, low: float, high: float) -> float:
-    """A field that holds a number."""
+    """Return a field that holds a number."""
     return field(default=default, metadata={"rule": _number(float, low, high)})
 
 
 def whole_or_none(low: int, high: int, word: str = NONE) -> int | None:
-    """A field that holds a whole number, or, by default, none, which is written as `word`."""
+    """Return a field that holds a whole number, or, by default, none, which is written as `word`."""
     return field(default=None, metadata={"rule": _number(int, low, high, word)})
 
 
 def number_or_none(low: float, high: float) -> float | None:
-    """A field that holds a number, or, by default, none."""
+    """Return a field that holds a number, or, by default, none."""
     return field(default=None, metadata={"rule": _number(float, low, high, NONE)})
 
 
 def lifetime(default: float) -> float | None:
-    """A field that holds a lifetime in seconds, or none."""
+    """Return a field that holds a lifetime in seconds, or none."""
     return field(default=default, metadata={"rule": _number(float, 0.001, 100 * YEAR_S, NONE)})
 
 
 def flag(default: bool) -> bool:
-    """A field that is true or false."""
+    """Return a field that is true or false."""
     return field(default=default, metadata={"rule": _instance(bool, "true or false", _yes_or_no)})
 
 
 def choice(default: str, words: tuple[str, ...]) -> Any:  # noqa: ANN401 - the caller's field is a Literal
-    """A field that holds one of some words."""
+    """Return a field that holds one of some words."""
     what = " or ".join(f'"{word}"' for word in words)
     rule = Rule(what, _checked(lambda value: value in words), str.lower, words=words)
     return field(default=default, metadata={"rule": rule})
@@ -176,7 +176,7 @@ def patterns() -> bool | tuple[str, ...]:
         return value if isinstance(value, bool) else several.kept(value)
 
     def meant(text: str) -> object:
-        """A flag, a list as in TOML, or one pattern: a comma may well be part of a pattern."""
+        """Return a flag, a list as in TOML, or one pattern: a comma may well be part of a pattern."""
         if text.lower() in _TRUE | _FALSE:
             return _yes_or_no(text)
         return several.meant(text) if text.startswith("[") else [text]
@@ -185,17 +185,17 @@ def patterns() -> bool | tuple[str, ...]:
 
 
 def text(default: str, what: str) -> str:
-    """A field that holds a text, perhaps an empty one."""
+    """Return a field that holds a text, perhaps an empty one."""
     return field(default=default, metadata={"rule": _instance(str, what)})
 
 
 def texts(what: str) -> tuple[str, ...]:
-    """A field that holds a list of texts; an empty one by default."""
+    """Return a field that holds a list of texts; an empty one by default."""
     return field(default=(), metadata={"rule": _list(_NAME, what)})
 
 
 def values(what: str) -> Mapping[str, object]:
-    """A field that holds values by name, as a table without rules of its own; an empty one by default."""
+    """Return a field that holds values by name, as a table without rules of its own; an empty one by default."""
     return field(
         default_factory=dict,
         metadata={"rule": _instance(Mapping, what, lambda text: tomllib.loads(f"table = {text}")["table"])},
@@ -203,18 +203,18 @@ def values(what: str) -> Mapping[str, object]:
 
 
 def texts_or(word: str, what: str) -> tuple[str, ...] | None:
-    """A field that holds a list of texts, or, by default, None, which is written as `word`."""
+    """Return a field that holds a list of texts, or, by default, None, which is written as `word`."""
     return field(default=None, metadata={"rule": _list(_NAME, what, none=word)})
 
 
 def numbers(default: tuple[float, ...], low: float, high: float) -> tuple[float, ...]:
-    """A field that holds a list of numbers, one at least."""
+    """Return a field that holds a list of numbers, one at least."""
     one = _number(float, low, high)
     return field(default=default, metadata={"rule": _list(one, f"a list of numbers from {low:,} to {high:,}", 1)})
 
 
 def wholes(what: str) -> tuple[int, ...]:
-    """A field that holds a list of whole numbers from 0; an empty one by default."""
+    """Return a field that holds a list of whole numbers from 0; an empty one by default."""
     return field(default=(), metadata={"rule": _list(_number(int, 0, UNBOUNDED), what)})
 
 
@@ -225,7 +225,7 @@ def rows(kind: type[_T]) -> tuple[_T, ...]:
 
 
 def inner(kind: type[_T]) -> _T:
-    """A field that is a table in this table, known by the name of the field."""
+    """Return a field that is a table in this table, known by the name of the field."""
     return field(default_factory=kind, metadata={"table": kind})
 
 
@@ -254,12 +254,12 @@ def table(name: str = "") -> Callable[[type[_T]], type[_T]]:
 
 
 def rules_of(kind: type) -> dict[str, Rule]:
-    """The rules of the fields of a settings class; inner tables are not among them."""
+    """Return the rules of the fields of a settings class; inner tables are not among them."""
     return {each.name: each.metadata["rule"] for each in dataclasses.fields(kind) if "rule" in each.metadata}
 
 
 def inner_tables(kind: type) -> dict[str, type]:
-    """The tables in a table, by name."""
+    """Return the tables in a table, by name."""
     return {each.name: each.metadata["table"] for each in dataclasses.fields(kind) if "table" in each.metadata}
 
 

@@ -39,7 +39,7 @@ class Fields:
         self._variables = {ENVIRONMENT_PREFIX + name.replace(".", "_").upper(): name for name in self._rules}
 
     def check(self, changes: Mapping[str, object], where: Where = lambda _: "") -> Tables:
-        """The changes as fields keep them; ``{"udp": {"port": 1}}`` is as good as ``{"udp.port": 1}``."""
+        """Return the changes as fields keep them; ``{"udp": {"port": 1}}`` is as good as ``{"udp.port": 1}``."""
         found: Tables = {table: {} for table in self._kinds}
         for name, value in changes.items():
             if not name or name not in self._kinds:
@@ -108,13 +108,13 @@ def merged(*layers: Tables) -> Tables:
 
 
 def changed(value: _T, tables: Tables, table: str = "") -> _T:
-    """The value with what the tables say of it and of the tables in it."""
+    """Return the value with what the tables say of it and of the tables in it."""
     inner = {name: changed(getattr(value, name), tables, _within(table, name)) for name in inner_tables(type(value))}
     return dataclasses.replace(value, **tables[table], **inner)
 
 
 def written(value: object) -> dict[str, Any]:
-    """The fields of a table, and the tables in it, as TOML has them."""
+    """Return the fields of a table, and the tables in it, as TOML has them."""
     found: dict[str, Any] = {}
     for name, rule in rules_of(type(value)).items():
         kept = getattr(value, name)

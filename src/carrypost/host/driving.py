@@ -9,6 +9,20 @@ missing payloads, failing applications and stopping nodes are its own business. 
 from `ProgramDriver`, which is the driver as programs see it.
 """
 
+# Why a base class. The emulator and the real node differ in how they write, send, report and wait,
+# and in nothing else. The order in which these happen is the whole contract between a host and its
+# surroundings. They had loops of their own once, and those differed: an application that failed
+# left an emulated node without a timer, and a host that was never done raised in the emulator only.
+#
+# What must hold.
+# 1. Changes before transmissions before events: a frame may name a payload that the store must be
+#    able to read, and a program that is told of a message may read it at once.
+# 2. A verb may call the host again (a listener that publishes). `drain` is not re-entered then; the
+#    loop that is running picks up what is new, so events are reported in the order in which they
+#    happened.
+# 3. The timer is set whatever happens. A host that raised once may go on; a host that is never
+#    woken is dead.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -59,6 +73,8 @@ class HostDriver(ABC):
         rounds = 0
         try:
             while (host := self._driven) is not None and (host.busy or self._untold):
+                # Two hosts, or a host and its program, that answer each other in zero time would
+                # spin here for ever, and the emulator's clock would never move.
                 if rounds == ROUNDS_MAX:
                     raise RunawayError(f"the host of {host.node!r} has something new after {ROUNDS_MAX} rounds")
                 rounds += 1

@@ -7,6 +7,24 @@ than its cache was to have: for a while carried messages get a little less room 
 dropped, and later sends find room.
 """
 
+# The promise that makes this hard: no program ever sees a state that a crash or a full disk takes
+# back. So events wait for batches, and a lost batch is undone in memory as if its step had not
+# happened, except for what others did meanwhile.
+#
+# Three kinds of rows need three treatments.
+#
+# - New things (a copy, a piece, a send) are undone: they are not here, and the sender is told
+#   `Failed`.
+# - Changes of old things (a delivery of a stored copy) are undone until they can be written, and
+#   then done again.
+# - Notes (a confirmation, a deletion, a struck-off recipient, the incarnation) stay valid in memory
+#   and are written again. Undoing a confirmation would deliver a message twice.
+#
+# Why the cache is confined after a failure: the disk just told that it is full. Asking neighbours
+# for more would fetch, lose and fetch again as fast as the link allows. So nothing is requested for
+# a pause, and carried messages shrink to nine tenths of what they use. Wanted messages and own
+# sends keep their room: they are what the disk is for.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -130,6 +148,8 @@ class Recovery:
         answered = self._journal.lost(serial)
         if answered is None:
             return
+        # Deliveries that confirmed themselves were confirmed by this very batch. That has to be
+        # taken back before layers look at what was delivered.
         for event in answered.held:
             if isinstance(event, Delivered):
                 self._deliveries.undo_confirmation(event)
@@ -150,6 +170,8 @@ class Recovery:
         gone |= dict.fromkeys(untold)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
+        # A message whose own row was in an earlier batch is on disk. It may be reported as failed
+        # only once its deletion is durable, or a crash would bring it back.
         for message in gone:
             self._fail(message, reason, written=(keys.MESSAGE, message, 0) not in lost, told=message not in untold)
         self._undo.abort(undone, serial, reason)

@@ -5,6 +5,18 @@ ends with the consequences: durable commands commit, changed interests are appli
 neighbours are answered, and the driver is informed.
 """
 
+# Why steps. Between two inputs a host must be consistent: bitsets without freed slots, nothing due
+# that has not been done, every change in the journal together with the events that depend on it.
+# Instead of asking each command to restore that, every command runs inside the same three phases.
+#
+#     begin     expire what is due by `now`, so that nothing acts upon a copy that is dead already
+#     (body)    the command or the input
+#     finish    report, commit, publish, sweep, deliver, answer, in this order
+#
+# The order of `finish` is not arbitrary. Arrivals are reported before anything is dropped for them.
+# Layers publish before the sweep, since a draft may replace a copy. The sweep comes before
+# neighbours are answered: an offer must not name a slot that is about to be reused.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -141,6 +153,8 @@ class Steps:
             self._departures.sweep()
         if self._deliveries.burst or self._deliveries.waiting:
             self._deliveries.flush()
+        # Without links nothing has to be answered now. Room that appeared is noted, and used at the
+        # next tick.
         if not (links and self.ready):
             if cache.memories.loosened:
                 self._transfers.second_look.room_appeared(now)
@@ -165,6 +179,9 @@ class Steps:
         if self._wishes:
             self.grant_wishes(now)
         drafts = self._layers.finish(now)
+        # A layer may publish in answer to its own publication, for example a leg to the next
+        # broker. Each round is a step further, and ends because a layer publishes a bounded number
+        # of times.
         while drafts:
             self._works.publish_all(drafts, now)
             drafts = self._layers.follow_up(now)

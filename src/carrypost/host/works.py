@@ -178,12 +178,15 @@ class Works:
         """Perform a work; return the descriptors of its messages, without drafts that expired."""
         sends = [self._drafted(send, work.session) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]
+        # The same draft twice would be two messages under one id.
         if drafts and len(set(drafts)) < len(drafts):
             raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")
         self.layers.check_work([each.draft for each in sends], work.acks)
         if work.acks and not self.layers.acknowledging:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.
+        # Made before anything is admitted: signing may raise, and a work that raises must have
+        # changed nothing.
         alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
         self._check_room(alive)
         # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
@@ -200,6 +203,9 @@ class Works:
         return descriptors
 
     def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:
+        # All or nothing: a transaction of which only some messages fit would be sent in part. So
+        # room is checked for all of them at once, counting what the least privileged copies would
+        # free.
         """Raise unless all messages find room, each by its own right: then none is turned away later."""
         if not sends:
             return

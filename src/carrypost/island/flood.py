@@ -1,12 +1,29 @@
-"""The flood: records of links pass from host to host, once each, and what was missed is repaired.
+"""The flood: records of links pass from host to host, once each, and missed ones are repaired."""
 
-A host passes a record on if one of those that sent it made this host its relay, or if it came by a repair, unless all
-neighbours have it from them. That happens at a moment chosen by chance, so that neighbours do not all speak at once.
-
-Neighbours tell each other a digest of what they know. Where two differ for longer than a record is on its way, one
-lists what it has (heads), and the other sends what is missing there and asks for what it lacks itself. Whoever never
-agrees is asked ever less often, and of lists only so many are sent in a second, whoever differs.
-"""
+# The problem. Every host of an island should know every link within a second, without more bytes
+# than OLSR sends, over links that lose a tenth of all datagrams. Plain flooding sends each record
+# once per host: 100 copies among 100 hosts. Periodic repetition, which OLSR uses against loss,
+# costs the same when nothing changes.
+#
+# The way chosen. As in OLSR, each host chooses relays among its neighbours (`relays`), and a record
+# is passed on only by hosts that the sender chose. It is sent once. Loss is repaired instead of
+# anticipated: neighbours tell each other a digest of all they know, and where two differ for longer
+# than a record is on its way, they compare. In still networks nothing but the digest travels: 1.4
+# bytes a second, where OLSR sends 48 (docs/benchmarks.md).
+#
+#     digest differs    ask for "whatever I lack": the other side computes it (`Table.lacking`)
+#     still differs     one side lists what it has (heads); the other sends and requests the rest
+#
+# What must hold.
+# 1. A record is passed on at most once by each host, at a random moment within 50 ms, together with
+#    others that wait. When each left by itself, moving hosts sent 10,717 datagrams instead of
+#    6,146.
+# 2. A host that has the record from two sides need not pass it on to neighbours that those sides
+#    reach.
+# 3. The signature is checked last, and only a signed record counts against its author's pace:
+#    otherwise a stranger could silence a host by sending forgeries in its name.
+# 4. A neighbour whose digest never agrees, by fault or on purpose, is compared ever less often, and
+#    lists are sent within 20 heads a second for all neighbours together.
 
 from __future__ import annotations
 
@@ -32,29 +49,29 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
 
 JITTER_US = 50_000
-"""A record is passed on within so much."""
+"""Longest delay before a record is passed on."""
 _STATE_REPEATS = 1
-"""A link state that changed goes with so many further announcements: what is lost would be missing for long."""
+"""Number of further announcements that repeat a changed link state: a lost one would be missed for long."""
 _PATIENCE_US = 300_000
-"""Digests may differ for so long while a record is on its way. The host with the larger id waits twice as long."""
+"""Time for which digests may differ while a record is on its way. The host with the larger id waits twice as long."""
 _BEHIND_US = 3_000_000
-"""A neighbour whose digest lacks changes of this host that are not older is only behind, and will ask for them."""
+"""Age up to which changes that a neighbour's digest lacks mean that it is only behind, and will ask for them."""
 _REPAIR_US = 2_000_000
-"""Records that come from a neighbour so soon after lists were compared may be new to all behind this host."""
+"""Time after a comparison in which a neighbour's records may be new to all hosts behind this one."""
 _DOUBLINGS = 5
-"""A comparison that led to nothing is repeated after 1 s, then after twice as long, so many times."""
+"""Number of times that the interval doubles, from 1 s, after comparisons that led to nothing."""
 _ASK_US = 500_000
-"""Lists are compared so long after a neighbour was asked for whatever is lacking here."""
+"""Delay before lists are compared, after a neighbour was asked for everything that is lacking here."""
 _SEARCH = 200
-"""Price of finding out what somebody lacks by its digest."""
+"""Price of computing what a neighbour lacks by its digest."""
 _SECOND_US = 1_000_000
 _HEADS_PER_S = 20.0
-"""Heads that are sent in a second, to whomever."""
+"""Number of heads that are sent in a second, to all neighbours."""
 _HEADS_BURST_S = 60.0
 _PACE_US = 100_000
-"""Time for neighbours to check signatures, after which those who wait for it look again."""
+"""Time for neighbours to check signatures, after which waiting records are considered again."""
 _FRAME_BYTES = 64
-"""Bytes that a datagram and a frame have around heads, beside relays."""
+"""Overhead of a datagram and a frame around heads, beside relays, in bytes."""
 
 
 class News(Enum):
@@ -74,15 +91,15 @@ class Peer(msgspec.Struct, eq=False):
     met_us: int
     """Time at which the contact began."""
     digest: int | None = None
-    """The digest that it told last; None: none yet, so it may have no island."""
+    """The digest that it sent last; None: none yet, so it may have no island."""
     said: LinkState | None = None
-    """Last link state, unless that listed or asked for anything."""
+    """Its last link state, unless that contained lists or requests."""
     chose: bool = False
     """True if it made this host its relay."""
     one_way: frozenset[bytes] = frozenset()
-    """Prefixes of those that it hears, and that do not hear it."""
+    """Prefixes of nodes that it hears, and that do not hear it."""
     compare_us: int = NEVER
-    """Time at which it is told what this host has, if the digests still differ."""
+    """Time at which it is sent a list of what this host has, if the digests still differ."""
     tries: int = 0
     """Comparisons in a row that led to nothing."""
     quiet_us: int = 0
@@ -90,26 +107,26 @@ class Peer(msgspec.Struct, eq=False):
     repaired_us: int = -NEVER
     """Time of the last comparison."""
     owed: dict[NodeId, None] = {}
-    """Hosts whose records it is to get."""
+    """Hosts whose records it has still to get."""
 
 
 class Flood:
-    """Passes records on, and repairs."""
+    """Passes records on, and repairs losses."""
 
     def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._signed, self._table, self._rng = ground.identity.signed, table, rng
         self._nodes_max = ground.limits.island_nodes_max
         self.lossless = not ground.settings.beacons
-        """True if a driver tells of contacts: nothing gets lost, nobody waits, and every neighbour is a relay."""
+        """True if a driver asserts contacts: nothing is lost, nobody waits, and every neighbour is a relay."""
         self.peers: dict[str, Peer] = {}
-        """By link address: those with whom a contact lasts."""
+        """Neighbours with a contact, by link address."""
         self._relays = self._one_way = b""
         """The content of link states, packed."""
         self.told: tuple[int, bytes, bytes] = 0, b"", b""
-        """The content that everybody was told last."""
+        """The content that was last broadcast."""
         self._repeats = 0
-        """Announcements with which the same relays and links are told again."""
+        """Number of announcements that will repeat the same relays and links."""
         self._digest_repeats = 0
         self.outrun = 0, 0
         """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
@@ -129,7 +146,7 @@ class Flood:
         self.due_us = min(times)
 
     def soon(self, now: int, within_us: int) -> int:
-        """Return a moment in the near future, by chance; now where nobody waits."""
+        """Return a random moment in the near future; now if nobody waits."""
         return now if self.lossless else now + round(within_us * self._rng.random())
 
     def meet(self, link: Link, now: int) -> None:
@@ -144,46 +161,49 @@ class Flood:
         self._look_ahead()
 
     def neighbours_of(self, peer: Peer) -> frozenset[bytes]:
-        """Return the prefixes of a neighbour's neighbours. Where a driver tells of contacts, lists are out of date."""
+        """Return the prefixes of a neighbour's neighbours; none if a driver asserts contacts."""
         return frozenset() if self.lossless else frozenset(peer.link.heard) - peer.one_way
 
     def tell(self, relays: Iterable[bytes], one_way: Iterable[bytes]) -> None:
-        """Set what link states say: relays, and who is heard and does not hear this host."""
+        """Set the content of link states: relays, and the nodes that are heard and do not hear this host."""
         self._relays, self._one_way = packed_prefixes(relays), packed_prefixes(one_way)
 
     @property
     def content(self) -> tuple[int, bytes, bytes]:
-        """Return what link states say: digest, relays, and who does not hear this host."""
+        """The content of link states: digest, relays, and nodes that do not hear this host."""
         return self._table.digest, self._relays, self._one_way
 
     def state(self, *, heads: bytes = b"", wanted: bytes = b"") -> LinkState:
-        """Return what this host tells its neighbours."""
+        """Return a link state for neighbours."""
         digest, relays, one_way = self.content
         return LinkState(digest.to_bytes(FINGERPRINT_BYTES, "big"), relays, heads, wanted, one_way)
 
     @property
     def news(self) -> News:
-        """Kind of news that neighbours are to be told, or told again."""
+        """Kind of news for neighbours, new or to be repeated."""
         if self._repeats or self.content[1:] != self.told[1:]:
             return News.LINKS
         return News.DIGEST if self._digest_repeats or self.content != self.told else News.NONE
 
     def told_state(self) -> LinkState:
-        """Return a link state that all neighbours are told now."""
+        """Return a link state that is broadcast now."""
         changed, self.told = [new != old for new, old in zip(self.content, self.told, strict=True)], self.content
         self._repeats = _STATE_REPEATS if any(changed[1:]) else max(0, self._repeats - 1)
         self._digest_repeats = _STATE_REPEATS if changed[0] else max(0, self._digest_repeats - 1)
         return self.state()
 
     def broadcast(self, records: Sequence[LinkRecord]) -> None:
-        """Tell all neighbours records. Relays that are new have to know that they are: they pass the records on."""
+        """Broadcast records. New relays have to know that they are: they pass the records on."""
         new = not self.lossless and not prefixes(self._relays) <= prefixes(self.told[1])
         self._outputs.broadcast((self.told_state(), *records) if new else records)
 
     # --- records -------------------------------------------------------------------------------------------
 
     def take_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
-        """Take a record; returns it if it is new. Raises `RemoteError`. Cheap checks come first, the signature last."""
+        """Process a record and return it if it is new; raises `RemoteError`.
+
+        Cheap checks come first, the signature last.
+        """
         peer = self.peers.get(link.peer)
         if peer is None:
             return None
@@ -219,10 +239,12 @@ class Flood:
         return entry
 
     def _find_room(self, node: NodeId, link: Link) -> NodeId | None:
-        """Return who gives way to a new author, if anybody has to; raises `RemoteError` if nobody does.
+        """Return the host that has to make room for a new author, if one has to; raises `RemoteError` if none can.
 
-        It is one that cannot be reached or, for a neighbour, whoever is farthest away.
+        It is one that cannot be reached or, for a neighbour, the one farthest away.
         """
+        # Paths name hosts by four bytes. Two hosts with the same four would make all paths over
+        # them ambiguous, so the second one stays out.
         if self._table.holder(node_prefix(node)) not in (None, node):
             raise RemoteError("prefix")
         if len(self._table) < self._nodes_max:
@@ -243,7 +265,7 @@ class Flood:
             self._passing[entry.node] = None
 
     def _is_covered(self, entry: Entry) -> bool:
-        """Return True if every neighbour that has an island got a record from those who sent it to this host."""
+        """Return True if every neighbour that has an island got a record from those that sent it to this host."""
         left = {each.link.prefix for each in self.peers.values() if each.digest is not None} - {entry.prefix}
         for address in entry.senders:
             if (peer := self.peers.get(address)) is not None:
@@ -251,7 +273,7 @@ class Flood:
         return not left
 
     def _pass(self, now: int) -> None:
-        """Pass on what neighbours may lack, no faster than they check signatures."""
+        """Pass on records that neighbours may lack, no faster than they check signatures."""
         self._pass_us, leaving = NEVER, list[LinkRecord]()
         for node in list(self._passing):
             entry = self._table.get(node)
@@ -266,7 +288,7 @@ class Flood:
             self.broadcast(leaving)
 
     def publish(self, entry: Entry) -> None:
-        """Tell everybody what this host says of its links."""
+        """Broadcast this host's own record."""
         self._table.enter(entry)
         if self.peers:
             self.broadcast((entry.record,))
@@ -274,7 +296,7 @@ class Flood:
     # --- link states ---------------------------------------------------------------------------------------
 
     def take_state(self, link: Link, frame: LinkState, now: int) -> bool:
-        """Take what a neighbour tells; raises `RemoteError`. Returns True if it has other relays or links by that."""
+        """Process a neighbour's link state; raises `RemoteError`. Returns True if its relays or links changed."""
         peer = self.peers.get(link.peer)
         if peer is None:
             return False
@@ -305,7 +327,7 @@ class Flood:
         return (False, peer.chose, peer.one_way) != before
 
     def _compare_later(self, peer: Peer, now: int, *, first: bool) -> None:
-        """Compare with a neighbour soon: at the beginning of a contact before anything else can have changed."""
+        """Plan a comparison with a neighbour: at the beginning of a contact, before anything else can have changed."""
         larger = self._node > peer.link.node
         if self.lossless:
             peer.compare_us = NEVER if larger else now
@@ -314,9 +336,9 @@ class Flood:
             peer.compare_us = max(now + wait_us, peer.quiet_us)
 
     def _compare(self, peer: Peer, now: int) -> None:
-        """Tell a neighbour what this host has, unless they agree by now, or it is only behind, and will find out.
+        """Send a neighbour a list of what this host has, unless they agree by now, or it is only behind.
 
-        In a contact that has lasted the digest alone is told at first: mostly it shows which records were lost.
+        In a contact that has lasted a while only the digest is sent at first: usually it shows which records were lost.
         """
         peer.compare_us = NEVER
         if peer.digest is None or self._table.is_like(peer.digest, now - _BEHIND_US):
@@ -340,7 +362,7 @@ class Flood:
             peer.link.send((self.state(heads=heads),))
 
     def _answer(self, peer: Peer, heads: bytes, now: int) -> None:
-        """Send a neighbour what is missing in its list, and ask for what is missing here."""
+        """Send a neighbour what is missing in its list, and request what is missing here."""
         wanted, lacking = self._table.compare(heads)
         peer.link.budgets.charge(len(self._table) // 4)
         peer.repaired_us = now

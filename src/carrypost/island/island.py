@@ -1,7 +1,7 @@
 """The island: the layer that knows which hosts can be reached over several hops now, and sends straight to them.
 
-It joins the parts: what hosts tell each other of links (`survey`), paths (`routes`), datagrams along them (`relaying`),
-and which messages go that way (`ways`).
+It joins the parts: exchanging records of links (`survey`), paths (`routes`), datagrams along them (`relaying`), and the
+choice of messages that go that way (`ways`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _SURE_US = 1_000_000
-"""A host counts as in reach, or not, once that has been so for this long. What a driver tells counts at once."""
+"""Time after which a change of a host's reachability is reported. A driver's word counts at once."""
 
 
 class Island(Layer):
@@ -48,27 +48,27 @@ class Island(Layer):
         self.table = Table(ground.node)
         self.survey = Survey(ground, self.table, rng)
         self._graph: Graph = self.table
-        """The table, or what the driver tells instead."""
+        """The table, or the driver's graph instead."""
         self._hops_max = ground.settings.island_hops_max
         self.routes = Routes(ground.node, self.table, self._hops_max)
         self.relaying = Relaying(ground, self.routes)
         self.ways = Ways(ground, strategy, self.routes, self.relaying)
         self._reach: tuple[int, Mapping[NodeId, int]] = -1, {}
-        """Version of the links that a driver told, and the hosts in reach by them."""
+        """Version of the driver's links, and the hosts in reach by them."""
         self._in_reach = ground.links.in_reach
-        """Hosts that are told to be in reach."""
+        """Hosts that were reported to be in reach."""
         self._unsure: dict[NodeId, int] = {}
-        """Hosts of which the contrary is true, and since when."""
+        """Hosts for which the opposite is true now, and since when."""
         self._sure_us = NEVER
-        """Time at which the first of them is sure."""
+        """Time at which the first of these is certain."""
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """Take what is told of links, and what is relayed."""
+        """Handlers of frames about links, and of relayed ones."""
         return {LinkState: self._take_state, LinkRecord: self._take_record, **self.relaying.handlers}
 
     def reach(self) -> Mapping[NodeId, int]:
-        """Return the hosts that can be reached, and over how many hops."""
+        """Return the reachable hosts, with the number of hops to each."""
         if not self._told:
             return self._within(self.table.distances(self._node))
         version, found = self._reach
@@ -86,7 +86,7 @@ class Island(Layer):
         return {node: path for node in self.reach() if (path := self.routes.path(node, now)) is not None}
 
     def tell(self, graph: Graph, now: int) -> None:
-        """Take the links between hosts from a driver that knows them, from now on or again: they changed."""
+        """Use the links between hosts that a driver knows, from now on or again after a change."""
         if graph is not self._graph:
             self._graph, self._reach = graph, (-1, {})
             self.routes.tell(graph)
@@ -94,18 +94,18 @@ class Island(Layer):
 
     @property
     def _told(self) -> bool:
-        """True if the driver tells of links: then hosts do not."""
+        """True if the driver provides the links: then hosts do not exchange them."""
         return self._graph is not self.table
 
     # --- links ---------------------------------------------------------------------------------------------
 
     def started(self, incarnation: int, now: int) -> None:
-        """Tell of links from now on."""
+        """Exchange records of links from now on."""
         self.survey.started(incarnation, now)
         self._look_ahead()
 
     def met(self, link: Link, now: int) -> None:
-        """Begin a contact: what could not go over the link before it began may go now."""
+        """Begin a contact: what could not go over the link before may go now."""
         self.routes.use(self._node, link.node)
         if not self._told:
             self.survey.met(link, now)
@@ -118,13 +118,13 @@ class Island(Layer):
             self._look_ahead()
 
     def heard(self, link: Link, now: int) -> None:
-        """Heed whom a neighbour hears."""
+        """Handle a neighbour's new list of nodes that it hears."""
         if not self._told:
             self.survey.heard(link, now)
             self._look_ahead()
 
     def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
-        """Tell of links beside announcements."""
+        """Return link states to send beside announcements."""
         found = () if self._told else self.survey.companions(now, link)
         self._look_ahead()
         return found
@@ -144,14 +144,14 @@ class Island(Layer):
         return entry is not None or self.due_us < due_us
 
     def _changed(self, now: int) -> None:
-        """Compare the island with what it was."""
+        """Compare the island with its previous state."""
         self.routes.changed()
         contrary = self.reach().keys() ^ self._in_reach
         self._unsure = {node: self._unsure.get(node, now) for node in sorted(contrary)}
         self._tell_reach(now)
 
     def _tell_reach(self, now: int) -> None:
-        """Tell of hosts that are in reach, or not, once that is sure."""
+        """Report hosts that are in reach, or not any more, once that is certain."""
         since_us = now if self._told else now - _SURE_US
         sure = [node for node, unsure_us in self._unsure.items() if unsure_us <= since_us]
         reach = self.reach() if sure else {}
@@ -173,7 +173,7 @@ class Island(Layer):
     # --- messages ------------------------------------------------------------------------------------------
 
     def overview(self) -> IslandOverview:
-        """Return how things stand."""
+        """Return an overview."""
         relaying = self.relaying
         return IslandOverview(
             len(self.reach()), len(self.table), len(relaying), relaying.relayed_bytes, self.ways.withheld
@@ -184,12 +184,12 @@ class Island(Layer):
         self.ways.published(copies)
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Look at messages that came for this host and others."""
+        """Examine messages that arrived for this host and others."""
         self.ways.received(copies)
         return copies
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Have nothing more to do with copies that left."""
+        """Drop copies that left."""
         if reason is not None:
             self.ways.left(copies)
 
@@ -206,7 +206,7 @@ class Island(Layer):
         self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Send what goes straight to recipients."""
+        """Send messages that go straight to recipients."""
         self.ways.finish(now)
         if self._holdings.reminders:
             self._acked.repeat(self._holdings.take_reminders(), now)

@@ -1,12 +1,21 @@
-"""The links of hosts, as one host was told of them: a table of records, one per author, and who can be reached by them.
+"""The links of hosts, as known to one host: a table of records, one per author, and the hosts reached by them.
 
-Records make a graph (`island.edges`). What neighbours say they hear counts as claimed by them, so everything two hops
-away is known at once.
-
-Nothing grows old. What cannot be reached is left out of the digest and of what is exchanged, and it is forgotten after
-a minute; so hosts that are gone vanish as soon as their neighbours deny them. Hosts with the same digest have the same
-records of all that they reach.
+Records make a graph (`island.edges`). The heard-lists of neighbours count as their claims, so everything two hops away
+is known at once. Records do not age. Those of hosts that cannot be reached are left out of the digest and of what is
+exchanged, and are forgotten after a minute; so hosts that are gone vanish as soon as their neighbours deny them. Hosts
+with the same digest have the same records of all that they reach.
 """
+
+# Why records do not age, as OLSR's do. Ageing needs repetition: every host would have to repeat its
+# record before it expires, and in a still network that would be all traffic. Instead an edge counts
+# only while neither end denies it. A host that leaves is denied by its neighbours within three
+# silent periods, and so is unreachable, whatever its own last record claims.
+#
+# Why a digest by XOR. It can be updated by one operation per change, and the XOR of two digests is
+# the XOR of the changes that one side lacks. With the latest changes at hand, which of them the
+# other lacks is a system of linear equations over GF(2) (`lacking`): a lost record is found by its
+# digest alone, without a list. Beyond 64 changes any 64-bit number has a solution, so no more are
+# remembered.
 
 from __future__ import annotations
 
@@ -29,50 +38,50 @@ if TYPE_CHECKING:
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
 WHATEVER = _FIRST
-"""Among the prefixes of records that somebody wants: whatever it lacks, by its digest."""
+"""Among the prefixes of wanted records: everything that the sender lacks, by its digest."""
 _ONE = (1).to_bytes(FINGERPRINT_BYTES, "little")
 _FINGERPRINT_MASK = 2 ** (8 * FINGERPRINT_BYTES) - 1
 _SUMS_MAX = 48
-"""Changes of the digest that are remembered. Of more than 64 any digest could be made."""
+"""Number of changes of the digest that are remembered. More than 64 could add up to any digest."""
 _AUTHOR_PER_S, _AUTHOR_BURST_S = 1.0, 10.0
-"""Records of one author that are taken: by default a host tells three changes at once, and then one in 5 s."""
+"""Pace at which records of one author are accepted: by default a host sends three changes at once, then one in 5 s."""
 FORGET_US = 60_000_000
-"""A record of a host that cannot be reached is kept for so long."""
+"""Time for which a record of a host that cannot be reached is kept."""
 
 
 class Entry(msgspec.Struct, eq=False):
-    """The links of one host, in its own words."""
+    """The links of one host, as it reported them."""
 
     node: NodeId
     boot: int
     """The number of its life."""
     sequence: int
     fingerprint: int
-    """64 bits that stand for all that it says."""
+    """64 bits that identify its contents."""
     claimed: frozenset[bytes]
-    """Prefixes of the neighbours that it says it has."""
+    """Prefixes of the neighbours that it claims."""
     denied: frozenset[bytes]
-    """Prefixes of those that claim to be its neighbours, and are not."""
+    """Prefixes of hosts that claim to be its neighbours, and are not."""
     record: LinkRecord
-    """As it is passed on."""
+    """The record in its wire form."""
     since_us: int
-    """Time at which it came."""
+    """Time at which it arrived."""
     senders: set[str]
     """Link addresses of the neighbours that sent it."""
     prefix: bytes
-    """Four bytes that stand for its author."""
+    """Four bytes that identify its author."""
     pace: Budget
     """Pace of its author's records: beyond it, further ones are refused for a while."""
     rebooted: bool = False
-    """True if its author was restarted after it told the record before."""
+    """True if its author was restarted since its previous record."""
     concerns: bool = False
-    """True if it says, or its author said before, something of a link with this host."""
+    """True if it, or its author's previous record, is about a link with this host."""
     passed: bool = False
     """True if this host has passed it on, or need not."""
 
     @classmethod
     def of(cls, node: NodeId, record: LinkRecord, now: int, sender: str = "", pace: Budget | None = None) -> Entry:
-        """Return the entry of a record; `pace`: that of its author, unless nothing of it was known."""
+        """Return the entry of a record; `pace`: that of its author, if anything of it was known."""
         claimed, denied = prefixes(record.chosen_by), prefixes(record.denied)
         return cls(
             node, record.boot, record.sequence, fingerprint(record), claimed, denied, record, now, {sender},
@@ -81,11 +90,11 @@ class Entry(msgspec.Struct, eq=False):
 
     @property
     def stamp(self) -> int:
-        """32 bits that tell older from newer: of the life 12, of the number in it 20."""
+        """32 bits that order records: 12 of the life, 20 of the number in it."""
         return (self.boot << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 
     def is_before(self, record: LinkRecord) -> bool:
-        """Return True if another record of the same author counts instead of this one."""
+        """Return True if another record of the same author replaces this one."""
         said, other = (self.boot, self.sequence), (record.boot, record.sequence)
         if said != other:
             return said < other
@@ -98,39 +107,39 @@ def prefixes(data: bytes) -> frozenset[bytes]:
 
 
 def packed_prefixes(found: Iterable[bytes]) -> bytes:
-    """Return prefixes as bytes."""
+    """Return prefixes packed into bytes."""
     return b"".join(sorted(found))
 
 
 def is_newer(stamp: int, other: int) -> bool:
-    """Return True if a stamp was given after another one; they begin anew after 32 bits."""
+    """Return True if a stamp was assigned after another one; stamps wrap around after 32 bits."""
     return 0 < (stamp - other & _STAMP_MASK) < 1 << 31
 
 
 class Table:
-    """The records that one host knows, its own included, and whom it reaches by them."""
+    """The records that one host knows, its own included, and the hosts that it reaches by them."""
 
     def __init__(self, own: NodeId) -> None:
         self._own, self._prefix = own, node_prefix(own)
         self._entries: dict[NodeId, Entry] = {}
         self._by_prefix: dict[bytes, NodeId] = {self._prefix: own}
-        """Nodes with a record, neighbours, and this host itself."""
+        """Nodes with a record, neighbours, and this host itself, by prefix."""
         self._heard: dict[NodeId, frozenset[bytes]] = {}
-        """By neighbour: prefixes of the nodes that it says are its neighbours."""
+        """By neighbour: prefixes of the nodes that it claims as neighbours."""
         self._edges = Edges(self._prefix)
         self._distances: dict[NodeId, int] = {}
         self._digest = 0
         self._counted: dict[NodeId, int] = {}
         """Fingerprints of the records in the digest."""
         self._touched: set[NodeId] = set()
-        """Nodes of which another record, or none, is kept since the digest was made."""
+        """Nodes whose records changed since the digest was made."""
         self._changes: dict[int, tuple[int, NodeId]] = {}
-        """By what the digest was changed lately: when, and by the record of which node; the latest at the end."""
+        """Recent changes of the digest: the time, and the node whose record changed; the latest at the end."""
         self._lost_us: dict[NodeId, int] = {}
-        """Nodes with a record that could not be reached when it was looked last, and since when."""
+        """Nodes with a record that could not be reached at the last check, and since when."""
         self._now_us = 0
         self._made = -1
-        """The version of the edges of which distances are kept."""
+        """The version of the edges for which distances were computed."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -148,12 +157,12 @@ class Table:
         return None if node is None else self._entries.get(node)
 
     def holder(self, prefix: bytes) -> NodeId | None:
-        """Return the node that is known by a prefix."""
+        """Return the node with a prefix."""
         return self._by_prefix.get(prefix)
 
     @property
     def version(self) -> int:
-        """Number that grows with each change of an edge that counts."""
+        """Number that grows with each change of a valid edge."""
         return self._edges.version
 
     @property
@@ -162,14 +171,14 @@ class Table:
         return self._edges.claimants
 
     def boot_of(self, node: NodeId) -> int | None:
-        """Return the number of the life in which a node last told of its links."""
+        """Return the number of the life in which a node last reported its links."""
         entry = self._entries.get(node)
         return None if entry is None else entry.boot
 
     # --- what changes ----------------------------------------------------------------------------------------
 
     def enter(self, entry: Entry) -> None:
-        """Keep a record, instead of the one that its author had."""
+        """Replace the record of an author."""
         self._now_us = entry.since_us
         self._entries[entry.node] = entry
         self._touched.add(entry.node)
@@ -185,7 +194,7 @@ class Table:
         self._unname(node)
 
     def meet(self, heard: Mapping[NodeId, frozenset[bytes]], now: int) -> None:
-        """Set the neighbours of this host, and whom each says it has."""
+        """Set the neighbours of this host, and the neighbours that each claims."""
         self._now_us = now
         if heard == self._heard:
             return
@@ -198,13 +207,13 @@ class Table:
             self._unname(node)
 
     def _name(self, node: NodeId) -> None:
-        """Know a node by its prefix, unless another one is known by the same."""
+        """Register a node by its prefix, unless another one has the same."""
         prefix = node_prefix(node)
         if self._by_prefix.setdefault(prefix, node) == node:
             self._edges.know(prefix)
 
     def _unname(self, node: NodeId) -> None:
-        """Know a node no longer, if it is no neighbour and has no record."""
+        """Unregister a node that is no neighbour and has no record."""
         if node in self._heard or node in self._entries or node == self._own:
             return
         prefix = node_prefix(node)
@@ -215,7 +224,7 @@ class Table:
                 self._touched.add(node)
 
     def expire(self, now: int) -> int:
-        """Forget what could not be reached for long. Returns the time at which there is more of it."""
+        """Forget records that could not be reached for long; return the time of the next check."""
         lost = self._entries.keys() - self.distances(self._own).keys()
         self._lost_us = {node: self._lost_us.get(node, now) for node in lost}
         for node in sorted(lost):
@@ -227,15 +236,15 @@ class Table:
     # --- the graph -------------------------------------------------------------------------------------------
 
     def neighbours_of(self, node: NodeId) -> Collection[NodeId]:
-        """Return the other ends of the edges of a node that count."""
+        """Return the other ends of the valid edges of a node."""
         return [self._by_prefix[each] for each in sorted(self._edges.of(node_prefix(node)))]
 
     def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
-        """Return all nodes that are connected with one, itself included, by their four bytes (`routes.names`)."""
+        """Return all nodes connected with one, itself included, by their four bytes (`routes.names`)."""
         return names(self, origin)
 
     def distances(self, origin: NodeId) -> dict[NodeId, int]:
-        """Return the hops to every node that can be reached from one, itself included."""
+        """Return the number of hops to every node that can be reached from one, itself included."""
         if origin != self._own:
             return self._search(origin)
         self._make()
@@ -248,11 +257,11 @@ class Table:
         return self._digest
 
     def is_like(self, digest: int, since_us: int) -> bool:
-        """Return True if somebody who has this digest knows all that this host knows, or will ask for the rest.
+        """Return True if a host with this digest knows everything that this host knows, or will ask for the rest.
 
-        Changes since that time come to hosts in any order, and not all count the same hosts as reached: digests may
-        differ by some of the changes and of the records that do not count here, whichever (a sum over GF(2)), and by
-        one record that counts. Who lacks something sees a digest that differs by what it does not know.
+        Recent changes come to hosts in any order, and not all count the same hosts as reached: digests may differ by
+        any of the changes since `since_us` and of the records that do not count here (a sum over GF(2)), and by one
+        record that counts. A host that lacks something sees a digest that differs by what it does not know.
         """
         if digest == self.digest:
             return True
@@ -264,7 +273,7 @@ class Table:
         return not any(difference) or difference in records
 
     def lacking(self, digest: int) -> set[NodeId]:
-        """Return the nodes whose latest records somebody lacks who has this digest; none if that cannot be found out.
+        """Return the nodes whose latest records a host with this digest lacks; none if that cannot be determined.
 
         The digests differ by the sum of the changes that it lacks, if those are among the latest, and if it has no
         record that is newer than here.
@@ -279,22 +288,22 @@ class Table:
         return set() if rest else {node for at, node in enumerate(reversed(nodes)) if made_of >> at & 1}
 
     def reached(self) -> list[Entry]:
-        """Return the records of what can be reached, this host included."""
+        """Return the records of hosts that can be reached, this one included."""
         self._make()
         distances = self._distances
         return [entry for entry in self._entries.values() if entry.node in distances]
 
     def heads(self, room: int) -> list[bytes]:
-        """Return prefixes and stamps of what can be reached, packed, in lists of so many; each begins where one ended.
+        """Return packed prefixes and stamps of reachable hosts, in lists of at most `room`, without gaps.
 
-        The lists together are about all prefixes there can be.
+        The lists together cover all possible prefixes.
         """
         marks = {_FIRST: 0, _LAST: 0} | {entry.prefix: entry.stamp for entry in self.reached()}
         heads = [prefix + stamp.to_bytes(4, "big") for prefix, stamp in sorted(marks.items())]
         return [b"".join(heads[at : at + room]) for at in range(0, len(heads) - 1, room - 1)]
 
     def compare(self, heads: bytes) -> tuple[list[bytes], list[Entry]]:
-        """Return the prefixes of newer records that somebody lists, and the records that it lacks."""
+        """Return the prefixes of newer records in a list, and the records that it lacks."""
         self._make()
         listed = {each[:PREFIX_BYTES]: int.from_bytes(each[PREFIX_BYTES:], "big") for each in cut(heads, HEAD_BYTES)}
         wanted = [
@@ -334,10 +343,10 @@ class Table:
             del self._changes[next(iter(self._changes))]
 
     def _hold(self, changed: Iterable[bytes]) -> bool:
-        """Return True if distances are what they were though edges of these hosts changed, as mostly.
+        """Return True if distances are unchanged although edges of these hosts changed, as is usual.
 
-        Each host has to have a neighbour that is one hop nearer and none that is nearer still, and one that is out of
-        reach no neighbour in reach.
+        Each host must have a neighbour that is one hop nearer and none that is nearer still, and a host out of reach no
+        neighbour in reach.
         """
         distances, nodes, edges = self._distances, self._by_prefix, self._edges
         far = len(distances)

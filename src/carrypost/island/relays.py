@@ -1,7 +1,7 @@
 """Choice of relays: the few neighbours that together reach all nodes two hops away (multipoint relays, RFC 3626, 8.3).
 
-A choice is kept as long as it still covers: where links come and go, a smaller set for the moment would make records
-change all the time. Everything here is about four-byte prefixes of node ids, as heard-lists have them.
+A choice is kept as long as it covers all of them: where links come and go, a smaller set for the moment would make
+records change all the time. Everything here is in terms of four-byte prefixes of node ids, as in heard-lists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def two_hops(own: bytes, heard: Mapping[bytes, frozenset[bytes]]) -> dict[bytes, set[bytes]]:
-    """Return the nodes two hops away, and by which neighbours each is reached; `heard`: of each neighbour its own."""
+    """Return the nodes two hops away, with the neighbours that reach each; `heard`: of each neighbour its own."""
     found: dict[bytes, set[bytes]] = {}
     for neighbour, others in heard.items():
         for each in others:
@@ -25,7 +25,7 @@ def two_hops(own: bytes, heard: Mapping[bytes, frozenset[bytes]]) -> dict[bytes,
 def choose(own: bytes, heard: Mapping[bytes, frozenset[bytes]], kept: Collection[bytes] = ()) -> frozenset[bytes]:
     """Return neighbours that reach every node two hops away: those kept from before, if these still do.
 
-    Else as few more as a greedy choice needs are added to them, and then those go that the others make superfluous.
+    Otherwise a greedy choice adds as few as it needs, and superfluous ones are removed.
     """
     reached_by = two_hops(own, heard)
     chosen = {each for each in kept if each in heard}
@@ -46,7 +46,7 @@ def choose(own: bytes, heard: Mapping[bytes, frozenset[bytes]], kept: Collection
 def _superfluous(
     chosen: set[bytes], heard: Mapping[bytes, frozenset[bytes]], reached_by: Mapping[bytes, set[bytes]]
 ) -> set[bytes]:
-    """Return those of the chosen that can go, one after another; the least useful are tried first."""
+    """Return those of the chosen that can be removed one after another; the least useful are tried first."""
     left = set(chosen)
     for each in sorted(chosen, key=lambda relay: (len(heard[relay]), relay)):
         if all(by & left != {each} for by in reached_by.values()):

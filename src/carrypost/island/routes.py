@@ -1,8 +1,8 @@
-"""Paths to the hosts of the island: shortest ones, by breadth-first search over whatever is known of links.
+"""Paths to the hosts of the island: shortest ones, by breadth-first search over the known links.
 
-A path names hosts by four bytes each, as heard-lists do. A host whose four bytes are those of another one is therefore
-on no path, and has none. Edges over which something could not go on lately are avoided for a minute, or until they
-are gone: the links that a host is told of may be gone, or false.
+A path names hosts by four bytes each, as heard-lists do. A host that shares its four bytes with another is therefore on
+no path, and has none. Edges over which something could not pass lately are avoided for a minute, or until they are
+gone: a reported link may be gone, or false.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 AVOIDED_US = 60_000_000
-"""So long an edge is avoided that did not carry something on."""
+"""Time for which an edge is avoided that did not carry something on."""
 _AVOIDED_MAX = 1_024
-"""Edges that are avoided at one time; beyond it, the oldest is used again."""
+"""Number of edges that are avoided at one time; beyond it, the oldest is used again."""
 
 
 class Graph(Protocol):
-    """Links between hosts, as one host knows them, or is told."""
+    """Links between hosts, as known to one host, or to its driver."""
 
     @property
     def version(self) -> int:
@@ -59,24 +59,24 @@ def names(graph: Graph, origin: NodeId) -> Mapping[bytes, NodeId | None]:
 
 
 class Routes:
-    """Shortest paths from one host to all others. Worked out anew only when something changed."""
+    """Shortest paths from one host to all others. Computed again only after a change."""
 
     def __init__(self, own: NodeId, graph: Graph, hops_max: int) -> None:
         self._own, self._graph, self._hops_max = own, graph, hops_max
         self._avoided: dict[frozenset[NodeId], int] = {}
-        """Until when each edge is avoided, the oldest first."""
+        """Avoided edges, the oldest first, and the time until which each is."""
         self._version = -1
-        """Version of the graph in which paths were looked for last."""
+        """Version of the graph in which paths were last searched."""
         self._until_us = 0
-        """Paths that were found hold until then: an edge is no longer avoided."""
+        """Time until which the paths found are valid: an edge is no longer avoided then."""
         self._before: dict[NodeId, NodeId] = {}
-        """By host to which a path was found: the one before it."""
+        """Predecessor of each host on the path to it."""
         self._names: Mapping[bytes, NodeId | None] = {}
         """Hosts by their four bytes; None where several have the same."""
         self._names_version = -1
         """Version of the graph in which they were looked up."""
         self._edge: list[NodeId] = []
-        """Hosts at which the search goes on, if somebody asks for a host beyond them."""
+        """Hosts at which the search continues, if a host beyond them is asked for."""
         self._hops = 0
         """Number of hops to these."""
 
@@ -101,7 +101,7 @@ class Routes:
         return distances(self._graph, node)
 
     def named(self, prefix: bytes) -> NodeId | None:
-        """Return the host of the island that four bytes stand for; None if there is none, or more than one."""
+        """Return the host of the island with these four bytes; None if there is none, or more than one."""
         return self._by_prefix().get(prefix)
 
     def _by_prefix(self) -> Mapping[bytes, NodeId | None]:
@@ -110,7 +110,7 @@ class Routes:
         return self._names
 
     def avoid(self, one: NodeId, other: NodeId, now: int) -> None:
-        """Use the edge between two hosts, if it is there, for nothing for a minute."""
+        """Avoid the edge between two hosts, if there is one, for a minute."""
         edge = frozenset((one, other))
         if edge in self._avoided or other not in self._graph.neighbours_of(one):
             return
@@ -125,14 +125,14 @@ class Routes:
             self._until_us = 0
 
     def changed(self) -> None:
-        """Avoid edges no longer that are gone from the graph: one that comes back is another link."""
+        """Stop avoiding edges that are gone from the graph: one that comes back is another link."""
         for edge in list(self._avoided):
             one, other = edge
             if other not in self._graph.neighbours_of(one):
                 self.use(one, other)
 
     def tell(self, graph: Graph) -> None:
-        """Look for paths in another graph from now on."""
+        """Search for paths in another graph from now on."""
         self._graph = graph
         self._version = self._names_version = -1
 
@@ -144,7 +144,7 @@ class Routes:
             self._before, self._edge, self._hops = {self._own: self._own}, [self._own], 0
 
     def _widen(self) -> None:
-        """Search one hop further. Neighbours are looked at in order, so that equal graphs give equal paths."""
+        """Search one hop further. Neighbours are visited in order, so that equal graphs give equal paths."""
         avoided, before, graph = self._avoided, self._before, self._graph
         named = self._by_prefix()
         unclear = None in named.values()

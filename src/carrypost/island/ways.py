@@ -1,23 +1,32 @@
-"""Ways to recipients: which messages go straight to the hosts that they are for, and which go from hand to hand.
+"""Ways to recipients: which messages go straight to their recipients, and which go from hand to hand."""
 
-A message of this host whose recipients are all in the island is pushed to each over its route, or its own link, and
-*withheld* from the epidemic: nobody else gets a copy. If only some of them are in the island, it is pushed to those and
-goes from hand to hand as well. The same id is used either way, so a recipient takes it once, and pieces that came one
-way are completed by the other. A recipient keeps what it got to itself for as long while all others that it is for
-are in the island. What is carried for others is offered to their recipients, too, as soon as these come into the
-island, but not withheld.
-
-Each recipient is sent a message by itself, so that to very many of them it goes from hand to hand alone. The epidemic
-takes one transmission for each host of the island; the paths to all recipients may have `FANOUT` times as many hops. No
-path has more hops than the island has other hosts, so a message to `FANOUT` recipients is never too dear.
-
-Nothing is withheld for long. A message is *released* once its recipients took nothing of it for `island_patience_s`, or
-did not acknowledge it in that time; when one of them is not reachable any more, or was restarted; and in any case after
-a minute. The acknowledgement that counts is the signed one (`gossip.acked`): relays may lie about all else. If a
-recipient was tried in vain twice within a minute, nothing is withheld on its account for the next.
-
-`connected` messages are for hosts of the island alone. What would release another message drops such a one.
-"""
+# The problem. In a connected group, epidemic routing copies a message to every host although one of
+# them wants it. In a network that is never whole, routing alone loses it: by the time a message
+# arrives at the end of a path, the path may be gone. A host cannot know which of the two it is in;
+# it only knows what others said of their links.
+#
+# The way chosen. A message of this host whose recipients are all in the island is pushed to each
+# over its route, or its own link, and *withheld* from the epidemic: no other host gets a copy. If
+# only some of them are in the island, it is pushed to those and goes from hand to hand as well. The
+# id is the same either way, so a recipient accepts it once, and pieces that came one way are
+# completed by the other. A recipient keeps such a message to itself while all other recipients are
+# in the island. Messages carried for others are offered to their recipients, too, as soon as these
+# come into the island, but not withheld.
+#
+# What must hold.
+# 1. Nothing is withheld for long. A message is *released* when its recipients accepted nothing of
+#    it for `island_patience_s`, or did not acknowledge it in that time; when one of them is not
+#    reachable any more, or was restarted; and in any case after a minute. So a lie about links
+#    costs a delay, and never a message.
+# 2. Only the signed acknowledgement counts (`gossip.acked`): relays may lie about everything else.
+# 3. A recipient that was tried in vain twice within a minute is not relied upon for the next:
+#    nothing is withheld for it.
+# 4. Cost. Each recipient is sent the message separately, the epidemic takes one transmission per
+#    host of the island. The paths to all recipients may have `FANOUT` times as many hops as the
+#    island has other hosts; beyond that the message goes from hand to hand alone. No path is longer
+#    than that number of hosts, so `FANOUT` recipients are never too many.
+# 5. `connected` messages are for hosts of the island alone. Whatever would release another message
+#    drops such a one.
 
 from __future__ import annotations
 
@@ -45,14 +54,15 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 WITHHELD_US_MAX = 60_000_000
-"""No message is withheld for longer: somebody on the path may acknowledge it a byte at a time."""
+"""Longest time that a message is withheld: a host on the path may acknowledge it a byte at a time."""
 DOUBT_US = 60_000_000
 """A recipient that was tried in vain twice within this time is not relied upon for as long."""
 _AGAIN_US = 2_000_000
-"""A host to which there was no path for a moment, without its being told as unreachable, is tried again after this."""
+"""Delay before a host is tried again to which there was no path for a moment, without its becoming unreachable."""
 FANOUT = 8
-"""Transmissions of a message along paths, at most, for each other host of the island. It is wide: what goes straight
-needs no room elsewhere, and on some seed fewer messages arrived with each narrower bound that was tried."""
+"""Largest number of transmissions of a message along paths for each other host of the island. It is large: messages
+that go straight need no room elsewhere, and on some seed fewer messages arrived with each smaller bound that was
+tried."""
 _ALL, _THERE = 2**62, -1
 _SEVERAL = 2
 
@@ -67,7 +77,7 @@ class Errand(msgspec.Struct, eq=False):
     withheld: bool
     connected: bool = False
     sent: bool = True
-    """False: somebody else sends it to them."""
+    """False: another host sends it to them."""
 
 
 class Leg(msgspec.Struct, eq=False):
@@ -75,9 +85,9 @@ class Leg(msgspec.Struct, eq=False):
 
     errand: Errand
     moved_us: int
-    """Time at which a part of it was seen to arrive."""
+    """Time at which a part of it last arrived."""
     remains: int = _ALL
-    """Frames that had not arrived then; `_THERE`: the host says that it has all of it."""
+    """Frames that had not arrived then; `_THERE`: the host reports that it has all of it."""
 
 
 class Way(msgspec.Struct, eq=False):
@@ -86,11 +96,11 @@ class Way(msgspec.Struct, eq=False):
     link: Link
     legs: dict[MessageId, Leg]
     moved_us: int
-    """Time at which a part of any message was seen to arrive."""
+    """Time at which a part of any message last arrived."""
     tries: int = 0
-    """Offers since then."""
+    """Number of offers since then."""
     due_us: int = NEVER
-    """Time at which to look at it again."""
+    """Time at which it is examined again."""
 
 
 class Ways:
@@ -103,11 +113,11 @@ class Ways:
         self._links, self._in_reach = ground.links, ground.links.in_reach
         self._patience_us = round(ground.settings.island_patience_s * 1e6)
         self._told_us = round(ground.settings.acked_s * 1e6)
-        """Time in which a host hears, by broadcasts, of what others acknowledged."""
+        """Time in which a host hears, by broadcasts, of others' acknowledgements."""
         self._errands: dict[MessageId, Errand] = {}
         self._ways: dict[NodeId, Way] = {}
         self._fresh: list[Copy] = []
-        """Messages that were published in this step, or had to be durable before they may leave."""
+        """Messages that were published in this step, or have to be durable before they may leave."""
         self._partial = 0
         """Slots of half-received messages with recipients, at the end of the last step."""
         self._found: set[NodeId] = set()
@@ -115,7 +125,7 @@ class Ways:
         self._vain_us: dict[NodeId, int] = {}
         """Times at which each host was last tried in vain; no more hosts than there are in the island."""
         self._doubted_us: dict[NodeId, int] = {}
-        """Until when a host is not relied upon."""
+        """Time until which a host is not relied upon."""
         self._again_us: dict[NodeId, int] = {}
         """Times at which hosts of the island that were tried in vain, or had no path, are tried again."""
         self.due_us = NEVER
@@ -128,7 +138,7 @@ class Ways:
     # --- what happens --------------------------------------------------------------------------------------
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Decide how messages of this host go, before they are offered to anybody."""
+        """Decide the ways of this host's messages, before they are offered to anybody."""
         now = self._holdings.now_us
         for copy in copies:
             nodes = recipients(copy.descriptor)
@@ -137,9 +147,9 @@ class Ways:
                 self._fresh.append(copy)
 
     def received(self, copies: Sequence[Copy]) -> None:
-        """Keep what came, all or some of it, and is also for others, to this host while all of those are in the island.
+        """Withhold messages that arrived here and are also for others, while all of those are in the island.
 
-        Whoever sent it here sends it there as well.
+        The host that sent them here sends them there as well.
         """
         now = self._holdings.now_us
         for copy in copies:
@@ -158,7 +168,7 @@ class Ways:
                         self._add(node, link, Leg(errand, now, _THERE))
 
     def _came_straight(self, copy: Copy) -> bool:
-        """Return False if a message was for too many to be sent to each of them: then it goes from hand to hand."""
+        """Return False if a message has too many recipients to be sent to each: then it goes from hand to hand."""
         nodes, link = recipients(copy.descriptor), self._links.get(copy.giver or "")
         if len(nodes) <= FANOUT or (link is not None and link.route):
             return True
@@ -173,18 +183,18 @@ class Ways:
                     self._drop(errand, node)
 
     def reachable(self, node: NodeId) -> None:
-        """Note that a host came into the island: it gets what is here for it at the end of the step."""
+        """Note a host that came into the island: it is sent its messages at the end of the step."""
         self._found.add(node)
 
     def unreachable(self, node: NodeId, now: int) -> None:
-        """Leave it to the epidemic to reach a host that left the island."""
+        """Leave a host that left the island to the epidemic."""
         self._found.discard(node)
         self._leave(node, now)
         for times in (self._vain_us, self._doubted_us, self._again_us):
             times.pop(node, None)
 
     def rebooted(self, node: NodeId, now: int) -> None:
-        """Begin anew with a host that was restarted, and may have lost what it had acknowledged."""
+        """Start over with a host that was restarted, and may have lost what it had acknowledged."""
         self._leave(node, now)
         self._found.add(node)
 
@@ -195,7 +205,7 @@ class Ways:
         self._relaying.close(node)
 
     def finish(self, now: int) -> None:
-        """End a step: push what may leave, and what is here for hosts that were found."""
+        """End a step: push messages that may leave, and those for hosts that were found."""
         partial = self._cache.partial & self._holdings.index.listed
         if begun := partial & ~self._partial:
             self.received([copy for slot in bits(begun) if (copy := self._cache.copies[slot]) is not None])
@@ -209,7 +219,7 @@ class Ways:
             self._begin(waiting, now)
 
     def expire(self, now: int) -> None:
-        """Repeat offers, and release what came to nothing."""
+        """Repeat offers, and release messages that failed."""
         for node, way in list(self._ways.items()):
             if way.due_us <= now:
                 self._look(node, way, now)
@@ -224,9 +234,10 @@ class Ways:
     # --- decisions -----------------------------------------------------------------------------------------
 
     def _decide(self, copy: Copy, nodes: Iterable[NodeId], now: int, *, hidden: bool) -> Errand | None:
-        """Make an errand of a message if any of its recipients is in the island, and paths to them are not too dear.
+        """Make an errand of a message if any of its recipients is in the island, and paths to them are not too long.
 
-        It is withheld if it is this host's own, and all are; `hidden`: then neighbours are not to find it missing.
+        It is withheld if it is this host's own, and all recipients are in the island; `hidden`: then comparisons with
+        neighbours leave it out.
         """
         there = self._reached(nodes, now)
         for node in nodes:
@@ -246,15 +257,15 @@ class Ways:
         return errand
 
     def _reached(self, nodes: Iterable[NodeId], now: int) -> set[NodeId]:
-        """Return those of some hosts that there is a path to."""
+        """Return the hosts among these to which there is a path."""
         return {node for node in nodes if self._routes.path(node, now) is not None}
 
     def _is_dear(self, hops: Sequence[int]) -> bool:
-        """Return True if paths of so many hops are more transmissions than a message is worth in this island."""
+        """Return True if paths of these lengths cost more transmissions than a message is worth in this island."""
         return sum(hops) > FANOUT * len(self._in_reach)
 
     def _begin(self, copies: Iterable[Copy], now: int) -> None:
-        """Send messages that were decided upon, but those that have still to be durable; over each link all at once."""
+        """Send messages that were decided upon, except those that have still to be durable; together over each link."""
         going: dict[Link, list[Copy]] = {}
         for copy in copies:
             errand = self._errands.get(copy.id)
@@ -269,7 +280,7 @@ class Ways:
             self._send(link, together, now)
 
     def _look_for(self, nodes: set[NodeId], now: int) -> None:
-        """Push to hosts that came into the island what is here for them."""
+        """Push messages to hosts that came into the island."""
         decided: list[Copy] = []
         for copy in [each for each in self._cache.copies if each is not None and each.whole]:
             headers = copy.descriptor.headers
@@ -293,7 +304,7 @@ class Ways:
         return direct if direct is not None else self._relaying.route(node, now)
 
     def _prepare(self, node: NodeId, errand: Errand, now: int) -> Link | None:
-        """Return the link by which a message is to go straight to one of its recipients; None: it goes another way."""
+        """Return the link by which a message goes straight to one of its recipients; None: it goes another way."""
         link = self._link(node, now)
         if link is None:
             self._give_up(errand, node, now)
@@ -304,7 +315,7 @@ class Ways:
         return None
 
     def _add(self, node: NodeId, link: Link, leg: Leg) -> Way:
-        """Note what goes to a host."""
+        """Record a message that goes to a host."""
         way = self._ways.get(node)
         if way is None:
             way = self._ways[node] = Way(link, {}, leg.moved_us)
@@ -314,14 +325,14 @@ class Ways:
         return way
 
     def _send(self, link: Link, copies: Sequence[Copy], now: int) -> None:
-        """Send own messages unasked. Others have what is carried, too: it is offered."""
+        """Send own messages unasked, and offer carried ones, which others may have brought."""
         if own := [copy for copy in copies if copy.own]:
             self._transfers.push(link, own, now)
         if carried := [copy for copy in copies if not copy.own]:
             self._transfers.offer(link, carried)
 
     def _look(self, node: NodeId, way: Way, now: int) -> None:
-        """See what came of all that goes to one host; offer again what nothing is heard of."""
+        """Check the progress of all messages to one host; offer again those without any."""
         link = self._link(node, now)
         for leg in list(way.legs.values()):
             if node not in self._holdings.recipients.left(leg.errand.copy.descriptor):
@@ -349,7 +360,7 @@ class Ways:
         way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
 
     def _measure(self, way: Way, link: Link, now: int) -> None:
-        """Note what arrived since the last look. Over another link everything begins anew."""
+        """Record what arrived since the last check. Over another link everything starts over."""
         known, outbox = link.known, link.outbox
         moved = link is not way.link
         for leg in way.legs.values():
@@ -372,20 +383,20 @@ class Ways:
         self._again_us[node] = now + DOUBT_US
 
     def _try_again(self, node: NodeId, now: int) -> None:
-        """Look later for what is here for a host that has no path and is still in the island: nobody may tell of it."""
+        """Retry later a host without a path that is still in the island, as nothing may report its return."""
         if node in self._in_reach and node not in self._again_us:
             self._again_us[node] = now + _AGAIN_US
             self.due_us = min(self.due_us, now + _AGAIN_US)
 
     def _drop(self, errand: Errand, node: NodeId) -> None:
-        """Have nothing more to do with one recipient of a message."""
+        """Remove one recipient from a message's errand."""
         errand.left.discard(node)
         way = self._ways.get(node)
         if way is not None and way.legs.pop(errand.copy.id, None) is not None and not way.legs:
             del self._ways[node]
 
     def _give_up(self, errand: Errand, node: NodeId, now: int) -> None:
-        """Leave one recipient of a message to the epidemic, if that may be."""
+        """Leave one recipient of a message to the epidemic, if that is allowed."""
         self._drop(errand, node)
         self._try_again(node, now)
         copy = errand.copy
@@ -397,7 +408,7 @@ class Ways:
         self._settle(errand)
 
     def _settle(self, errand: Errand) -> None:
-        """End an errand that nobody is left of; a message for connected hosts alone goes with it."""
+        """End an errand without recipients; a message for connected hosts alone is dropped with it."""
         if errand.left:
             return
         self._errands.pop(errand.copy.id, None)

@@ -1,6 +1,7 @@
 """Acknowledgement of received messages: one class for each mode of sessions.
 
-The host counts what was handed over and not acknowledged; here is only which numbers are acknowledged, and when.
+The host counts messages that were handed over and not acknowledged; these classes decide which numbers are
+acknowledged, and when.
 """
 
 from __future__ import annotations
@@ -21,40 +22,40 @@ UNACKNOWLEDGED_MAX = 10_000
 """Number of messages that a session may have unacknowledged: a program that never acknowledges gets an exception."""
 _GROUP = 50
 _GROUP_S = 1.0
-"""DUPS_OK acknowledges so many together, or what there is after so long."""
+"""Number of messages, and time, after which DUPS_OK acknowledges a group."""
 
 
 class Acknowledging:
     """Messages that one session has and did not acknowledge."""
 
     retries: ClassVar[bool] = False
-    """True if a message whose listener raised comes to it again at once."""
+    """True if a message whose listener raised is given to it again at once."""
 
     def __init__(self, works: SessionWorks) -> None:
         self._works = works
         self._leases: dict[int, int] = {}
-        """By number, when its lease is over; 0: never."""
+        """By number, the time at which its lease ends; 0: never."""
 
     def consumed(self, handed: Handed) -> None:
-        """Note that the program got this message; or, if a listener got it, is done with it."""
+        """Note that the program got this message or, with a listener, is done with it."""
         self._leases[handed.number] = handed.lease_us
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
-        """Acknowledge a message, as the program asks, unless that is not left to the program."""
+        """Acknowledge a message at the program's request, if the mode leaves that to the program."""
         self._works.check()
 
     async def acknowledge_all(self) -> None:
-        """Acknowledge everything that the program got so far, as it asks, unless that is not left to the program."""
+        """Acknowledge everything that the program got so far at its request, if the mode leaves that to the program."""
         self._works.check()
 
     async def release(self, number: int, delay_us: int) -> None:  # noqa: ARG002 - one mode heeds the program
-        """Let a message come again after a while, as the program asks; only modes that acknowledge each for itself."""
+        """Let a message come again after a while, at the program's request; only with individual acknowledgement."""
         raise IllegalStateException("this context does not acknowledge each message for itself")
 
     async def _finish(self, numbers: list[int]) -> None:
-        """Acknowledge these, and wait until that is durable; raises if the leases of some are over.
+        """Acknowledge these, and wait until that is durable; raises if some leases are over.
 
-        Those go back, and the others are acknowledged.
+        Messages whose leases are over are returned, and the others are acknowledged.
         """
         lapsed = self.lapsed(numbers)
         held = [number for number in numbers if number not in lapsed] if lapsed else numbers
@@ -75,18 +76,18 @@ class Acknowledging:
         return [number for number in leased if self._leases[number] <= now_us]
 
     def check(self) -> None:
-        """Raise if the program has too much that it did not acknowledge."""
+        """Raise if the program has too many unacknowledged messages."""
         if len(self._leases) >= UNACKNOWLEDGED_MAX:
             raise IllegalStateException(
                 f"{len(self._leases):,} messages are not acknowledged: acknowledge, commit or recover before more come"
             )
 
     def flush(self) -> asyncio.Future[None] | None:
-        """Acknowledge now what is acknowledged soon anyway; returns when that is durable, None if there was nothing."""
+        """Acknowledge now what would be acknowledged soon; return a future for its durability, or None."""
         return None
 
     def forget(self) -> None:
-        """Everything that was not acknowledged comes again."""
+        """Forget everything that was not acknowledged, because it comes again."""
         self._leases.clear()
 
     def forget_one(self, number: int) -> None:
@@ -100,9 +101,9 @@ class _Automatic(Acknowledging):
     retries = True
 
     def flush(self) -> asyncio.Future[None] | None:
-        """Acknowledge what was consumed since the last time.
+        """Acknowledge what was consumed since the last call.
 
-        What is late counts if nobody else has the message; that it is late is reported.
+        A late acknowledgement counts if no other consumer has the message; that it was late is reported.
         """
         if not self._leases:
             return None
@@ -118,7 +119,7 @@ class _Automatic(Acknowledging):
 
 
 class AutoAcknowledging(_Automatic):
-    """In the next turn of the loop, without waiting for the disk: after a crash the last ones may come again."""
+    """Acknowledgement in the next turn of the loop, without waiting for the disk: a crash may repeat the last ones."""
 
     def consumed(self, handed: Handed) -> None:
         """Acknowledge it in the next turn, with all that were consumed in this one."""
@@ -128,7 +129,7 @@ class AutoAcknowledging(_Automatic):
 
 
 class DupsOkAcknowledging(_Automatic):
-    """In groups, to spare the disk."""
+    """Acknowledgement in groups, to spare the disk."""
 
     def __init__(self, works: SessionWorks) -> None:
         super().__init__(works)
@@ -151,7 +152,7 @@ class DupsOkAcknowledging(_Automatic):
 
 
 class ClientAcknowledging(Acknowledging):
-    """The program says so, for everything that it got so far."""
+    """Acknowledgement by the program, of everything that it got so far."""
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
         """Acknowledge all that the session got so far."""
@@ -164,7 +165,7 @@ class ClientAcknowledging(Acknowledging):
 
 
 class IndividualAcknowledging(ClientAcknowledging):
-    """The program says so, for each."""
+    """Acknowledgement by the program, one by one."""
 
     async def acknowledge(self, number: int) -> None:
         """Acknowledge this one."""
@@ -173,7 +174,7 @@ class IndividualAcknowledging(ClientAcknowledging):
             await self._finish([number])
 
     async def release(self, number: int, delay_us: int) -> None:
-        """Let this one come again, not before `delay_us` have passed, unless it was acknowledged or released."""
+        """Let this message come again after `delay_us`, unless it was acknowledged or released."""
         await self._works.ready()
         if number in self._leases:
             await self._works.outcome(asyncio.ensure_future(self._release(number, delay_us)))
@@ -191,7 +192,7 @@ class IndividualAcknowledging(ClientAcknowledging):
 
 
 class TransactedAcknowledging(Acknowledging):
-    """The commit of the transaction says so."""
+    """Acknowledgement by the commit of the transaction."""
 
     def __init__(self, works: SessionWorks) -> None:
         super().__init__(works)

@@ -57,7 +57,7 @@ def _received(wanted: Wanted, queue: Queue) -> Receive:
 
 
 def queue_selector(selector: object) -> str | None:
-    """The selector of a consumer or a browser of a queue; None where there is none."""
+    """Return the selector of a consumer or a browser of a queue; None where there is none."""
     text = _selector(selector)
     if text is None:
         return None
@@ -67,7 +67,7 @@ def queue_selector(selector: object) -> str | None:
 
 
 def _refuse_given(selector: Selector, who: str) -> None:
-    """Raise for what the receiving node says of a message: nobody has that when messages are chosen."""
+    """Raise for properties that the receiving node sets: they do not exist when messages are selected."""
     selector.refuse(is_given, f"is set when a message is received, and {who} before that")
 
 
@@ -105,7 +105,7 @@ def _subscribed(wanted: Wanted) -> Subscribe:
 
 
 def _check_channel(wanted: Wanted) -> None:
-    """Raise `IllegalArgumentException` for what a consumer of a channel cannot ask for."""
+    """Raise `IllegalArgumentException` for options that a consumer of a channel cannot have."""
     check_relocation(wanted.relocation)
     if wanted.patterns:
         raise IllegalArgumentException("patterns are for other topics: choose from a channel by a selector")

@@ -1,7 +1,7 @@
 """A provider over the socket of a node that runs in another process, or for another event loop of this one.
 
-What a program does with it is what it does with a node of its own; `jms.native` is the other side. One connection is
-shared by all who use a node from one event loop, and closed with the last of them.
+Programs use it like a node of their own; `jms.native` is the other side. One connection is shared by all users of a
+node in one event loop, and closed with the last of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from carrypost.node.control.framing import ENVELOPE_BYTES
 
 _PERFORM = CALLS["perform"]
 _CLOSERS = {"connect": "disconnect", "open_session": "close_session", "consume": "close_consumer"}
-"""Calls that close what another call opened: a program that was cancelled meanwhile does not know it."""
+"""Calls that close what another call opened: a program that was cancelled meanwhile does not know about it."""
 _CLOSE_S = 5.0
 _AT_ONCE = frozenset({"take", "receipt"})
-"""News that cannot come before its program knows what it is about."""
+"""Events that cannot come before their program knows the object that they are about."""
 
 
 class _Line(Caller):
@@ -37,7 +37,7 @@ class _Line(Caller):
         self._provider = provider
 
     def take(self, frame: calls.AnyReply) -> None:
-        """Take a frame."""
+        """Handle a frame."""
         provider = self._provider
         match frame:
             case calls.News():
@@ -60,12 +60,12 @@ class _Line(Caller):
                 super().take(frame)
 
     def fail(self, number: int, error: CarrypostError) -> None:
-        """End a call with an error: a work that failed before the node had its messages has none."""
+        """End a call with an error: a work that failed before the node had its messages sent none."""
         self._provider.unsent(number, error)
         super().fail(number, error)
 
     def end(self, error: CarrypostError) -> None:
-        """Let every call fail, and end what was open on the node. Only before the welcome is that a `NoNodeError`."""
+        """Fail every call, and end what was open on the node. Only before the welcome is that a `NoNodeError`."""
         first = self.ended is None
         if not isinstance(error, JMSException) and (self._provider.welcomed or not isinstance(error, NoNodeError)):
             translated = IllegalStateException(str(error))
@@ -80,26 +80,26 @@ class AttachedProvider(Asking):
     """The messaging of a node at the other end of a socket."""
 
     ahead_us = 0
-    """By how much the node's clock is ahead of the system's."""
+    """Time by which the node's clock is ahead of the system's."""
 
     def __init__(self, path: Path) -> None:
         self.line = _Line(path, self)
         self._programs: dict[int, Program] = {}
         """By connection."""
         self._sent: dict[int, asyncio.Future[Any]] = {}
-        """Works whose messages the node does not have yet, as far as is known here."""
+        """Works whose messages the node is not yet known to have."""
         self._abandoned: set[asyncio.Future[Any]] = set()
         """Calls whose tasks were cancelled, until what they opened is closed."""
         self._read = 0
         """The highest number of a message that came."""
         self._now_us = 0
         self._room: asyncio.Future[None] | None = None
-        """Done when the disk is not behind any more; None: it is not."""
+        """Future that is set when the disk is not behind any more; None: it is not behind."""
         self._place: Place | None = None
 
     @classmethod
     async def open(cls, path: Path) -> AttachedProvider:
-        """Attach to a node; raises `NoNodeError`, or a `JMSException` that says why that cannot be."""
+        """Attach to a node; raises `NoNodeError`, or a `JMSException` with the reason."""
         made = cls(path)
         welcome = await made.line.greet()
         if welcome.place == calls.NOTHING:
@@ -109,31 +109,31 @@ class AttachedProvider(Asking):
         return made
 
     def begin(self, welcome: calls.Welcome) -> None:
-        """Note what the node said of itself."""
+        """Store the node's description of itself."""
         place: Place = decode_place(welcome.place)
         self._place, self.ahead_us = place, welcome.now_us - welcome.system_us
         self.line.parts.bytes_max = place.limits.message_bytes_max + ENVELOPE_BYTES
 
     @property
     def welcomed(self) -> bool:
-        """True if the node has said who it is."""
+        """True if the node has introduced itself."""
         return self._place is not None
 
     async def close(self) -> None:
-        """Hang up, once the node has answered everything."""
+        """Disconnect, once the node has answered everything."""
         await self.line.answered(_CLOSE_S)
         self.line.end(IllegalStateException("this program is not attached to the node any more"))
         await asyncio.shield(self.line.over)
 
     @property
     def place(self) -> Place:
-        """Name of the node, and what holds there."""
+        """Name of the node, and its limits and settings."""
         if self._place is None:
             raise IllegalStateException("this program is not attached to a node")
         return self._place
 
     def now_us(self) -> int:
-        """The time on the node; it never goes back."""
+        """Return the time on the node, which never goes back."""
         self._now_us = max(self._now_us, time.time_ns() // 1_000 + self.ahead_us)
         return self._now_us
 
@@ -162,7 +162,7 @@ class AttachedProvider(Asking):
         return call.decode_value(value)
 
     def _abandon(self, answer: asyncio.Future[Any], call: Call, closer: Call) -> None:
-        """Close what a call opens that nobody waits for any more."""
+        """Close what an abandoned call opens."""
 
         def close(_: object) -> None:
             if answer.exception() is None:
@@ -204,7 +204,7 @@ class AttachedProvider(Asking):
         return Performed(sent, done)
 
     def sent(self, number: int, value: Raw) -> None:
-        """Note that the node has the messages of a work, if that is what this answers."""
+        """Note that the node has the messages of a work, if this answers one."""
         sent = self._sent.pop(number, None)
         if sent is not None and not sent.done():
             sent.set_result(_PERFORM.decode_value(value))
@@ -218,7 +218,7 @@ class AttachedProvider(Asking):
     # --- what the node tells -------------------------------------------------------------------------------
 
     def told(self, frame: calls.News) -> None:
-        """Pass on what is for a program."""
+        """Pass an event to its program."""
         program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
         if news is None:
             return  # A later version tells more.
@@ -261,7 +261,7 @@ def _fail(future: asyncio.Future[Any], error: CarrypostError) -> None:
 
 
 class _Shared:
-    """A connection that somebody uses."""
+    """A connection in use."""
 
     def __init__(self) -> None:
         self.provider: AttachedProvider | None = None
@@ -279,7 +279,7 @@ class AttachedNode:
         self._path = path
 
     async def acquire(self) -> Provider:
-        """Return the provider. The first who asks attaches; raises `NoNodeError` if no node answers."""
+        """Return the provider. The first caller attaches; raises `NoNodeError` if no node answers."""
         found = _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(self._path, _Shared())
         found.users += 1
         try:
@@ -295,7 +295,7 @@ class AttachedNode:
         """The log has it."""
 
     async def release(self) -> None:
-        """One user fewer. With the last one the connection is closed."""
+        """Release the provider; the last user closes the connection."""
         found = _shared[asyncio.get_running_loop()][self._path]
         found.users -= 1
         async with found.changing:

@@ -1,8 +1,8 @@
 """`Batch`: messages of one intake that a program in another thread takes without asking the event loop for each.
 
 The messages stay in the intake, so that nothing has to be undone when the program takes no more of them. A message is
-consumed when the program takes it. The intake hears of that by `tell`, which the loop calls before the next thing that
-the program asks for, and after 50 ms at the latest. A crash before repeats messages, and loses none.
+consumed when the program takes it. The intake is informed by `tell`, which the loop calls before the program's next
+request, and after 50 ms at the latest. A crash before that repeats messages, and loses none.
 
 `take` belongs to the program's thread. Everything else is called by the thread of the loop.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from carrypost.jms.messages import Message
 
 BATCH_MAX = 32
-"""Messages of one batch: with more, a hop between threads costs no less per message that could be measured."""
+"""Number of messages of one batch: larger ones did not measurably reduce the cost of a hop between threads."""
 BATCH_BYTES_MAX = 1 << 20
-"""Bodies of one batch: they are in memory before the program wants them."""
+"""Bytes of the bodies of one batch: they are in memory before the program wants them."""
 _TOLD_S = 0.05
 
 
@@ -43,7 +43,7 @@ class Batch:
         """A message is either taken, or stays in the intake when the batch is closed."""
         self._loop = asyncio.get_running_loop()
         self._idle = False
-        """True if no timer runs, as the program took nothing for a while."""
+        """True if no timer runs, because the program took nothing for a while."""
         self._timer: asyncio.TimerHandle | None = None
         self._begin_timer()
 
@@ -53,7 +53,7 @@ class Batch:
         return [message for _, message in self._read]
 
     def take(self) -> Message | None:
-        """Take the next message; None if there is none, or the rest went back.
+        """Return the next message; None if there is none, or the rest was returned.
 
         A signal handler may raise at any moment, as Ctrl-C does. Then nothing is taken.
         """
@@ -73,14 +73,14 @@ class Batch:
         return message
 
     def tell(self) -> None:
-        """Let the intake hear of the messages that were taken."""
+        """Inform the intake of the messages that were taken."""
         while self._told < self._taken:
             handed, _ = self._read[self._told]
             self._told += 1
             self._took(handed)
 
     def close(self) -> None:
-        """Let the rest wait in the intake as before. Idempotent."""
+        """Return the rest to the intake. Idempotent."""
         with self._lock:
             self._closed = True
         self.tell()
@@ -89,7 +89,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """True if the intake has heard of all that was or will be taken."""
+        """True if the intake knows of everything that was or will be taken."""
         return self._closed or self._told == len(self._read)
 
     def _begin_timer(self) -> None:
@@ -103,6 +103,6 @@ class Batch:
 
 
 def _end_us(handed: Handed) -> float:
-    """Return when a message may not be given to its program any more."""
+    """Return the time after which a message may not be given to its program any more."""
     deadline_us = handed.descriptor.deadline_us
     return min(inf if deadline_us is None else deadline_us, handed.lease_us or inf)

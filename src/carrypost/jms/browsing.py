@@ -1,7 +1,7 @@
-"""`QueueBrowser`: sees what waits in a queue, and takes nothing.
+"""`QueueBrowser`: shows the messages that wait in a queue, and takes none.
 
-At the node that manages the queue it sees the queue as it is. Elsewhere it asks that node, and sees what that one had
-when it looked, as far as the messages come: a snapshot, whose age it tells.
+At the node that manages the queue it shows the queue itself. Elsewhere it asks that node for a snapshot, and shows its
+messages as far as they arrive, with the snapshot's age.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueueBrowser:
-    """Sees what waits in a queue; made by `Context.create_browser`. Every iteration looks anew."""
+    """A view of the messages that wait in a queue; made by `Context.create_browser`. Every iteration looks anew."""
 
     def __init__(self, session: Session, queue: Queue, selector: str | None) -> None:
         self._session, self._queue, self._selector = session, queue, selector
@@ -62,7 +62,7 @@ class QueueBrowser:
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
         """Iterate over the waiting messages, in the order of assignment; ends if nothing more comes for `timeout`.
 
-        On the manager's node all of it is here. Elsewhere an iteration without a timeout waits for the manager's
+        On the manager's node all of them are here. Elsewhere an iteration without a timeout waits for the manager's
         answer, and for the messages, but not longer than the node does: an hour, and ten seconds for each message.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
@@ -90,13 +90,13 @@ class QueueBrowser:
             raise IllegalStateException("this browser is closed: create another")
 
     async def _read(self, descriptor: Descriptor) -> Message | None:
-        """The message; None if it is gone meanwhile, or dead."""
+        """Return the message; None if it is gone meanwhile, or dead."""
         provider = self._session.works.provider
         payload = await provider.payload(descriptor) if descriptor.alive(provider.now_us()) else None
         return None if payload is None else from_browsed(descriptor, payload)
 
     async def close(self) -> None:
-        """Look no more; twice is once."""
+        """Close the browser. Idempotent."""
         self._closed = True
 
     def __repr__(self) -> str:

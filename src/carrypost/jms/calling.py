@@ -1,8 +1,8 @@
 """Calls of a program's functions, plain or async: listeners of messages, of completions and of exceptions.
 
-Whatever such a function raises is returned, so that it does not end the task that calls it. A context variable says
-which functions are being called, and for which owner: a function that waits for its owner, in whichever task or thread,
-would wait forever.
+An exception of such a function is returned, so that it does not end the task that calls it. A context variable holds
+the functions that are being called, and their owners: a function that waits for its owner, in whichever task or thread,
+would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call, seen by the function and by the tasks that it starts."""
+    """One call, visible to the function and to the tasks that it starts."""
 
     owner: object
     outer: _Call | None
@@ -57,10 +57,10 @@ class Caller:
     """The way in which the functions of one session are called: here, in the task that wants them called."""
 
     async def called(self, owner: object, function: Callable[..., object], *given: object) -> Outcome:
-        """Call a program's function for `owner`, and return how that ended.
+        """Call a program's function for `owner`, and return the outcome.
 
-        Something that the function waited for may have been cancelled: that is a failure of the program, too. Only if
-        the calling task itself is cancelled does this raise.
+        If something that the function awaited was cancelled, that is a failure of the program, too. This raises only if
+        the calling task itself is cancelled.
         """
         call = _Call(owner, _running(_current.get()))
         token = _current.set(call)

@@ -1,4 +1,4 @@
-"""Asynchronous sends: listeners that are told, one at a time and in order, that a message is stored or was not."""
+"""Asynchronous sends: listeners that are called, one at a time and in order, when a message is stored or was not."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class CompletionListener(Protocol):
     """A listener for the completion of sends. Both methods may be async."""
 
     def on_completion(self, message: object) -> Awaitable[None] | None:
-        """The message is stored on this node."""
+        """Handle a message that is stored on this node."""
 
     def on_exception(self, message: object, exception: JMSException) -> Awaitable[None] | None:
-        """The message was not sent."""
+        """Handle a message that was not sent."""
 
 
 class Completions:
-    """The sends of one session whose listeners were not told yet."""
+    """The sends of one session whose listeners were not called yet."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -33,13 +33,13 @@ class Completions:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, done: asyncio.Future[None], message: object, listener: CompletionListener) -> None:
-        """One more."""
+        """Add a send."""
         self._waiting.append((done, message, listener))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost completions")
 
     async def done(self) -> None:
-        """Wait until all were told."""
+        """Wait until all listeners were called."""
         if self._task is not None:
             await asyncio.wait({self._task})
 

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """One connection, to which a provider tells what happens. `callers` make what calls its program's functions."""
+    """One connection, which a provider informs of events.
+
+    `callers` make the objects that call its program's functions.
+    """
 
     def __init__(self, source: Source, client_id: str, callers: Callable[[], Caller] = Caller) -> None:
         self.client_id = client_id
         self.used = False
-        """True if it was used: then its client id stays."""
+        """True if it was used: then its client id cannot be changed."""
         self.reports = Reports(source, callers())
         self._source, self._callers = source, callers
         self._intakes: dict[int, Intake] = {}
@@ -39,11 +42,11 @@ class Connection:
         self._open: OpenConnection | None = None
         self._started = False
         self._gone = False
-        """The node has ended, and with it the connection."""
+        """Reason why the node has ended, and with it the connection."""
         self._sessions: dict[int, Session] = {}
         self._opening = asyncio.Lock()
         self._losses: Counter[str] = Counter()
-        """Messages that durable subscriptions of its client id lost, by subscription."""
+        """Number of messages that durable subscriptions of its client id lost, by subscription."""
 
     @property
     def opened(self) -> OpenConnection:
@@ -112,7 +115,7 @@ class Connection:
             await self._source.release()
 
     async def rename(self, client_id: str, session: Session) -> Session:
-        """Give the connection its client id, before anything was done by it; returns the session in its new form."""
+        """Set the client id, before anything was done by the connection; return the session in its new form."""
         if self.client_id:
             raise IllegalStateException(f"this connection has the client id {self.client_id!r} already")
         if self.used or len(self._sessions) > 1:
@@ -131,13 +134,13 @@ class Connection:
     # --- delivering ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let messages be delivered."""
+        """Start the delivery of messages."""
         self._started = self.used = True
         for session in self._sessions.values():
             session.inbox.start()
 
     async def stop(self) -> None:
-        """Deliver nothing until it is started again; returns when no listener is being called."""
+        """Stop the delivery of messages until `start`; returns when no listener is being called."""
         for session in self._sessions.values():
             session.check_not_listening("stop the connection")
         self._started = False
@@ -164,7 +167,7 @@ class Connection:
             session.browsed(part)
 
     def receipt(self, receipt: Receipt) -> None:
-        """Note how far a message has come that one of the sessions sent, or asked for."""
+        """Handle a receipt for a message that one of the sessions sent, or asked about."""
         for session in self._sessions.values():
             session.sends.take(receipt)
 
@@ -177,7 +180,7 @@ class Connection:
             self.reports.report(JMSException(reason))
 
     def lost(self, lost: ClaimLost) -> None:
-        """Report lost messages, the less often the more there are: nobody may have consumed for weeks."""
+        """Report lost messages, the less often the more there are: there may have been no consumer for weeks."""
         count = self._losses[lost.subscription] = self._losses[lost.subscription] + 1
         if self.reports.listener is not None and count.bit_count() == 1:  # Else the node's log has it.
             self.reports.report(
@@ -192,10 +195,10 @@ class Connection:
         self.reports.report(unserved(event))
 
     def overlaid(self, event: OverlayTold) -> None:
-        """Keep how things stand with a consumer of a channel, which its program may not know yet."""
+        """Store the state of a consumer of a channel, which its program may not know yet."""
         self._overlays[event.consumer] = event.state
 
     async def told(self) -> None:
-        """If the connection is closed, wait until all of its problems were told."""
+        """Wait until all problems of a closed connection were reported."""
         if self._open is None:
             await self.reports.told()

@@ -24,7 +24,7 @@ class MessageListener(Protocol):
     """A listener as an object."""
 
     def on_message(self, message: Message) -> Awaitable[None] | None:
-        """Take a message. Raising means that it was not taken."""
+        """Handle a message. Raising an exception means that it was not consumed."""
 
 
 class Consumer:
@@ -47,7 +47,7 @@ class Consumer:
 
     @property
     def message_selector(self) -> str | None:
-        """The selector that its messages fulfil; None if there is none."""
+        """The selector of its messages; None if there is none."""
         return self._intake.wanted.selector  # type: ignore[no-any-return]  # likewise
 
     @property
@@ -64,10 +64,10 @@ class Consumer:
         return self._session.overlay(self._intake)
 
     async def set_modulator(self, modulator: Modulator | None) -> None:
-        """Let the home broker of a consumer of a channel run another modulator, or none; returns when that is on disk.
+        """Give a consumer of a channel another modulator, or none; returns when that is on disk.
 
-        The broker exchanges it between two events, and its state begins empty. Raises `IllegalStateException` if the
-        consumer has a selector, or consumes from no channel.
+        The home broker replaces it between two events, and its state begins empty. Raises `IllegalStateException` if
+        the consumer has a selector, or consumes from no channel.
         """
         await self._session.modulate(self._intake, modulator)
 
@@ -80,14 +80,14 @@ class Consumer:
 
     @in_seconds(1, "timeout", least=1_000)
     async def receive(self, timeout: Duration | None = None) -> Message | None:
-        """The next message. Waits for it, but not longer than `timeout`; 0: takes what is here.
+        """Return the next message, waiting for it at most for `timeout`; 0: only a message that is here.
 
-        None when the time is over, or the consumer is closed meanwhile. A call that is cancelled takes nothing.
+        Returns None when the time is over, or the consumer is closed meanwhile. A cancelled call takes nothing.
         """
         return await self._receive(timeout, None)
 
     async def receive_no_wait(self) -> Message | None:
-        """The next message if one is here already, else None."""
+        """Return the next message if one is here already, else None."""
         return await self._receive(0, None)
 
     @overload
@@ -100,16 +100,16 @@ class Consumer:
     async def receive_body(
         self, kind: type[T], timeout: Duration | None = None, *, default: D | None = None
     ) -> T | D | None:
-        """The body of the next message: str, bytes, dict, or a registered class; `default` when the time is over.
+        """Return the body of the next message: str, bytes, dict, or a registered class; `default` on a timeout.
 
-        Raises `MessageFormatException` if the body is no `kind`, or there is none. Then the message waits here as
-        before; but where acknowledging is left to the program, or to a commit, it counts as received.
+        Raises `MessageFormatException` if the body is not of this `kind`, or there is none. Then the message stays
+        here; but if acknowledging is left to the program, or to a commit, it counts as received.
         """
         message = await self._receive(timeout, kind)
         return default if message is None else message.get_body(kind)
 
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
-        """Message after message, until none comes for `timeout`, or the consumer is closed."""
+        """Iterate over messages, until none comes for `timeout`, or the consumer is closed."""
         self._intake.check_receiving()
         while not self.closed and (message := await self._receive(timeout, None)) is not None:
             yield message
@@ -128,10 +128,10 @@ class Consumer:
         return self._listener
 
     def set_message_listener(self, listener: Listener | MessageListener | None) -> None:
-        """Let a function, an async function or an object with `on_message` have every message; None: no more.
+        """Set a function, an async function or an object with `on_message` that gets every message; None removes it.
 
-        All listeners of a context are called one at a time, in one task. One that raises gets the message again, up to
-        `messaging.tries` times; where acknowledging is left to the program, or to a commit, it gets the next one.
+        All listeners of a context are called one at a time, in one task. A listener that raises gets the message again,
+        up to `messaging.tries` times; if acknowledging is left to the program, or to a commit, it gets the next one.
         """
         self._session.works.check()
         if self._intake.closed:
@@ -148,9 +148,9 @@ class Consumer:
     # --- the end -------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close it: who waits in `receive` gets None, and iterations end. What was not taken goes back; twice is once.
+        """Close the consumer: a pending `receive` returns None, and unread messages are returned. Idempotent.
 
-        What its program got and did not acknowledge stays with the context.
+        Messages that its program got and did not acknowledge stay with the context.
         """
         if not self.closed:
             self._session.check_not_listening("close a consumer")

@@ -1,7 +1,7 @@
-"""`Context`: a program's way into messaging, as JMS 2.0 has it: a connection and one session of it.
+"""`Context`: a program's access to messaging, as in JMS 2.0: a connection and one session of it.
 
-What touches the node is awaited; messages, destinations and producers are made by plain calls. A context is opened by
-``async with``, or by awaiting it, and closed by the end of that block or by `close`.
+Calls that involve the node are awaited; messages, destinations and producers are made by plain calls. A context is
+opened by ``async with``, or by awaiting it, and closed at the end of that block or by `close`.
 """
 
 from __future__ import annotations
@@ -66,19 +66,20 @@ class Context(Holding):
         return self
 
     async def close(self) -> None:
-        """Close it, and with the last context of its connection that one, too; twice is once.
+        """Close the context, and the connection if this was its last context. Idempotent.
 
         Listeners finish the message that they have, however long that takes: `drain` has a timeout, and leaving the
-        ``async with`` block by cancellation, as Ctrl-C does, cuts them off. Who waits in `receive` gets None. What was
-        not acknowledged goes back: durable subscriptions have it again, flagged. Sends that were begun are finished.
+        ``async with`` block by cancellation, as Ctrl-C does, interrupts them. A pending `receive` returns None.
+        Unacknowledged messages are returned: durable subscriptions have them again, flagged. Sends that were begun are
+        finished.
         """
         await self._sessions.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
-        """Close it without leaving work undone; after `timeout`, whatever is undone.
+        """Close the context without leaving work undone; after `timeout`, in any case.
 
         Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable. When
-        the time is over listeners are cancelled, and what they had comes again.
+        the time is over listeners are cancelled, and their messages come again.
         """
         await self._sessions.drain(None if timeout is None else seconds(timeout, "a timeout"))
 
@@ -105,7 +106,7 @@ class Context(Holding):
         return self._connection.client_id or None
 
     async def set_client_id(self, client_id: str) -> None:
-        """Give the connection its client id, before anything else is done; better, give it to the factory.
+        """Set the client id of the connection, before anything else is done; better, pass it to the factory.
 
         Raises `InvalidClientIDException` if another connection of this node has it.
         """
@@ -118,7 +119,7 @@ class Context(Holding):
 
     @property
     def given_up(self) -> int:
-        """The number of messages that its listeners, those of `listener` included, failed with too often."""
+        """The number of messages that its listeners, including those of `listener`, failed with too often."""
         return sum(session.inbox.given_up for session in self._sessions.all)
 
     # --- contexts and delivery -----------------------------------------------------------------------------
@@ -135,20 +136,20 @@ class Context(Holding):
         return self._sessions.auto_start
 
     def set_auto_start(self, auto_start: bool) -> None:
-        """Let `start` alone start the connection, or, as by default, the first consumer as well."""
+        """Let the first consumer start the connection, which is the default, or only `start`."""
         self._sessions.check_not_closed()
         self._sessions.auto_start = auto_start
 
     async def start(self) -> None:
-        """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
+        """Start the delivery of messages to all contexts of the connection, and wait until its listeners are ready."""
         self._sessions.opened()
         self._connection.start()
         await self._sessions.stand()
 
     async def stop(self) -> None:
-        """Deliver nothing to the contexts of this connection, until `start`. Returns when no listener is being called.
+        """Stop the delivery of messages to the contexts of this connection, until `start`.
 
-        Timeouts of `receive` go on, and so does all sending and carrying.
+        Returns when no listener is being called. Timeouts of `receive` go on, and so does all sending and carrying.
         """
         self._sessions.opened()
         await self._connection.stop()
@@ -209,7 +210,7 @@ class Context(Holding):
         return Producer(self._sessions.use())
 
     async def sent(self, message_id: str) -> Sent:
-        """Find a message again by its id, also in another life; raises `IllegalArgumentException` (`Session.sent`)."""
+        """Find a message by its id, also after a restart; raises `IllegalArgumentException` (`Session.sent`)."""
         return await self._sessions.opened().sent(message_id)
 
     # --- consumers -----------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Context(Holding):
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
-        """One of several consumers of a subscription, on this node: each message goes to one of them."""
+        """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
         wanted = Wanted(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True, modulator=modulator, relocation=relocation,
@@ -294,7 +295,7 @@ class Context(Holding):
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
     ) -> Opening[Consumer]:
-        """One of several consumers of a durable subscription, on this node: each message goes to one of them."""
+        """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
         wanted = Wanted(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True, durable=True, modulator=modulator,
@@ -303,10 +304,10 @@ class Context(Holding):
         return self._sessions.opening(wanted, "create_shared_durable_consumer")
 
     async def unsubscribe(self, name: str) -> None:
-        """End a durable subscription of this client id, with all that waits for it.
+        """End a durable subscription of this client id, with everything that waits for it.
 
         Raises `InvalidDestinationException` if there is none of this name, `IllegalStateException` if it has a consumer
-        or messages of it are not acknowledged.
+        or unacknowledged messages.
         """
         session = self._sessions.opened()
         await session.works.ready()
@@ -315,10 +316,10 @@ class Context(Holding):
     def listener(
         self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
     ) -> Callable[[L], L]:
-        """Decorate a function, which gets the messages of a topic or a queue, in a context of its own.
+        """Decorate a function that gets the messages of a topic or a queue, in a context of its own.
 
-        That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
-        with one message at a time. Raises what `create_consumer` raises for a destination or a selector.
+        That context has the same mode. It is ready when `start` returns. Several of them run side by side; each is
+        called with one message at a time. Raises the exceptions of `create_consumer` for a destination or a selector.
         """
         return self._sessions.listening(Wanted(destination=destination, selector=selector, no_local=no_local))
 
@@ -378,10 +379,10 @@ class Context(Holding):
         return await declaring.place(provider, wanted, placement, timeout_us, advertise=advertise)
 
     async def end_queue(self, queue: Queue | str) -> None:
-        """End a queue that this node manages, with all that waits in it and all names that it has here.
+        """End a queue that this node manages, with everything that waits in it and all of its names here.
 
-        Its senders hear that those messages failed. Raises `InvalidDestinationException` if this node does not manage
-        the queue, `IllegalStateException` while a program of this node consumes from it.
+        Its senders are informed that those messages failed. Raises `InvalidDestinationException` if this node does not
+        manage the queue, `IllegalStateException` while a program of this node consumes from it.
         """
         self._sessions.opened()
         named_queue = as_queue(queue, "end_queue expects a queue, made by declare_queue")
@@ -390,12 +391,12 @@ class Context(Holding):
         await provider.end_queue(found.address)
 
     async def create_temporary_queue(self) -> TemporaryQueue:
-        """A queue of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
+        """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
         connection = (await self._sessions.ready()).connection
         return await connection.temporaries.queue(connection.provider, connection.number)
 
     async def create_temporary_topic(self) -> TemporaryTopic:
-        """A topic of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
+        """Create a topic that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
         connection = (await self._sessions.ready()).connection
         return connection.temporaries.topic(connection.provider, connection.number)
 
@@ -440,9 +441,9 @@ class Context(Holding):
         return await self._sessions.requestor.answer(request)
 
     async def open_request(self, correlation_id: str) -> Request:
-        """The request of this correlation id that a program of this node sent, maybe in an earlier life.
+        """Return the request of this correlation id that a program of this node sent, perhaps before a restart.
 
-        Raises `IllegalStateException` if none is open: its reply was taken, or its time is over.
+        Raises `IllegalStateException` if none is open: its reply was received, or its time is over.
         """
         await self._sessions.ready()
         found = await self._sessions.requestor.open(named(correlation_id, "a correlation id"))
@@ -466,21 +467,21 @@ class Context(Holding):
         await self._sessions.opened().acknowledging.acknowledge_all()
 
     async def recover(self) -> None:
-        """Let everything come again, flagged, that this context received and did not acknowledge."""
+        """Return everything that this context received and did not acknowledge, to come again, flagged."""
         await self._sessions.opened().recover()
 
     # --- transactions --------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """End the transaction: what was received in it is consumed, what was sent is sent; the next one begins.
+        """Commit the transaction: messages received in it are consumed, messages sent are sent; the next one begins.
 
         All of it is on disk when this returns, or none of it happened: then `TransactionRolledBackException` is raised,
-        and what was received comes again.
+        and the received messages come again.
         """
         await self._sessions.transaction().commit()
 
     async def rollback(self) -> None:
-        """End the transaction as if it had not been: nothing was sent, and what was received comes again, flagged."""
+        """Roll the transaction back: nothing was sent, and received messages come again, flagged."""
         await self._sessions.transaction().rollback()
 
     def transaction(self) -> AbstractAsyncContextManager[None]:

@@ -42,7 +42,7 @@ _CLOSED = "closed: create another"
 
 
 class ContextSessions:
-    """The context's own session, one for each function that `Context.listener` decorated, and that of its requests."""
+    """The context's own session, one for each function decorated by `Context.listener`, and that of its requests."""
 
     def __init__(self, connection: Connection, mode: SessionMode) -> None:
         self.mode = mode
@@ -111,7 +111,7 @@ class ContextSessions:
         return session
 
     async def ready(self) -> Session:
-        """Return the context's own session, in use, once the outcome of calls that were cancelled is known."""
+        """Return the context's own session, in use, once the outcome of cancelled calls is known."""
         session = self.use()
         await session.works.ready()
         return session
@@ -128,7 +128,7 @@ class ContextSessions:
 
     @property
     def all(self) -> list[Session]:
-        """All but that of requests, which no listener has to do with."""
+        """All sessions except that of requests, which has no listeners."""
         return [*([] if self._own is None else [self._own]), *self._listening]
 
     def check_not_closed(self) -> None:
@@ -142,12 +142,12 @@ class ContextSessions:
             session.check_not_listening(what)
 
     def start_by_itself(self) -> None:
-        """Start the connection, as something is to be received, unless that is left to the program."""
+        """Start the connection for the first consumer, unless that is left to the program."""
         if self.auto_start:
             self._connection.start()
 
     def opening(self, wanted: Wanted, call: str) -> Opening[Consumer]:
-        """Return a consumer of the context's own session that is to be opened; `call` is what the program called."""
+        """Return a consumer of the context's own session that is opened later; `call` is what the program called."""
         session = self.opened()
         least = 0 if isinstance(wanted.destination, Queue) else 1
         if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
@@ -169,7 +169,7 @@ class ContextSessions:
     def listening(self, wanted: Wanted, *, responds: bool = False) -> Callable[[L], L]:
         """Return a decorator: the function gets the messages of a consumer, in a session of its own.
 
-        `stand` waits until that is open. What a function that `responds` returns is the reply.
+        `stand` waits until that is open. The return value of a function that `responds` is the reply.
         """
         self.opened()
         asked(wanted)  # What is wrong with it is told here, where the program can see it.
@@ -268,6 +268,6 @@ class ContextSessions:
             await self.close()
 
     def cut_off(self) -> None:
-        """Wait for no listener any more; what they had comes again."""
+        """Stop waiting for listeners; their messages come again."""
         for session in self.all:
             session.cut_off()

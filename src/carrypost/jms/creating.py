@@ -45,31 +45,31 @@ class Creating:
         return queue_of(name)
 
     def create_message(self) -> Message:
-        """A message without a body."""
+        """Return a message without a body."""
         self._sessions.check_not_closed()
         return Message()
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message with a text."""
+        """Return a message with a text."""
         self._sessions.check_not_closed()
         return TextMessage(text)
 
     def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        """A message with bytes."""
+        """Return a message with bytes."""
         self._sessions.check_not_closed()
         return BytesMessage(data)
 
     def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
-        """A message with names and values."""
+        """Return a message with names and values."""
         self._sessions.check_not_closed()
         return MapMessage(entries or {})
 
     def create_stream_message(self) -> StreamMessage:
-        """A message with values one after the other."""
+        """Return a message with values one after the other."""
         self._sessions.check_not_closed()
         return StreamMessage()
 
     def create_object_message(self, value: object = None) -> ObjectMessage:
-        """A message with an object of a registered class."""
+        """Return a message with an object of a registered class."""
         self._sessions.check_not_closed()
         return ObjectMessage(value)

@@ -1,4 +1,4 @@
-"""Queues that a program declares: what the program says of one is checked, and its node, or another, manages it."""
+"""Queues that a program declares: checks the options, and has this node, or another, manage the queue."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def _chosen(policy: Policy, counts: Mapping[NodeId, int], here: NodeId) ->
 
 
 def placed(choose: object, timeout: Duration | None) -> int:
-    """Return how long a placement may take, in microseconds; callers are not all checked."""
+    """Return the time that a placement may take, in microseconds; callers are not all checked."""
     if choose is None and timeout is not None:
         raise IllegalArgumentException("a timeout is for a placement: without one nobody is asked, and nothing waits")
     if choose is not None and not callable(choose):
@@ -102,7 +102,7 @@ def placed(choose: object, timeout: Duration | None) -> int:
 
 
 def managed_by(asked: Declare, node: NodeId) -> Declare:
-    """Return a queue as this node is to manage it: as its manager, it is no receiver that has to be named."""
+    """Return a queue as this node manages it: a manager need not be named as a receiver."""
     if asked.receivers is None:
         return asked
     receivers = tuple(each for each in asked.receivers if each != node)
@@ -112,7 +112,7 @@ def managed_by(asked: Declare, node: NodeId) -> Declare:
 
 
 async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
-    """Declare a queue, and bind it to its name, unless that stands for something: then it was, or the program knows."""
+    """Declare a queue, and bind it to its name, unless that is bound already."""
     destination = address.queue(asked.name, provider.place.node)
     bind = Bind(asked.name, destination, advertise=advertise, receivers=asked.receivers)
     try:

@@ -28,7 +28,7 @@ brokers of the overlay pass it on, as an event."""
 
 
 def named(name: object, what: str) -> str:
-    """The name, if it is one: callers are not all checked. Raises `IllegalArgumentException`."""
+    """Return the name, if it is one: callers are not all checked. Raises `IllegalArgumentException`."""
     if not isinstance(name, str) or not name:
         raise IllegalArgumentException(f"{what} is text, and not empty: {name!r}"[:200])
     return name
@@ -209,7 +209,7 @@ _NOWHERE = "queue//"
 
 
 def queue_of(name: object) -> Queue:
-    """The queue of this name, full or short."""
+    """Return the queue of this name, full or short."""
     found = named(name, "the name of a queue")
     return Queue(found) if "@" in found else NamedQueue(found)
 
@@ -257,7 +257,7 @@ def is_temporary(destination: Destination) -> bool:
 
 
 def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination:
-    """The destination of this address."""
+    """Return the destination of this address."""
     found = address.address(text)
     if found is not None and found.kind is address.Kind.TOPIC:
         return Topic(found.name, ordering)
@@ -271,7 +271,7 @@ def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination
 
 
 async def resolved(provider: Provider, destination: T) -> T | Queue:
-    """The destination itself; of a short name, the queue, which is found when it is used first."""
+    """Return the destination itself; of a short name, the queue, which is found when it is used first."""
     if not isinstance(destination, NamedQueue):
         return destination
     if destination.found is None:
@@ -281,7 +281,7 @@ async def resolved(provider: Provider, destination: T) -> T | Queue:
 
 
 async def resolve_queue(provider: Provider, name: str) -> str:
-    """The destination of the queue with this name.
+    """Return the destination of the queue with this name.
 
     A full name, ``Alan@NODE``, is the address itself, and the directory is not asked. A bare one, ``Alan``, is looked
     up on this device, among queues only. Raises `InvalidDestinationException`, with what is there, where none or

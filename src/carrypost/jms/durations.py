@@ -1,6 +1,6 @@
-"""Lengths of time as programs give them: seconds, or a `timedelta`.
+"""Durations as programs give them: seconds, or a `timedelta`.
 
-Java counts the same lengths in milliseconds. Calls that both have warn of a number that looks like those.
+Java counts durations in milliseconds. Calls that exist in both languages warn of a number that looks like those.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_S = 1e12
 
 
 def seconds(value: object, what: str, unit: str = "seconds, or a timedelta") -> float:
-    """A length of time in seconds; raises `IllegalArgumentException` for what is none."""
+    """Return a duration in seconds; raises `IllegalArgumentException` if it is none."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_S:
@@ -31,12 +31,12 @@ def seconds(value: object, what: str, unit: str = "seconds, or a timedelta") -> 
 
 
 def milliseconds(value: object, what: str) -> float:
-    """A number of milliseconds, in seconds; programs that come from Java have those."""
+    """Return a number of milliseconds in seconds, for programs that come from Java."""
     return seconds(value, what, "milliseconds") / 1_000
 
 
 def microseconds(value: object, what: str) -> int:
-    """The same in microseconds."""
+    """Return a duration in microseconds."""
     return round(seconds(value, what) * MICROSECONDS)
 
 

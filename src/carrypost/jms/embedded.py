@@ -1,4 +1,4 @@
-"""Nodes inside of programs: one for each folder, shared by all who use it from one event loop, while anybody does."""
+"""Nodes inside programs: one for each folder, shared by all users in one event loop, while there are any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Running:
-    """A node that somebody uses."""
+    """A node in use."""
 
     settings: NodeSettings
     privilege: Privilege | None
@@ -41,11 +41,11 @@ class EmbeddedNode:
 
     @property
     def runs_here(self) -> bool:
-        """True if somebody uses it from this event loop."""
+        """True if it is in use from this event loop."""
         return self._folder in _running.get(asyncio.get_running_loop(), {})
 
     async def acquire(self) -> Provider:
-        """The node's provider. The first who asks starts the node."""
+        """Return the node's provider. The first caller starts the node."""
         nodes = _running.setdefault(asyncio.get_running_loop(), {})
         found = nodes.get(self._folder)
         if found is None:
@@ -68,7 +68,7 @@ class EmbeddedNode:
         """The log has it."""
 
     async def release(self) -> None:
-        """One user fewer. With the last one the node stops: what was sent is on disk by then."""
+        """Release the provider; the last user stops the node, and everything sent is on disk by then."""
         nodes = _running[asyncio.get_running_loop()]
         found = nodes[self._folder]
         found.users -= 1

@@ -1,4 +1,4 @@
-"""`ConnectionFactory`: where a program on a real node begins, attached to one that runs or with one of its own."""
+"""`ConnectionFactory`: the entry of a program on a real node, attached to a running one or with one of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Mode = Literal["attached", "embedded"]
 _Node = TypeVar("_Node", AttachedNode, EmbeddedNode)
 _AT_SOCKET = "unix:"
 _START_S = 5.0
-"""A node whose folder is in use answers within this at its socket."""
+"""Time within which a node whose folder is in use answers at its socket."""
 _AGAIN_S = 0.05
 
 
@@ -103,7 +103,7 @@ class ConnectionFactory:
 
     @property
     def mode(self) -> Mode | None:
-        """Way in which its last context came to its node: "attached" or "embedded"; None before the first."""
+        """The way in which its last context reached its node: "attached" or "embedded"; None before the first."""
         return self._joining.mode
 
     def create_context(
@@ -113,13 +113,13 @@ class ConnectionFactory:
         user: str | None = None,
         password: str | None = None,
     ) -> Context:
-        """A context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
+        """Return a context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
         _check_anonymous(user, password)
         return Context(Connection(_Joined(self._joining), self._client_id, self._callers), mode)
 
 
 class _Joining:
-    """Ways in which the contexts of one factory come to their node."""
+    """The ways in which the contexts of one factory reach their node."""
 
     def __init__(
         self, settings: NodeSettings, privilege: Privilege | None, attach: bool | None, *, waits: bool
@@ -127,7 +127,7 @@ class _Joining:
         self._settings, self._privilege, self._attach, self._waits = settings, privilege, attach, waits
         self.mode: Mode | None = None
         self.unheeded: list[str] = []
-        """Settings that the program gave, and only a node of its own heeds."""
+        """Settings that the program gave, and that only a node of its own would use."""
 
     async def join(self) -> tuple[AttachedNode | EmbeddedNode, Provider]:
         """Return a node, and its provider; raise a `JMSException` whose cause says why there is none."""

@@ -1,6 +1,6 @@
 """Bounds of what waits for programs at a node's socket: the credit of their consumers, and bodies on their way.
 
-A program may give its consumers any credit. The provider gets so much of it that little more than `WAITING_MAX`
+A program may give its consumers any credit. The provider gets only so much of it that little more than `WAITING_MAX`
 messages wait for the program, and the rest when some of them were written.
 """
 
@@ -62,7 +62,7 @@ class Credits:
             self._grant(consumer, credit, nbytes)
 
     def written(self, consumer: int, messages: int) -> None:
-        """Note that so many messages of a consumer do not wait any more."""
+        """Note that this many messages of a consumer were written."""
         credit = self._consumers.get(consumer)
         if credit is not None:
             credit.given -= messages
@@ -70,7 +70,7 @@ class Credits:
             self._grant(consumer, credit, 0)
 
     def _grant(self, consumer: int, credit: _Credit, nbytes: int) -> None:
-        """Give what is owed, as far as not too much can come of that; a consumer that has none gets one message."""
+        """Pass on credit that is owed, within the bounds; a consumer without any gets one message."""
         messages = min(credit.owed, max(WAITING_MAX - self._given, 0 if credit.given > 0 else 1))
         if messages or nbytes:
             credit.owed -= messages

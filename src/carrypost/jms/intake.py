@@ -3,7 +3,7 @@
 The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). A node in this process
 hands over descriptors alone, and a body is read from the store when the program takes the message. Over a socket short
 bodies come along. A consumer that does not read slows nobody. Without prefetch the node is asked for one message when
-the program wants one, so that the rest of a queue goes to whoever is ready for it.
+the program wants one, so that the rest of a queue goes to consumers that are ready for it.
 
 Programs have a `Consumer`, which holds its intake. The connection hands messages to intakes, and the task that calls
 the listeners of a session takes from them.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 Listener = Callable[["Message"], Awaitable[None] | None]
 _RENEWALS = 4
-"""A consumer's credit is renewed so often for as much as it may have ahead: until the manager of a queue elsewhere
-hears of it, the rest has to last."""
+"""Number of times that a consumer's credit is renewed within its prefetch: until the manager of a queue elsewhere hears
+of it, the rest has to last."""
 
 
 class Intake:
@@ -58,21 +58,21 @@ class Intake:
         self._prefetch = _prefetch(wanted, self._provider.place)
         self._prefetch_bytes = self._fetch_bytes = self._provider.place.settings.prefetch_bytes
         self._fetching = False
-        """Without prefetch: one message was asked for, and has not come."""
+        """Without prefetch: True if a message was asked for, and has not come."""
         self._in_doubt: asyncio.Future[None] | None = None
-        """The acknowledgement of the message that was taken last, if the next one has to wait for it."""
+        """The acknowledgement of the last message taken, if the next one has to wait for it."""
         self._waiter: asyncio.Future[None] | None = None
         self._batch: Batch | None = None
         """Messages that were read for a program in another thread, the first that wait here."""
         self._taken = self._taken_bytes = 0
-        """Since credit was given last."""
+        """Number of messages taken since credit was last given."""
         if self._prefetch:
             self._credit(self._prefetch, self._prefetch_bytes)
 
     # --- receiving -----------------------------------------------------------------------------------------
 
     async def receive(self, limit_s: float | None, kind: type | None) -> Message | None:
-        """Take the next message; None when the time is over, or the consumer is closed meanwhile.
+        """Return the next message; None when the time is over, or the consumer is closed meanwhile.
 
         `kind`: raise `MessageFormatException` unless the body is of this type.
         """
@@ -146,7 +146,7 @@ class Intake:
             raise IllegalStateException("another task receives from this consumer: give each task its own")
 
     async def _news(self, until: float | None) -> bool:
-        """Wait until something changed; False when the time is over."""
+        """Wait until something changed; return False when the time is over."""
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
             if until is None:
@@ -183,7 +183,7 @@ class Intake:
         self.was_taken(handed)
 
     def hold_back(self) -> None:
-        """Give a program in another thread no more of what was read ahead for it: the rest waits here."""
+        """Stop giving a program in another thread messages that were read ahead for it: the rest waits here."""
         if self._batch is not None:
             self._batch.close()
             self._batch = None
@@ -191,7 +191,8 @@ class Intake:
     async def _fetch(self, *, at_once: bool) -> None:
         """Without prefetch: ask the node for a message; `at_once`: and wait until it has given what is there.
 
-        Not before what was taken is acknowledged, and that is durable: no more than one message is in doubt.
+        This waits until the last message taken is acknowledged, and that is durable: no more than one message is in
+        doubt.
         """
         if self._in_doubt is not None:
             await asyncio.wait({self._in_doubt})
@@ -200,7 +201,7 @@ class Intake:
             await self._inbox.works.settled()
 
     def _ask_for_one(self) -> None:
-        """Ask for a message, unless one was asked for and may come any time, or waits here already."""
+        """Ask for a message, unless one was asked for already, or waits here."""
         if not self._fetching and not self.waiting and self._inbox.delivers:
             self._fetching = True
             self._credit(1, self._fetch_bytes)
@@ -225,7 +226,7 @@ class Intake:
     # --- what is handed over -------------------------------------------------------------------------------
 
     def hand(self, handed: Handed, body: bytes | None) -> None:
-        """Keep one more message, with its body if that came along, and wake whoever waits for it."""
+        """Add a message, with its body if that came along, and wake a waiting `receive`."""
         self.waiting.append(handed)
         if body is not None:
             self._bodies[handed.number] = body
@@ -238,7 +239,7 @@ class Intake:
             self._inbox.news.set()
 
     def wake(self) -> None:
-        """Let a pending `receive` look again, and ask for a message for a listener that has no prefetch."""
+        """Wake a pending `receive`, and ask for a message for a listener without prefetch."""
         if self.listener is not None and not self._prefetch and not self.waiting:
             self._ask_for_one()
         if self._waiter is not None and not self._waiter.done():
@@ -260,9 +261,9 @@ class Intake:
             done.add_done_callback(lambda _: self._replenish(handed))
 
     def take_back(self) -> list[int]:
-        """Give what waits here back to the node; returns its numbers, which the caller tells the node at once.
+        """Return what waits here to the node: return its numbers, which the caller sends to the node at once.
 
-        As much may be handed over instead, but only after that: else what comes later would be handed over first.
+        As much may be handed over instead, but only after that: otherwise later messages would be handed over first.
         """
         self.hold_back()
         taken, self.waiting = self.waiting, deque()
@@ -272,7 +273,7 @@ class Intake:
         return [each.number for each in taken]
 
     def drop_through(self, number: int) -> None:
-        """Drop what waits under numbers up to this one, which comes again; as much more may be handed over."""
+        """Drop messages under numbers up to this one, which come again; as many more may be handed over."""
         self.hold_back()
         while self.waiting and self.waiting[0].number <= number:
             dropped = self.waiting.popleft()
@@ -311,7 +312,7 @@ class Intake:
 
 
 class Inbox:
-    """The intakes of one session, and whether its program may have what they hold."""
+    """The intakes of one session, and the state that decides whether its program may have their messages."""
 
     def __init__(
         self, works: SessionWorks, acknowledging: Acknowledging, acknowledger: Acknowledger, reports: Reports
@@ -335,7 +336,7 @@ class Inbox:
         self._reports = reports
         self._started = False
         self._alone = False
-        """Something came alone, and nothing else may come before the program is done with it."""
+        """True if a message came alone, and nothing else may come before the program is done with it."""
 
     @property
     def delivers(self) -> bool:
@@ -369,7 +370,7 @@ class Inbox:
         self.listens = any(each.listener is not None for each in self.intakes.values())
 
     def start(self) -> None:
-        """Let messages be given to the program."""
+        """Allow messages to be given to the program."""
         self._started = True
         self.wake()
 
@@ -379,7 +380,7 @@ class Inbox:
         self._hold_back()
 
     def drain(self) -> None:
-        """Give the program no message any more."""
+        """Give the program no more messages."""
         self.draining = True
         self._hold_back()
 
@@ -393,13 +394,13 @@ class Inbox:
         self.acknowledging.check()
 
     def came_alone(self) -> None:
-        """Note a message that perhaps ended an earlier life: the node hands over nothing else with it."""
+        """Note a message that perhaps caused a crash: the node hands over nothing else with it."""
         self._alone = True
 
     def go_on(self) -> bool:
-        """Ask for more, as the program does, and nothing is here; returns True if that is because something came alone.
+        """Ask for more, because the program does and nothing is here; return True if a message came alone.
 
-        A program may need several before it acknowledges any of them.
+        A program may need several messages before it acknowledges any of them.
         """
         alone, self._alone = self._alone, False
         if alone:
@@ -407,7 +408,7 @@ class Inbox:
         return alone
 
     def wake(self) -> None:
-        """Let all who wait for a message look again."""
+        """Wake everything that waits for a message."""
         for intake in self.intakes.values():
             intake.wake()
         self.news.set()
@@ -417,7 +418,7 @@ class Inbox:
         return [number for each in self.intakes.values() for number in each.take_back()]
 
     def drop_through(self, number: int) -> None:
-        """Drop what was on its way when the node let everything come again: it comes again, too."""
+        """Drop messages that were on their way when the node returned everything: they come again, too."""
         for each in self.intakes.values():
             each.drop_through(number)
 
@@ -446,7 +447,7 @@ class Inbox:
 
 
 def _prefetch(wanted: Wanted, place: Place) -> int:
-    """Return how many messages a consumer is handed ahead of its program."""
+    """Return the number of messages that a consumer is handed ahead of its program."""
     if wanted.prefetch is not None:
         return wanted.prefetch  # type: ignore[no-any-return]  # it was checked when it was opened
     is_remote = addressee(wanted.destination.address) not in (None, place.node)

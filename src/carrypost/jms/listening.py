@@ -30,10 +30,10 @@ class Listening:
         self._idle.set()
         self._ends = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        """None while there was no listener yet."""
+        """The task; None before the first listener."""
 
     def begin(self) -> None:
-        """Call the listeners that there are, from now on. Idempotent."""
+        """Begin to call the listeners. Idempotent."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost listeners")
 
@@ -47,14 +47,14 @@ class Listening:
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Let the one that is being called end, and call none any more."""
+        """Let the running listener finish, and call no other."""
         self._ends.set()
         self._inbox.news.set()
         if self._task is not None:
             await asyncio.wait({self._task})
 
     def abandon(self) -> None:
-        """Cancel what a listener is doing: the node is gone, or nobody waits any more."""
+        """Cancel the running listener: the node is gone, or nothing waits for it any more."""
         self._ends.set()
         if self._task is not None:
             self._task.cancel()
@@ -102,10 +102,10 @@ class Listening:
             await self._called(listener, message)
 
     async def _tried(self, intake: Intake, listener: Listener, handed: Handed, message: Message) -> bool:
-        """Call the listener until it does not raise; True if the message is consumed, False if it is given up.
+        """Call the listener until it does not raise; return True if the message is consumed, False if it is given up.
 
-        How often it was handed over before, in earlier lives as well, counts: a message that ends its program each time
-        comes to an end itself. So each further try is counted, and that is durable, before it begins.
+        Earlier hand-overs count, also those before restarts: a message that crashes its program each time is given up
+        in the end. So each further try is counted, and that is durable, before it begins.
         """
         works = self._inbox.works
         tries = works.provider.place.settings.tries
@@ -126,7 +126,7 @@ class Listening:
             message = again
 
     async def _pause(self, failures: int) -> bool:
-        """Wait before the next try; return True if there is none, as listeners are called no more."""
+        """Wait before the next try; return True if listeners are not called any more."""
         first_s = self._inbox.works.provider.place.settings.redelivery_delay_s
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s(first_s, failures)):

@@ -1,9 +1,9 @@
-"""A provider in the same process as its node: over a host and whatever drives it.
+"""A provider in the same process as its node: over a host and its driver.
 
-Commands are steps of the host. It is drained once in a turn of the event loop, so that what several tasks send at the
-same time is one batch, and one wait for the disk. Where nobody waits for the disk, for what is NON_PERSISTENT and for
-acknowledgements that go by themselves, it is drained after a turn that brings no more of it, or after 2 ms: to drain it
-for each message of one sender costs a quarter of all that a message costs.
+Commands are steps of the host. It is drained once in a turn of the event loop, so that messages sent by several tasks
+at the same time are one batch, and one wait for the disk. If nothing waits for the disk, as with NON_PERSISTENT
+messages and automatic acknowledgements, it is drained after a turn without further ones, or after 2 ms: draining it for
+each message of one sender costs a quarter of all that a message costs.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ T = TypeVar("T")
 _PATIENCE_S = 0.002
 _FULL = Durability.FULL
 _FOLLOWED_MAX = 131_072
-"""Messages whose receipts are awaited. That is twice what messaging itself follows; the rest wait for a carrier."""
+"""Number of messages whose receipts are awaited: twice what messaging itself tracks; the rest wait for a carrier."""
 
 
 class LocalProvider(Provider):
-    """The messaging of a host in this process. Whoever drives the host gives it the host's events (`take`)."""
+    """The messaging of a host in this process. The driver of the host passes its events to `take`."""
 
     def __init__(self, driver: ProgramDriver) -> None:
         self._driver = driver
@@ -64,12 +64,12 @@ class LocalProvider(Provider):
         self._consumers: dict[int, int] = {}
         """Their sessions."""
         self._browsings: dict[int, int] = {}
-        """Their sessions, while there is more to be told."""
+        """Sessions of open browsings."""
         self._followers: dict[MessageId, tuple[int, ...]] = {}
         """The connections that get the receipts of a message, until the last one; the oldest message first."""
         self._unanswered: dict[int, asyncio.Future[Any]] = {}
         self._awaited: dict[asyncio.Future[None], str] = {}
-        """Names that somebody waits for."""
+        """Names that lookups wait for."""
         self._number = 0
         self._commands = (
             Command(partial(self._drain_soon, patient=False)),
@@ -77,12 +77,12 @@ class LocalProvider(Provider):
         )
         self._drains = False
         self._patient = True
-        """True while nothing waits for what is to be drained."""
+        """True while nothing waits for the next drain."""
         self._patient_until_s = 0.0
         self._more = False
-        """Commands came in this turn."""
+        """True if commands came in this turn."""
         self._ended = ""
-        """Why there is no node any more."""
+        """Reason why there is no node any more."""
 
     @cached_property
     def place(self) -> Place:
@@ -91,13 +91,13 @@ class LocalProvider(Provider):
         return Place(self._host().node, settings.limits, settings.messaging)
 
     def now_us(self) -> int:
-        """The time on the node."""
+        """Return the time on the node."""
         return self._driver.now
 
     # --- what the host tells -------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """Pass on what is for a program."""
+        """Pass an event to its program."""
         pass_on = self.handlers.get(type(event))
         if pass_on is not None:
             pass_on(event)
@@ -170,7 +170,7 @@ class LocalProvider(Provider):
                 waiting.set_result(None)
 
     def end(self, reason: str) -> None:
-        """The node is gone: whoever waits is told."""
+        """Inform everything that waits that the node is gone."""
         self._ended = reason
         error = IllegalStateException(reason)
         for number in list(self._unanswered):
@@ -218,7 +218,7 @@ class LocalProvider(Provider):
             self._forget(session)
 
     async def open_session(self, connection: int) -> int:
-        """One more session."""
+        """Return one more session."""
         with self._command():
             number = self._messaging.open_session(connection, self.now_us())
         self._sessions[number] = connection
@@ -283,7 +283,7 @@ class LocalProvider(Provider):
         await self._answered(lambda number, now: self._messaging.unsubscribe(number, client, name, now))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
-        """The body of a message."""
+        """Return the body of a message."""
         self._host()
         return self._driver.payload(descriptor)
 
@@ -356,7 +356,7 @@ class LocalProvider(Provider):
         await self._answered(lambda number, now: self._messaging.forget_request(number, correlation, now))
 
     async def open_requests(self) -> tuple[OpenRequest, ...]:
-        """The requests that have no reply yet."""
+        """Return the requests that have no reply yet."""
         return self._messaging.open_requests()
 
     # --- works ---------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class LocalProvider(Provider):
         return self._driver.room()
 
     async def followed(self, session: int, message: MessageId) -> Followed | None:
-        """A message of this node that is followed."""
+        """Return a message of this node that is followed."""
         with self._command():
             found = self._messaging.followed(message, self.now_us())
         if found is not None:
@@ -470,7 +470,7 @@ class LocalProvider(Provider):
         return self._host().messaging
 
     def _command(self, *, patient: bool = False) -> Command:
-        """A step of the host, after which it is drained; `patient`: nobody waits for that."""
+        """Return a step of the host, after which it is drained; `patient`: nobody waits for that."""
         return self._commands[patient]
 
     def _drain_soon(self, *, patient: bool) -> None:

@@ -1,7 +1,7 @@
-"""The way of a message between a program and the host: to a draft when it is sent, and back when it is handed over.
+"""The conversion of a message between a program and the host: to a draft for sending, and back when it is handed over.
 
-Both are pure. A draft is a snapshot: nothing that a program does to its message afterwards changes what is sent. A
-received message is made anew each time from a descriptor and bytes that nobody changes.
+Both directions are pure. A draft is a snapshot: later changes of the program's message do not change what is sent. A
+received message is made anew each time from a descriptor and immutable bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from carrypost.model.properties import Property, ValueType, untyped
 _KINDS: Mapping[int, type[Message]] = {
     int(kind.body_type): kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
 }
-"""By type of body. Payloads of a type that nobody said, or that a later version has, are bytes."""
+"""Classes by type of body. Payloads of an unknown type, or of a later version's, are bytes."""
 _MILLISECOND_US = 1_000
 _PERSISTENT = DeliveryMode.PERSISTENT
 _INT, _LONG, _STRING = ValueType.INT, ValueType.LONG, ValueType.STRING
@@ -44,20 +44,20 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
     priority: int = 4
     lifetime_us: int | None = None
-    """None: as long as the node's settings say."""
+    """Lifetime; None: as the node's settings say."""
     delay_us: int = 0
-    """Time for which nobody delivers it. The session says until when that is, as `delivery_time_us`."""
+    """Time for which it is not delivered. The session computes its end, `delivery_time_us`."""
     delivery_time_us: int | None = None
     correlation_id: str | bytes | None = None
     reply_to: Destination | None = None
     type: str | None = None
     properties: Mapping[str, Property] = {}
-    """A producer has a `Properties` of its own, and gives what of it is `travelling`."""
+    """Properties of the producer, which passes those that are `travelling`."""
     receipt: bool = False
     receipt_timeout_us: int | None = None
     label: str = ""
     recipients: tuple[str, ...] | None = None
-    """Ids of the nodes that it is for; None: it is for whoever consumes."""
+    """Ids of its recipients; None: it is for all consumers."""
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -117,7 +117,7 @@ def _headers(message: Message, sending: Sending, types: dict[str, int]) -> Heade
 
 
 def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
-    """Give a message that was sent the header fields that sending sets, whoever implements it."""
+    """Set the header fields that sending sets on a message of any implementation."""
     if isinstance(message, Message):
         message._stamp(descriptor)  # noqa: SLF001 - programs do not call it
         return
@@ -157,19 +157,19 @@ def from_handed(
 
 
 def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
-    """The message that a browser sees: nobody hands it over, so nothing is said of how and how often."""
+    """Return the message for a browser, without the properties of a hand-over."""
     shown = descriptor.original
     return _received(Origin(descriptor=shown, payload=payload, given=_sent_by(shown)))
 
 
 def _received(origin: Origin) -> Message:
-    """Make a message of the type that its headers name; of one that is not known here, bytes."""
+    """Make a message of the type that its headers name; of an unknown type, a message of bytes."""
     headers = origin.descriptor.headers
     return _KINDS.get(0 if headers is None else headers.body_type, BytesMessage)._received(origin)  # noqa: SLF001 - as programs never do
 
 
 def _sent_by(descriptor: Descriptor) -> dict[str, Property]:
-    """Properties by which this node says who sent the message, and whether it wants to hear of it."""
+    """Return the properties by which this node names the sender of the message, and whether it wants a receipt."""
     author = Property(_STRING, descriptor.node)
     found = {"JMS_carrypost_Author": author}
     if descriptor.signed:
@@ -180,7 +180,7 @@ def _sent_by(descriptor: Descriptor) -> dict[str, Property]:
 
 
 def _given(handed: Handed, received_us: int) -> dict[str, Property]:
-    """Properties by which this node says how the message came."""
+    """Return the properties by which this node describes how the message came."""
     found = _sent_by(handed.descriptor.original) | {
         "JMSXDeliveryCount": Property(_INT, handed.count),
         "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),

@@ -1,4 +1,4 @@
-"""The pause of a session after its program failed: nothing is handed out for a while, so that order stays.
+"""The pause of a session after its program failed: nothing is handed out for a while, so that order is kept.
 
 Without a pause, a program that cannot do its work for a moment would use up all tries of a message within milliseconds.
 The pause doubles with each failure in a row, up to a minute.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 _LONGEST_S = 60.0
 _DOUBLINGS_MAX = 32
-"""Further ones change nothing, whatever the first pause is."""
+"""Further doublings change nothing, whatever the first pause is."""
 
 
 def pause_s(first_s: float, failures: int) -> float:
@@ -34,7 +34,7 @@ class Pause:
         return self._timer is not None
 
     def begin(self) -> None:
-        """Pause: the program failed once more."""
+        """Begin a pause, because the program failed once more."""
         self._failures += 1
         if self._first_s:
             self.end()
@@ -42,7 +42,7 @@ class Pause:
             self._timer = asyncio.get_running_loop().call_later(length_s, self._over)
 
     def succeed(self) -> None:
-        """Note that the program is done with something: the next pause is a short one again."""
+        """Note a success: the next pause is a short one again."""
         self._failures = 0
 
     def _over(self) -> None:

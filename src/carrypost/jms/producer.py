@@ -126,7 +126,7 @@ class Producer:
         return self
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
-        """The same in milliseconds, for programs that come from Java."""
+        """Return the same in milliseconds, for programs that come from Java."""
         return self.set_time_to_live(durations.milliseconds(milliseconds, "the time to live"))
 
     @property
@@ -143,7 +143,7 @@ class Producer:
         return self
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
-        """The same in milliseconds, for programs that come from Java."""
+        """Return the same in milliseconds, for programs that come from Java."""
         return self.set_delivery_delay(durations.milliseconds(milliseconds, "the delivery delay"))
 
     @property
@@ -212,7 +212,7 @@ class Producer:
         return self._type
 
     def set_disable_message_id(self, disable: bool) -> Self:
-        """A hint that JMS lets providers ignore: every message has an id here, by which copies are known."""
+        """Return a hint that JMS lets providers ignore: every message has an id here, by which copies are known."""
         headers.flag("disable_message_id", disable)
         return self
 

@@ -91,7 +91,7 @@ class Provider(Protocol):
         """The node, and its limits and settings."""
 
     def now_us(self) -> int:
-        """The time on the node, in microseconds."""
+        """Return the time on the node, in microseconds."""
 
     # --- programs ------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Provider(Protocol):
         """
 
     async def open_session(self, connection: int) -> int:
-        """One more session; returns its number."""
+        """Return one more session; returns its number."""
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session; what it did not acknowledge goes back."""
@@ -137,7 +137,7 @@ class Provider(Protocol):
         """End a durable subscription."""
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
-        """The body of a message that was handed over; None if it is gone."""
+        """Return the body of a message that was handed over; None if it is gone."""
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
@@ -184,7 +184,7 @@ class Provider(Protocol):
         """A request has its reply, or was not sent."""
 
     async def open_requests(self) -> tuple[OpenRequest, ...]:
-        """The requests of this node that have no reply yet."""
+        """Return the requests of this node that have no reply yet."""
 
     # --- works ---------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""`Requestor`: requests of a context and their replies, over hours, by whoever passes, and over restarts.
+"""`Requestor`: requests of a context and their replies, over hours, by any carriers, and over restarts.
 
-Replies come to one queue of this node, whose full address every request has as JMSReplyTo: whoever replies needs no
-directory. Which reply is whose the correlation id says. That a request is open is noted on the node before it is sent,
-until its reply was taken or its time is over.
+Replies come to one queue of this node, whose full address every request has as JMSReplyTo: a responder needs no
+directory. The correlation id assigns replies to requests. An open request is recorded on the node before it is sent,
+until its reply was received or its time is over.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Request:
         return self._sent
 
     async def reply(self, timeout: Duration | None = None) -> Message:
-        """The reply. Waits for it, but not longer than `timeout`, and not beyond the deadline.
+        """Return the reply, waiting for it at most for `timeout`, and not beyond the deadline.
 
-        When the time is over `DeliveryTimeoutException` is raised, whose `state` says how far the request has come, if
-        this program sent it; before the deadline the reply may be asked for again. Where
-        several reply it is the one that came first. Once it was taken, it is this one for ever.
+        When the time is over `DeliveryTimeoutException` is raised, whose `state` is the progress of the request, if
+        this program sent it; before the deadline the reply may be awaited again. If there are several replies, the
+        first one counts, and every further call returns the same.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         if self._reply is not None:
@@ -138,7 +138,7 @@ class Requestor:
         correlation_id: str | None = None,
         properties: Mapping[str, PropertyValue | None] | None = None,
     ) -> Request:
-        """Note a request, and send it; it waits so long for its reply."""
+        """Record a request, and send it; its reply is awaited for `life_s`."""
         sending = said(Sending(), properties=properties, time_to_live=life_s)
         session, provider = await self._session(), self._connection.opened.provider
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
@@ -166,7 +166,7 @@ class Requestor:
             raise
 
     def _correlation(self, given: str | None) -> str:
-        """The id that was given, or one that no other request has."""
+        """Return the id that was given, or one that no other request has."""
         if given is None:
             self._count += 1
             provider = self._connection.opened.provider
@@ -177,7 +177,7 @@ class Requestor:
         return found
 
     async def open(self, correlation_id: str) -> Request:
-        """A request that was sent earlier."""
+        """Return a request that was sent earlier."""
         for each in await self._connection.opened.provider.open_requests():
             if each.correlation == correlation_id:
                 return Request(self, each.correlation, each.deadline_us)
@@ -186,7 +186,7 @@ class Requestor:
         )
 
     async def take(self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None) -> Message:
-        """Wait for a reply. If none comes in time, the error says how far the request has come, as `sent` knows."""
+        """Wait for a reply. If none comes in time, the error has the progress of the request, as `sent` knows it."""
         session = await self._session()
         left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
@@ -206,7 +206,7 @@ class Requestor:
         raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time{far}", state=state)
 
     async def finish(self, correlation: str, reply: Message) -> None:
-        """A reply was taken: in one batch it is consumed, and the request is open no more."""
+        """Consume a reply and close its request, in one batch."""
         await asyncio.gather(reply.acknowledge(), self._connection.opened.provider.forget_request(correlation))
 
 
@@ -228,7 +228,7 @@ async def reply(session: Session, request: object, body: Body, time_to_live: Dur
 
 
 def waiting_s(given: Duration, keyword: str) -> float:
-    """Return how long somebody waits for a reply; raises `IllegalArgumentException` for what has no end."""
+    """Return the time to wait for a reply; raises `IllegalArgumentException` if it has no end."""
     found_s = seconds(given, keyword)
     if not found_s:
         raise IllegalArgumentException(f"a request needs a {keyword}: nobody waits for ever")
@@ -236,12 +236,12 @@ def waiting_s(given: Duration, keyword: str) -> float:
 
 
 def can_reply(session: Session, request: Message) -> bool:
-    """Return True if somebody waits for a reply to a message, and its time is not over."""
+    """Return True if a reply to a message is awaited, and its time is not over."""
     return request.jms_reply_to is not None and _remaining_s(request, session.works.provider.now_us()) != 0
 
 
 def _remaining_s(request: Message, now_us: int) -> float | None:
-    """Return how long a reply to a message is of use: as long as the message lives; None: for ever."""
+    """Return the time for which a reply to a message is useful: as long as the message lives; None: for ever."""
     if not request.jms_expiration:
         return None
     return max(0, request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS

@@ -1,7 +1,7 @@
-"""`Responder`: calls a function with each request, and replies with what it returns.
+"""`Responder`: calls a function with each request, and replies with its result.
 
-A request and its reply are one transaction: on disk are both the reply and that the request was consumed, or neither.
-So whoever is killed in between gets the request again, and exactly one reply leaves the node.
+A request and its reply are one transaction: on disk are both the reply and the consumption of the request, or neither.
+So a program that is killed in between gets the request again, and exactly one reply leaves the node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Responder:
         self._session, self._transaction, self._function = session, transaction, function
 
     async def on_message(self, request: Message) -> None:
-        """Take a request, and reply to it. Where that fails, the request comes again, and this raises."""
+        """Handle a request, and reply to it. If that fails, the request comes again, and this raises."""
         error, answer = await self._session.caller.called(self, self._function, request)
         if error is None and answer is not None and can_reply(self._session, request):
             error = await self._reply(request, answer)

@@ -1,8 +1,8 @@
-"""`Sent`: what a program knows of a message that it sent, and hears of it later.
+"""`Sent`: a program's handle of a message that it sent, with the message's progress.
 
-States rise, and never fall. Whoever holds on to a `Sent` is told, as long as its context is open; of one that nobody
-has any more nothing is kept (`Sends` refers to it weakly). The node knows how far a message has come whether a program
-looks or not: `Context.sent` finds it again, in another context or another life of the program.
+States rise, and never fall. A `Sent` is updated as long as its context is open; nothing is kept for one that no program
+refers to any more (`Sends` refers to it weakly). The node knows the progress of a message in any case: `Context.sent`
+finds it again, in another context or after a restart.
 """
 
 # ruff: noqa: SLF001 - `Sends` changes what programs only see of a `Sent`
@@ -55,7 +55,7 @@ class Sent:
         id."""
         self._states = [state]
         self._deaf = deaf
-        """Why nothing is heard of it, if so."""
+        """Reason why nothing is heard of it, if so."""
         self._to_queue, self._listed, self._held = to_queue, listed, held
         self._acknowledged: tuple[NodeId, ...] = ()
         """Recipients that have it, if it lists them; subscribers that do, if a node holds its topic."""
@@ -65,9 +65,9 @@ class Sent:
         self._reason = ""
         """Why it failed."""
         self._last = False
-        """Nothing more will be heard."""
+        """True if nothing more will be heard."""
         self._ended = ""
-        """Why nobody listens any more."""
+        """Reason why nothing listens any more."""
         self._changed: asyncio.Future[None] | None = None
 
     # --- what is known -------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Sent:
 
     @property
     def is_heard_of(self) -> bool:
-        """Return True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt asked."""
+        """True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt requested."""
         return not self._deaf
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Sent:
         )  # fmt: skip
 
     async def acknowledgements(self) -> AsyncIterator[NodeId]:
-        """The recipients that have it, each as that is heard; ends when all have it.
+        """Yield the recipients that have it, each as that is heard; ends when all have it.
 
         Of a message to a topic that a node holds, the subscribers: that ends when nothing more will be heard.
 
@@ -152,7 +152,7 @@ class Sent:
             await self._news(None)
 
     async def states(self) -> AsyncIterator[SendState]:
-        """The state, and every further one as it rises; ends when nothing more is to be heard."""
+        """Iterate over the state, and every further one as it rises; ends when nothing more is to be heard."""
         at = len(self._states) - 1
         while True:
             while at < len(self._states):
@@ -178,7 +178,7 @@ class Sent:
         return self.state
 
     def _check_hope(self, what: str) -> None:
-        """Raise what there is to say instead of waiting."""
+        """Raise if waiting would be in vain."""
         state = self.state
         if state is SendState.FAILED and self._reason != TIMEOUT:
             raise JMSException(f"the message failed: {self._reason}", state.name)
@@ -213,7 +213,7 @@ class Sent:
         last: bool = False,
         acknowledged: tuple[NodeId, ...] = (),
     ) -> None:
-        """Note that it has come so far, at least; `last`: nothing more will be heard."""
+        """Raise the state at least to this one; `last`: nothing more will be heard."""
         if len(acknowledged) > len(self._acknowledged):
             self._acknowledged = acknowledged
         if state > self.state:
@@ -235,7 +235,7 @@ class Sent:
 
 
 class Sends:
-    """The messages of one session of which something may be heard, as long as anybody holds on to their `Sent`."""
+    """The messages of one session with a `Sent` that may still be updated."""
 
     def __init__(self, node: NodeId) -> None:
         self._node = node
@@ -246,7 +246,7 @@ class Sends:
         """Receipts meanwhile of messages that are not known here, the oldest first."""
 
     def __enter__(self) -> None:
-        """Keep what is heard of unknown messages while the block lasts, in which a message becomes known."""
+        """Keep receipts of unknown messages while the block lasts, in which a message becomes known."""
         self._expected += 1
 
     def __exit__(self, *_: object) -> None:

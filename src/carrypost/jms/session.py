@@ -1,6 +1,6 @@
-"""One session: what it sends, its consumers and browsers, and how received messages are acknowledged.
+"""One session: its sends, its consumers and browsers, and the acknowledgement of received messages.
 
-A session is one line of work. APIs for programs have it behind their own objects (`jms.context`).
+A session is one thread of work. APIs for programs have it behind their own objects (`jms.context`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _SENDS_IN_A_ROW = 32
 _PLAIN = frozenset({Topic, Queue})
-"""Destinations of which nothing has to be found out before a message is sent there."""
+"""Destinations that need no lookup before a message is sent there."""
 
 
 class OpenConnection(NamedTuple):
@@ -88,14 +88,14 @@ class Session:
         """None where there are no transactions."""
         self._looks: dict[int, Look] = {}
         self._releases: set[asyncio.Task[None]] = set()
-        """Messages that come again in a while."""
+        """Tasks of messages that come again after a while."""
         self._sent = 0
         self._in_a_row = 0
 
     # --- sending -------------------------------------------------------------------------------------------
 
     async def send(self, to: object, body: object, said: Sending, listener: CompletionListener | None = None) -> Sent:
-        """Send a message, or a body, as `said`; the `listener` is told when it is stored.
+        """Send a message, or a body, as `said`; the `listener` is called when it is stored.
 
         Every send of a program is one of these, or waits in the transaction. Callers are not all checked.
         """
@@ -129,11 +129,11 @@ class Session:
         return sent
 
     def _signed(self, said: Sending) -> Sending:
-        """Return what is said of a message with what this session adds, of itself and of the time.
+        """Return the options of a message, completed by those of this session and the time.
 
         The number is the place of the message among all that the session sends. Receivers compare the places of
-        messages to one destination, and only ask which is later. One count for all destinations answers that, and needs
-        no memory of each reply queue that a program ever answered.
+        messages to one destination, and only need to know which is later. One count for all destinations suffices for
+        that, and needs no memory of each reply queue that a program ever answered.
         """
         if said.lifetime_us is not None and said.lifetime_us <= said.delay_us:
             raise IllegalArgumentException(
@@ -180,7 +180,7 @@ class Session:
         return sent
 
     def _has_sent_enough(self) -> bool:
-        """Note a send that did not wait; True if so many were in a row that others should have their turn.
+        """Count a send that did not wait; return True if there were so many in a row that others should have a turn.
 
         Not after each: a turn of the loop costs half as much as a send.
         """
@@ -207,7 +207,7 @@ class Session:
         await self.works.provider.modulate(intake.number, encoded(modulator))
 
     def overlay(self, intake: Intake) -> OverlayState:
-        """Return how things stand with a consumer of a channel."""
+        """Return the state of a consumer of a channel."""
         self._check_channel(intake, "overlay")
         return self.connection.overlays.get(intake.number, OverlayState())
 
@@ -235,7 +235,7 @@ class Session:
         self.inbox.remove(intake, reason)
 
     def listeners_changed(self) -> None:
-        """Call the listeners that there are by now."""
+        """Begin to call new listeners."""
         if self.inbox.listens:
             self.listening.begin()
         self.inbox.wake()
@@ -261,7 +261,7 @@ class Session:
             look.add(part)
 
     def forget_look(self, look: Look) -> None:
-        """Stop waiting for the rest of it."""
+        """Stop waiting for the rest of a look."""
         self._looks.pop(look.number, None)
 
     # --- acknowledging: what messages and programs ask for -------------------------------------------------
@@ -277,7 +277,7 @@ class Session:
         await self.acknowledging.release(number, delay_us)
 
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
-        """Let a message come again, after a while, that the program failed with; too often, and it is given up."""
+        """Let a message that the program failed with come again after a while; after too many failures, give it up."""
         self.works.check()
         count, settings = message.get_int_property("JMSXDeliveryCount"), self.works.provider.place.settings
         if isinstance(error, Exception) and count >= settings.tries:
@@ -298,7 +298,7 @@ class Session:
             await self.works.provider.recover(self.number, (), (number,))
 
     async def recover(self) -> None:
-        """Let everything come again that was not acknowledged."""
+        """Return everything that was not acknowledged, to come again."""
         if self.transaction is not None:
             raise IllegalStateException("this context has transactions: rollback() lets everything come again")
         await self.works.ready()
@@ -315,24 +315,24 @@ class Session:
         return self.inbox.ended
 
     async def drain(self) -> None:
-        """Hand out no more; wait until what was is done with and acknowledged, and all sends are durable."""
+        """Hand out no more; wait until all messages are processed and acknowledged, and all sends are durable."""
         await self._quit_delivering()
         await self.completions.done()
         await self.works.all_done()
 
     async def _quit_delivering(self) -> None:
-        """Give the program nothing more; wait for its listeners, and acknowledge what is acknowledged by itself."""
+        """Give the program nothing more; wait for its listeners, and send automatic acknowledgements."""
         self.inbox.drain()
         await self.listening.close()
         self.acknowledging.flush()
 
     def cut_off(self) -> None:
-        """Cancel what listeners are doing: nobody waits for them any more."""
+        """Cancel running listeners: nothing waits for them any more."""
         self.listening.abandon()
         self.completions.abandon()
 
     async def close(self) -> None:
-        """End the session: listeners finish their message, and what was not acknowledged goes back."""
+        """End the session: listeners finish their message, and unacknowledged messages are returned."""
         await self._quit_delivering()
         if self.transaction is not None:
             self.transaction.abandon()

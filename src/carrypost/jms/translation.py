@@ -22,7 +22,7 @@ _TRANSLATIONS: tuple[tuple[type[CarrypostError], type[JMSException]], ...] = (
 
 
 def translated(error: CarrypostError) -> JMSException:
-    """An error of the core as the one of JMS that it is."""
+    """Return an error of the core as the one of JMS that it is."""
     if isinstance(error, JMSException):
         return error
     kind = next(kind for known, kind in _TRANSLATIONS if isinstance(error, known))

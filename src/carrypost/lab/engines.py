@@ -54,7 +54,7 @@ class SparkEngine:
         self._spark: SparkSession | None = None
 
     def start(self) -> SparkSession:
-        """The session."""
+        """Return the session."""
         if self._spark is None:
             self._spark = self._ending.enter_context(session(self._options))
         return self._spark
@@ -91,6 +91,6 @@ Engine = LocalEngine | SparkEngine
 
 @contextmanager
 def opened(options: SparkOptions | None) -> Iterator[Engine]:
-    """An engine while the block lasts: Spark, or without options of Spark this process."""
+    """Yield an engine while the block lasts: Spark, or without options of Spark this process."""
     with ExitStack() as ending:
         yield LocalEngine() if options is None else SparkEngine(options, ending)

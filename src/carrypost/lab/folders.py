@@ -32,7 +32,7 @@ _OLD = ".old"
 
 
 def parquet_files(path: Path, table: Table) -> list[Path]:
-    """The files of a table, given its folder, the folder above it, or one file; checked, but for their rows."""
+    """Return the files of a table, given its folder, the folder above it, or one file; checked, but for their rows."""
     folder = path / table.name if (path / table.name).is_dir() else path
     if not folder.exists():
         raise LocalError(f"{path}: there is no such file or folder")
@@ -60,13 +60,13 @@ def _check(file: Path, table: Table) -> None:
 
 
 def read(spark: SparkSession, path: Path, table: Table) -> DataFrame:
-    """A table as a frame."""
+    """Return a table as a frame."""
     files = parquet_files(path, table)
     return table.conform(spark.read.parquet(*(str(file.absolute()) for file in files)))
 
 
 def read_arrow(path: Path, table: Table) -> pa.Table:
-    """A table in memory."""
+    """Return a table in memory."""
     files = parquet_files(path, table)
     parts = []
     for file in files:
@@ -90,7 +90,7 @@ def write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A path to write to; what is there when the block ends well takes its place, otherwise it goes."""
+    """Yield a path to write to; what is there when the block ends well takes its place, otherwise it goes."""
     written = partial(target)
     with told_of(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def texts_in(file: Path, column: str) -> list[str]:
-    """The texts of a column of a Parquet file, each once; of most groups of rows its statistics tell."""
+    """Return the texts of a column of a Parquet file, each once; of most groups of rows its statistics tell."""
     read = pq.ParquetFile(file, read_dictionary=[column])
     place, found = read.schema_arrow.get_field_index(column), dict[str, None]()
     for group in range(read.num_row_groups):

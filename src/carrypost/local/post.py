@@ -169,6 +169,8 @@ class Post:
     def _wait(self, to: NodeId, note: Note) -> None:
         """Make a note wait for the latest batch that is being made or written."""
         journal = self._journal
+        # The batch in the making has the changes that the note reports; if there is none, the last
+        # one that is being written may have them.
         serial = journal.serial if journal.puts or journal.deletes else next(reversed(self._open), 0)
         if serial not in self._waiting:
             self._waiting[serial] = []
@@ -177,6 +179,8 @@ class Post:
 
     def _settle(self) -> None:
         """Release notes that waited for batches that are durable by now."""
+        # Notes of batch n may leave once every batch up to n is durable: serials are answered in
+        # order, but a lost one is made again under a higher serial.
         first = next(iter(self._open), self._journal.serial)
         while self._serials and self._serials[0] < first:
             for to, note in self._waiting.pop(heappop(self._serials), ()):
@@ -200,11 +204,11 @@ class Post:
     # --- batches -------------------------------------------------------------------------------------------
 
     def batched(self, serial: int) -> None:
-        """A batch was made."""
+        """Note that a batch was made."""
         self._open[serial] = None
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Release notes that waited for a batch, which is on disk."""
         self._open.pop(serial, None)
         for message in self._unwritten.pop(serial, ()):
             self._sent.pop(message, None)
@@ -212,7 +216,7 @@ class Post:
             self.due_us = 0
 
     def lost(self, serial: int) -> None:
-        """A batch could not be written: what waits for it waits until it is written again."""
+        """Make notes of a batch that could not be written wait until it is written again."""
         self._open.pop(serial, None)
         self._unwritten.pop(serial, None)
         self._lost += self._waiting.pop(serial, ())
@@ -247,6 +251,8 @@ class Post:
         """Return the control messages that may leave."""
         if self.due_us > now:
             return []
+        # Drafts that the host could not publish come back here, because `published` did not name
+        # them.
         for to, notes in self._leaving.values():
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
@@ -285,6 +291,8 @@ class Post:
             pages[-1][0].append(item)
             pages[-1][1].append(note)
         if pages:
+            # The moment grows only while notes come in crowds. A receiver that acknowledges one
+            # message at a time would otherwise wait for `coalesce_s` after each.
             crowded = sum(len(notes) for _, notes in pages) >= _MANY
             least_us = self._moment_us_max // _SHORTEST
             target.moment_us = min(2 * target.moment_us or least_us, self._moment_us_max) if crowded else least_us
@@ -300,7 +308,7 @@ class Post:
         return drafts
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Messages of this node were admitted."""
+        """Note which control messages were admitted."""
         for copy in copies if self._leaving else ():
             destination, headers = copy.descriptor.destination, copy.descriptor.headers
             found = None if headers is None else self._leaving.pop((destination, headers.control), None)

@@ -1,4 +1,4 @@
-"""One real node: takes its folder, its disk and its sockets, drives its host, and gives all of it back."""
+"""One real node: acquires its folder, its disk and its sockets, drives its host, and releases all of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Node:
         await self.stop()
 
     async def start(self) -> None:
-        """Take the folder, the disk and the sockets; raises `NodeError`, `StoreError` or `ConfigError`."""
+        """Acquire the folder, the disk and the sockets; raises `NodeError`, `StoreError` or `ConfigError`."""
         try:
             await self._start()
         except BaseException:
@@ -107,11 +107,13 @@ class Node:
         driver.start(state)
 
     async def stop(self) -> None:
-        """End cleanly: what was sent is on disk."""
+        """Stop cleanly: everything sent is on disk."""
         with self._exits:  # The disk and the folder are given back whatever happens.
             await self._stop()
 
     async def _stop(self) -> None:
+        # Sockets first: nothing new may come in while the last batches are written. The answers to
+        # these still have to be processed, or programs would wait for ever.
         await self.udp.close()
         driver = self._driver
         if driver is not None:
@@ -135,13 +137,13 @@ class Node:
 
     @property
     def uptime_s(self) -> float:
-        """For how long it has been running."""
+        """Seconds since the node was started."""
         return time.monotonic() - self._begun_s
 
     # --- for programs with messaging -----------------------------------------------------------------------
 
     def attach(self, programs: Handlers) -> None:
-        """Give programs the events that they handle from now on: what messaging hands over, how commands end."""
+        """Pass programs the events that they handle from now on: hand-overs of messaging, and ends of commands."""
         if self._programs is not None:
             raise StateError("this node has its programs already: they share one provider")
         self._programs = programs
@@ -167,7 +169,7 @@ class Node:
             act(event)
 
     def _warn_of_loss(self, lost: ClaimLost) -> None:
-        """Seldom, and more seldom the more there are: a subscription that nobody consumes may lose thousands."""
+        """Log losses at powers of two: a subscription that no program consumes may lose thousands."""
         self._claims_lost += 1
         if self._claims_lost.bit_count() == 1:
             _log.warning(
@@ -177,10 +179,10 @@ class Node:
 
 
 def collect_seldom() -> None:
-    """For a process that is nothing but a node: look for cyclic garbage seldom.
+    """Collect cyclic garbage seldom, in a process that is nothing but a node.
 
-    A node makes next to none, and keeps very many small objects alive; looking through them again and again would cost
-    a relay a quarter of its time.
+    A node makes next to none, and keeps very many small objects alive; scanning them again and again would cost a relay
+    a quarter of its time.
     """
     gc.collect()
     gc.freeze()

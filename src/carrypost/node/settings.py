@@ -267,7 +267,7 @@ def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:
 
 
 def default_data() -> Path:
-    """The user's data folder for a node."""
+    """Return the user's data folder for a node."""
     try:
         if os.name == "nt":
             return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "carrypost"

@@ -125,7 +125,7 @@ class InboxApplication:
 
 
 def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[MessageId]:
-    """The ids of deliveries, each given as a delivery or as an id."""
+    """Return the ids of deliveries, each given as a delivery or as an id."""
     allowed = "a list of message ids, as `publish` returns them, or of deliveries"
     if isinstance(messages, str | bytes | DeliveredMessage) or not isinstance(messages, Iterable):
         raise LocalError(f"confirm takes {allowed}, not {messages!r}")

@@ -11,6 +11,6 @@ import random
 
 
 def stream(seed: int | str, *purpose: str | int) -> random.Random:
-    """The generator that belongs to this seed and purpose, and to nothing else."""
+    """Return the generator that belongs to this seed and purpose, and to nothing else."""
     name = repr((seed, *purpose)).encode()
     return random.Random(int.from_bytes(hashlib.sha256(name).digest(), "big"))  # noqa: S311 (emulation)

@@ -30,7 +30,7 @@ class EmulatedClock:
         return max(self._shown(t_us), self._floor_us)
 
     def world(self, local_us: int, now_us: int) -> int:
-        """The first instant, not before `now_us`, at which it shows `local_us` or more."""
+        """Return the first instant, not before `now_us`, at which it shows `local_us` or more."""
         if self.local(now_us) >= local_us:
             return now_us
         t_us = (local_us - self._offset_us) * _BILLION // (_BILLION + self._drift_ppb)

@@ -66,7 +66,7 @@ class Environment:
     """Names of the nodes, by id."""
 
     def name(self, node: NodeId) -> str:
-        """The name of the node that has this id; an id of nobody here is its own name."""
+        """Return the name of the node that has this id; an id of nobody here is its own name."""
         return self.names.get(node, node)
 
 

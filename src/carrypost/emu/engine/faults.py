@@ -59,7 +59,7 @@ class FaultPlan(NamedTuple):
     """Full disks and clocks that are set, by time; `node` is what the scenario calls it."""
 
     def contacts(self, contacts: Iterable[Contact]) -> list[Contact]:
-        """The contacts, told of every name that a node has in the run; still to be clipped."""
+        """Return the contacts, told of every name that a node has in the run; still to be clipped."""
         names: dict[str, list[str]] = {}
         for stay in self.stays:
             known = names.setdefault(stay.place, [])
@@ -75,7 +75,7 @@ class FaultPlan(NamedTuple):
         ]
 
     def presences(self) -> list[Presence]:
-        """The stays as presences."""
+        """Return the stays as presences."""
         return [Presence(stay.node, stay.start_us, stay.end_us) for stay in self.stays]
 
 
@@ -104,7 +104,7 @@ def plan(
 
 
 def clock(faults: FaultsTable, seed: int | str, node: str) -> EmulatedClock:
-    """The clock of a node when it starts."""
+    """Return the clock of a node when it starts."""
     skew_s = drift_ppm = 0.0
     if faults.clock_skew_s:
         # A clock that is behind when the run begins would stand still until it has caught up with 0.

@@ -193,7 +193,7 @@ class Way:
         return (first,)
 
     def damaged(self, encoded: bytes) -> bytes:
-        """The bytes of a datagram after the link corrupted or truncated them, if it does."""
+        """Return the bytes of a datagram after the link corrupted or truncated them, if it does."""
         model = self.model
         if model.corrupt and (chance := self.chance("corrupt")).random() < model.corrupt:
             at = chance.randrange(len(encoded))
@@ -203,7 +203,7 @@ class Way:
         return encoded
 
     def chance(self, purpose: str) -> random.Random:
-        """The stream of this direction for a purpose."""
+        """Return the stream of this direction for a purpose."""
         if purpose not in self._streams:
             self._streams[purpose] = stream(self._seed, self.sender, self.receiver, purpose)
         return self._streams[purpose]

@@ -83,7 +83,7 @@ class MemoryStore:
         self._taken.clear()
 
     def get(self, key: Key) -> Value | None:
-        """The value that was last put under `key`; None if there is none."""
+        """Return the value that was last put under `key`; None if there is none."""
         for batch in reversed(self._taken.values()):
             if key in batch.puts:
                 return batch.puts[key]
@@ -92,16 +92,16 @@ class MemoryStore:
         return self._disk.get(key)
 
     def piece(self, message: MessageId, piece: int) -> bytes | None:
-        """A piece of a payload; None if it is gone."""
+        """Return a piece of a payload; None if it is gone."""
         body = self.get((PIECE, message, piece))
         return body if isinstance(body, bytes) else None
 
     def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
-        """A whole payload as it was published; raises as `gathered` does."""
+        """Return a whole payload as it was published; raises as `gathered` does."""
         return gathered(descriptor, self.piece, limits)
 
     def state(self) -> Iterator[tuple[Key, Value]]:
-        """Everything durable but payloads, in a fixed order: what a host is restored from."""
+        """Yield everything durable but payloads, in a fixed order: what a host is restored from."""
         for key in sorted(self._disk):
             if key[0] != PIECE:
                 yield key, self._disk[key]

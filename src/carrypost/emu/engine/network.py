@@ -237,7 +237,7 @@ class Network:
         return OverlayOf(self._driver(node).host.overlay.view(), self.name)
 
     def name(self, node: NodeId) -> str:
-        """The name of the node that has this id; an id of nobody here is its own name."""
+        """Return the name of the node that has this id; an id of nobody here is its own name."""
         return self._environment.name(node)
 
     def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:
@@ -393,7 +393,7 @@ class Network:
         self._driver(name).boot()
 
     def _checked(self, node: str) -> EmulatedDriver:
-        """The driver of a node, in a network that is open."""
+        """Return the driver of a node, in a network that is open."""
         self._check(node)
         return self._driver(node)
 

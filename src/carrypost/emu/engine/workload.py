@@ -78,7 +78,7 @@ class WorkloadApplication:
 
 
 def read_script(path: Path) -> list[Publication]:
-    """The publications of a CSV file, by time, then in the order of its rows."""
+    """Return the publications of a CSV file, by time, then in the order of its rows."""
     found: list[Publication] = []
     named: dict[str, int] = {}
     for row in rows(read_text(path), str(path), COLUMNS, OPTIONAL_COLUMNS):

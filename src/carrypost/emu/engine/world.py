@@ -281,7 +281,7 @@ class Emulation:
             self._answer(driver, phase)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
-        """The directions in which a contact works, as (who is heard, who hears)."""
+        """Return the directions in which a contact works, as (who is heard, who hears)."""
         a, b = contact.a, contact.b
         for pair in ((a, b), (b, a)) if self._one_way else ():
             if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:

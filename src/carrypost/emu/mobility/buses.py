@@ -216,7 +216,7 @@ class _Bus:
 
 
 def _departures(town: Buses, line: BusLine, route: _Route, bus: int) -> Iterator[_Departure]:
-    """The timetable of one bus: from its first terminus at even half rounds, from the other at odd ones."""
+    """Yield the timetable of one bus: from its first terminus at even half rounds, from the other at odd ones."""
     half_s = route.trip_s + town.layover_s
     headway_s = 2 * half_s / line.buses
     start_s = clock_s(town.start)
@@ -233,7 +233,7 @@ def _departures(town: Buses, line: BusLine, route: _Route, bus: int) -> Iterator
 
 
 def _route(town: Buses, line: BusLine) -> _Route:
-    """The way of a line, drawn from the town."""
+    """Return the way of a line, drawn from the town."""
     chance = stream(town.town, line.name, "route")
     bearing = chance.uniform(0.0, math.tau)
     start = _terminus(town, chance, bearing)

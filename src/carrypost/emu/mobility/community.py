@@ -86,7 +86,7 @@ class Community:
         return path
 
     def _place(self, far: float, turn: float) -> tuple[float, float]:
-        """A place in a cloud, from its centre; the root makes the disc evenly filled."""
+        """Return a place in a cloud, from its centre; the root makes the disc evenly filled."""
         radius_m, angle = self.cloud_radius_m * math.sqrt(far), 2 * math.pi * turn
         return radius_m * math.cos(angle), radius_m * math.sin(angle)
 

@@ -112,7 +112,7 @@ class Feed:
         """First and last days of services, and days of exceptions."""
 
     def service(self, day: dt.date, types: RouteTypes | None = None) -> Service:
-        """All trips of a day, on routes of these types, with their stops."""
+        """Return all trips of a day, on routes of these types, with their stops."""
         services = self._services(day)
         names = self._route_names()
         chosen = {
@@ -147,7 +147,7 @@ class Feed:
         return Service(found, counts)
 
     def shapes(self, trips: Iterable[Trip]) -> dict[str, Shape]:
-        """The shapes of these trips, by name; none where the feed has no file of them."""
+        """Return the shapes of these trips, by name; none where the feed has no file of them."""
         if not self._has("shapes"):
             return {}
         needed = {trip.shape: trip for trip in trips if trip.shape}
@@ -213,7 +213,7 @@ class Feed:
         return chosen
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
-        """The stops of these trips, in order of their sequence."""
+        """Return the stops of these trips, in order of their sequence."""
         found: dict[str, list[_Stop]] = {}
         columns = ("trip_id", "stop_id", "stop_sequence")
         for row in self._rows("stop_times", columns, ("arrival_time", "departure_time", "shape_dist_traveled")):
@@ -265,7 +265,7 @@ def _is_table(name: str) -> bool:
 
 
 def _unpacked(path: Path) -> dict[str, str]:
-    """The text files of a zip file, by name; some feeds are packed with their folder."""
+    """Return the text files of a zip file, by name; some feeds are packed with their folder."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if _is_table(name)]
@@ -295,7 +295,7 @@ def _time(row: CsvRow, column: str) -> float | None:
 
 
 def _calls(trip: str, stops: list[_Stop], places: dict[str, CsvRow]) -> list[StopTime]:
-    """The stops of a trip, with times that never go back."""
+    """Return the stops of a trip, with times that never go back."""
     if len(stops) < 2:  # noqa: PLR2004 - from somewhere to somewhere
         return []
     for end in (stops[0], stops[-1]):
@@ -334,7 +334,7 @@ def _shape(points: list[_ShapePoint]) -> Shape:
 
 
 def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> Iterator[Trip]:
-    """The trip, or where it stands for many that run at intervals, those."""
+    """Yield the trip, or where it stands for many that run at intervals, those."""
     if not repeats:
         yield trip
         return

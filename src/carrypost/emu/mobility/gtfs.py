@@ -77,7 +77,7 @@ class Gtfs:
         return Movement(Tracks.of(samples), there)
 
     def drive(self) -> Day:
-        """The whole day: who drives, and what the feed holds."""
+        """Return the whole day: who drives, and what the feed holds."""
         feed = Feed(self.file)
         service = feed.service(self._date(), RouteTypes(self.route_types, "mobility.route_types"))
         shapes = feed.shapes(service.trips)
@@ -112,7 +112,7 @@ class Gtfs:
         return vehicles
 
     def _nearby(self, vehicles: list[Vehicle], trip: _PlacedTrip) -> Vehicle | None:
-        """The vehicle that can take over a trip and arrived last."""
+        """Return the vehicle that can take over a trip and arrived last."""
         starts_us = trip.samples[0][0]
         best: Vehicle | None = None
         for vehicle in vehicles:
@@ -165,7 +165,7 @@ class Vehicle:
 
 
 def _joined(at: Sample, samples: list[Sample]) -> list[Sample]:
-    """The rest of a trip for a bus that arrives when it starts.
+    """Return the rest of a trip for a bus that arrives when it starts.
 
     If it starts across the street, the bus cannot be in both places: it goes straight to where it can join the way at
     no more than twice the speed there.

@@ -30,7 +30,7 @@ def check_order(model: object, low: str, high: str) -> None:
 
 
 def throughout(paths: Mapping[str, Sequence[Sample]]) -> Movement:
-    """The movement of nodes that are there for the whole run."""
+    """Return the movement of nodes that are there for the whole run."""
     return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in paths])
 
 

@@ -62,12 +62,12 @@ class Polyline:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Self:
-        """The polyline through these places."""
+        """Return the polyline through these places."""
         x, y = np.array(places, dtype=np.float64).T
         return cls(x, y, np.concatenate([[0.0], np.hypot(np.diff(x), np.diff(y)).cumsum()]))
 
     def at(self, along_m: Floats) -> tuple[Floats, Floats]:
-        """The places that are so many metres along."""
+        """Return the places that are so many metres along."""
         return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
 
 

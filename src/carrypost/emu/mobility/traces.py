@@ -66,7 +66,7 @@ class Trace:
         return self.parse(read_text(self.file), duration_us)
 
     def parse(self, content: str, duration_us: int) -> Movement:
-        """The same, where the content of the file is known already."""
+        """Return the same, where the content of the file is known already."""
         kind = _recognised(content, self.file) if self.format == "auto" else self.format
         if kind == "ns-2" and self.max_gap_s is not None:
             raise ConfigError(
@@ -85,7 +85,7 @@ class Trace:
 
 
 def _tracks(placed: pa.Table, start_us: int, duration_us: int, *, stays: bool) -> Tracks:
-    """The part that concerns the run; with `stays`, nodes are at their last place until its end."""
+    """Return the part that concerns the run; with `stays`, nodes are at their last place until its end."""
     if stays:
         placed = standing(placed, start_us + duration_us)
     names, rank = ranked(placed["node"])

@@ -75,7 +75,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of all the above."""
 
     def digest(self) -> str:
-        """The hash of everything else in the file."""
+        """Return the hash of everything else in the file."""
         return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, sha256=""))).hexdigest()
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ def read(path: Path) -> Calibration:
 
 
 def fingerprint(scenario: Scenario) -> str:
-    """The hash of what delays depend on: radio, settings, and how long a disk takes."""
+    """Return the hash of what delays depend on: radio, settings, and how long a disk takes."""
     known: Mapping[str, Any] = {
         "radio": written(scenario.radio) | {"delay_s": scenario.delay_s},
         "settings": written(scenario.settings),

@@ -74,7 +74,7 @@ class Records:
 
 
 def read(path: str | Path) -> pa.Table:
-    """The record that a file holds."""
+    """Return the record that a file holds."""
     path = Path(path)
     try:
         table = _read_lines(path) if _is_lines(path) else _read_parquet(path)
@@ -274,7 +274,7 @@ def _is_lines(path: Path) -> bool:
 
 
 def table_of(record: Record) -> pa.Table:
-    """The rows of a record."""
+    """Return the rows of a record."""
     return _table([_batch(record)])
 
 
@@ -338,14 +338,14 @@ def _named(codes: Ints, names: pa.Array) -> pa.DictionaryArray:
 
 
 def _attrs(values: list[Any]) -> pa.Array:
-    """The column of attributes; most records have hardly any."""
+    """Return the column of attributes; most records have hardly any."""
     if not any(values):
         return pa.nulls(len(values), ATTRS)
     return pa.array([None if each is None else list(each.items()) for each in values], ATTRS)
 
 
 def _records_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
-    """The rows of Arrow batches as records again."""
+    """Yield the rows of Arrow batches as records again."""
     for batch in batches:
         record = Record()
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}

@@ -46,7 +46,7 @@ class Log:
         return len(self.t_us)
 
     def rows(self, *kinds: Kind) -> Ints:
-        """The numbers of the rows of these kinds, in order."""
+        """Return the numbers of the rows of these kinds, in order."""
         return np.flatnonzero(np.isin(self.kind, [KIND[kind] for kind in kinds]))
 
     def is_detail(self, text: str) -> Flags:
@@ -81,7 +81,7 @@ KIND = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def log_of(record: pa.Table | Record) -> Log:
-    """The log of one run; several runs in one table are an error (`runs` takes them apart)."""
+    """Return the log of one run; several runs in one table are an error (`runs` takes them apart)."""
     table = table_of(record) if isinstance(record, Record) else record
     for column in SCHEMA:
         if column.name not in table.column_names:
@@ -116,7 +116,7 @@ def log_of(record: pa.Table | Record) -> Log:
 
 
 def runs(table: pa.Table) -> list[pa.Table]:
-    """The runs of a table, each on its own, in order of their first rows."""
+    """Return the runs of a table, each on its own, in order of their first rows."""
     column = _texts(table["run"])
     names = column.unique().to_pylist()
     if len(names) <= 1:
@@ -152,7 +152,7 @@ def _numbers(column: pa.ChunkedArray) -> Ints:
 
 
 def combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column in one piece."""
+    """Return a column in one piece."""
     return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
 
 

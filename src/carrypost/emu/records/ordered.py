@@ -86,11 +86,11 @@ class Ordered:
         return _divided(self.expired, self.received)
 
     def ratios(self) -> dict[str, float | None]:
-        """The two ratios by name."""
+        """Return the two ratios by name."""
         return {"co_delivery_ratio": self.co_delivery_ratio, "expiry_ratio": self.expiry_ratio}
 
     def lines(self) -> list[tuple[str, str]]:
-        """The figures for people: names, and what to say."""
+        """Return the figures for people: names, and what to say."""
         total = f"{self.broadcast:,} broadcast and {self.received:,} received"
         left = {
             "as their nodes left": self.left_by_leaving,
@@ -119,7 +119,7 @@ def _share(ratio: float | None) -> str:
 
 
 def ordered(facts: Facts) -> Ordered | None:
-    """The figures; None where no message has an order."""
+    """Return the figures; None where no message has an order."""
     log, groups = facts.log, dict[str, str]()
     for destination, ordering in facts.groups:
         groups[destination] = f"{groups[destination]} and {ordering}" if destination in groups else ordering

@@ -92,14 +92,14 @@ class Summary:
         return self.received / self.bound if self.bound else None
 
     def json(self) -> str:
-        """The figures as one line of JSON."""
+        """Return the figures as one line of JSON."""
         told = asdict(self) | {"share": self.share}
         if self.ordered is not None:
             told["ordered"] |= self.ordered.ratios()
         return json.dumps(told, ensure_ascii=False)
 
     def text(self) -> str:
-        """The figures for people, one to a line."""
+        """Return the figures for people, one to a line."""
         lines = [
             ("lasted", self._lasted()),
             ("nodes", f"{self.nodes:,}"),
@@ -154,7 +154,7 @@ class Summary:
 
 
 def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
-    """The figures of one run; `bound` off spares the flood."""
+    """Return the figures of one run; `bound` off spares the flood."""
     facts = Facts(log_of(record))
     log, attrs = facts.log, facts.log.run_attrs()
     received, delivered = facts.receptions, facts.deliveries
@@ -200,7 +200,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
 
 
 def _counted(found: Summary, facts: Facts) -> Summary:
-    """The figures of a population whose rows were not kept, by its counts."""
+    """Return the figures of a population whose rows were not kept, by its counts."""
     log = facts.log
     rows = log.rows(Kind.TALLY)
     since = log.attr("from_s")
@@ -272,7 +272,7 @@ def _reasons(counts: dict[str, int]) -> str:
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes, in the unit that leaves one to three digits before the point."""
+    """Return a number of bytes, in the unit that leaves one to three digits before the point."""
     size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while size >= 1_000 and len(units) > 1:  # noqa: PLR2004 - SI
         size, units = size / 1_000, units[1:]

@@ -36,7 +36,7 @@ class Line(NamedTuple):
         return LocalError(f"{self.name}, line {self.number}: {message}")
 
     def number_of(self, text: str, what: str) -> float:
-        """A finite number."""
+        """Return a finite number."""
         try:
             value = float(text)
         except ValueError:
@@ -46,7 +46,7 @@ class Line(NamedTuple):
         return value
 
     def node(self, name: str) -> str:
-        """A name that a node can have."""
+        """Return a name that a node can have."""
         try:
             Identity.plain(name)
         except LocalError as error:
@@ -54,7 +54,7 @@ class Line(NamedTuple):
         return name
 
     def time_us(self, text: str, what: str) -> int:
-        """A time of the run, given in seconds."""
+        """Return a time of the run, given in seconds."""
         seconds = self.number_of(text, what)
         if not 0 <= seconds <= TIME_S_MAX:
             raise self.error(f"{what} must be a time from 0 to {TIME_S_MAX:,.0f} s, not {text.strip()}")
@@ -76,7 +76,7 @@ class CsvRow:
         return column in self._positions and bool(self._cells[self._positions[column]].strip())
 
     def text(self, column: str) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         if not (found := self._cells[self._positions[column]].strip()):
             raise self.line.error(f"{column} must not be empty")
         if not found.isprintable():
@@ -84,11 +84,11 @@ class CsvRow:
         return found
 
     def number(self, column: str) -> float:
-        """A finite number."""
+        """Return a finite number."""
         return self.line.number_of(self.text(column), column)
 
     def time_us(self, column: str) -> int:
-        """A time of the run, given in seconds."""
+        """Return a time of the run, given in seconds."""
         return self.line.time_us(self.text(column), column)
 
 
@@ -104,7 +104,7 @@ def says(line: str) -> bool:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file, packed with gzip or not."""
+    """Return the text of a file, packed with gzip or not."""
     try:
         data = Path(path).read_bytes()
         # By its first bytes, whatever it is called.
@@ -118,7 +118,7 @@ def read_text(path: str | Path) -> str:
 
 
 def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
-    """The rows of a CSV text; empty lines are skipped.
+    """Yield the rows of a CSV text; empty lines are skipped.
 
     All of `columns` must be there; those of `optional` may be missing, as if empty.
     """

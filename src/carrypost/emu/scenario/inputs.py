@@ -233,7 +233,7 @@ def _files(scenario: Scenario) -> dict[str, str]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file, or of the files in a folder, by name."""
+    """Return the bytes of a file, or of the files in a folder, by name."""
     with refusing(f"{path} cannot be read"):
         if path.is_file():
             return path.read_bytes()

@@ -137,11 +137,11 @@ class Scenario:
         overrides: Sequence[str] | Mapping[str, object] = (),
         file: str = "the scenario",
     ) -> Scenario:
-        """The scenario of a text; `folder` is what the files that it names are relative to."""
+        """Return the scenario of a text; `folder` is what the files that it names are relative to."""
         return _ScenarioReader(Document(text, file, overrides), file, Path(folder)).scenario()
 
     def in_force(self) -> str:
-        """Every key with the value that holds, defaults included, as TOML."""
+        """Return every key with the value that holds, defaults included, as TOML."""
         content = written(self.run) | {
             "name": self.name,
             "nodes": written(self.nodes)
@@ -212,7 +212,7 @@ class _ScenarioReader:
         return made
 
     def _without(self, name: str, inner: str) -> dict[str, Any]:
-        """A table less the list of tables in it."""
+        """Return a table less the list of tables in it."""
         return {key: value for key, value in self._document.table(name).items() if key != inner}
 
     def _check(self, made: Scenario) -> None:
@@ -325,5 +325,5 @@ class _ScenarioReader:
 
 
 def topic(workload: tables.WorkloadTable, index: int) -> str:
-    """The destination of a workload: as it says, or by its number."""
+    """Return the destination of a workload: as it says, or by its number."""
     return workload.topic or f"workload-{index}"

@@ -21,7 +21,7 @@ _SCENARIO = "scenario"
 
 
 def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
-    """The rows of a file, or of the files in a folder."""
+    """Yield the rows of a file, or of the files in a folder."""
     for file, table in _tables(path):
         columns = (table[name].to_pylist() for name in _COLUMNS)
         for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
@@ -32,12 +32,12 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
 
 
 def table_of(path: Path) -> pa.Table:
-    """The same rows as one table of texts, not looked at yet."""
+    """Return the same rows as one table of texts, not looked at yet."""
     return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path)])
 
 
 def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
-    """The files that are to be read, and what is in each."""
+    """Yield the files that are to be read, and what is in each."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file")
@@ -53,7 +53,7 @@ def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
 
 
 def _read(file: Path) -> pa.Table:
-    """The columns that are needed, as texts."""
+    """Return the columns that are needed, as texts."""
     try:
         there = pq.read_schema(file).names
         if missing := [name for name in _COLUMNS if name not in there]:

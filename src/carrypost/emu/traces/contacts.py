@@ -58,7 +58,7 @@ class Presence(NamedTuple):
 
 
 def read_contacts(path: str | Path) -> list[Contact]:
-    """The contacts of a file, CSV or The ONE's, sorted by start, a, b."""
+    """Return the contacts of a file, CSV or The ONE's, sorted by start, a, b."""
     return read_meetings(path)[0]
 
 
@@ -120,7 +120,7 @@ def read_presences(path: str | Path) -> list[Presence]:
 
 
 def parse_presences(text: str, name: str) -> list[Presence]:
-    """The presences of a text; `name` is what errors call it."""
+    """Return the presences of a text; `name` is what errors call it."""
     found: dict[str, list[_Span]] = {}
     for row in rows(text, name, ("node", "join"), ("leave",)):
         node, join_us = row.line.node(row.text("node")), row.time_us("join")

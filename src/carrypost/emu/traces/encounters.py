@@ -42,11 +42,11 @@ class Encounters:
         return Encounters(self.nodes, self.a[which], self.b[which], self.start_us[which], self.end_us[which])
 
     def shifted(self, by_us: int) -> Encounters:
-        """The same contacts, so much later."""
+        """Return the same contacts, so much later."""
         return Encounters(self.nodes, self.a, self.b, self.start_us + by_us, self.end_us + by_us)
 
     def ordered(self) -> Encounters:
-        """The same contacts, nodes sorted by name, a < b, in order."""
+        """Return the same contacts, nodes sorted by name, a < b, in order."""
         nodes = tuple(sorted(self.nodes))
         if nodes != self.nodes:
             place = {name: code for code, name in enumerate(nodes)}
@@ -56,7 +56,7 @@ class Encounters:
         return self.chosen(np.lexsort((self.b, self.a, self.start_us)))
 
     def contacts(self) -> list[Contact]:
-        """The contacts with the names of nodes, sorted by start and names."""
+        """Return the contacts with the names of nodes, sorted by start and names."""
         nodes = self.nodes
         rows = zip(self.a.tolist(), self.b.tolist(), self.start_us.tolist(), self.end_us.tolist(), strict=True)
         found = [
@@ -91,7 +91,7 @@ class Rules:
 def encounters(
     tracks: Tracks, rules: Rules, *, window: TimeWindow | None = None, slab_us: int | None = None
 ) -> Encounters:
-    """All contacts by these rules; with a window, the parts of contacts within it.
+    """Return all contacts by these rules; with a window, the parts of contacts within it.
 
     `slab_us` is for tuning: it changes the cost, never the result.
     """
@@ -105,7 +105,7 @@ def encounters(
 
 
 def _fewer(found: Iterable[Intervals]) -> list[Intervals]:
-    """The same intervals, joined now and then where they touch, to save memory."""
+    """Return the same intervals, joined now and then where they touch, to save memory."""
     kept: list[Intervals] = []
     waiting: list[Intervals] = []
     count = 0

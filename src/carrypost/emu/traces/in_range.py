@@ -87,7 +87,7 @@ class Segments(NamedTuple):
 
 
 def segments_of(tracks: Tracks, max_gap_us: int | None) -> Segments:
-    """The lines between samples that are no further apart than the gap."""
+    """Return the lines between samples that are no further apart than the gap."""
     node, t_us, x, y = tracks.node, tracks.t_us, tracks.x, tracks.y
     joined = node[1:] == node[:-1]
     if max_gap_us is not None:

@@ -67,7 +67,7 @@ class Flood:
         return sum(bits.bit_count() for bits in self.reached.values())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Every reception, as (message, node)."""
+        """Yield every reception, as (message, node)."""
         for node, bits in self.reached.items():
             for index in _indices(bits):
                 yield self.messages[index], node
@@ -76,7 +76,7 @@ class Flood:
 def flood_bound(
     contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None
 ) -> set[tuple[str, str]]:
-    """Every (message, node) that a flood reaches, the source excluded.
+    """Return every (message, node) that a flood reaches, the source excluded.
 
     Without `nodes`, all that contacts and messages name are present throughout. Overlapping contacts of one pair
     count as one. A message of a node that is absent when it is published is an error.
@@ -85,7 +85,7 @@ def flood_bound(
 
 
 def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None) -> Flood:
-    """The bound as bits: what `flood_bound` has as a set."""
+    """Return the bound as bits: what `flood_bound` has as a set."""
     contacts_us = [
         (a, b, _us(start, f"start of contact {a}–{b}"), _us(end, f"end of contact {a}–{b}"))
         for a, b, start, end in contacts
@@ -230,7 +230,7 @@ def _steps(
     known: dict[str, list[Span]] | None,
     numbers: dict[str, int],
 ) -> list[tuple[int, _SweepStep, int, int]]:
-    """Everything that happens, in order."""
+    """Return everything that happens, in order."""
     steps: list[tuple[int, _SweepStep, int, int]] = []
     for a, b, start_us, end_us in contacts:
         if a == b:
@@ -271,7 +271,7 @@ def _by_node(presences: Iterable[PresenceUs]) -> dict[str, list[Span]]:
 
 
 def _together(a: str, b: str, contact: Span, known: dict[str, list[Span]]) -> list[Span]:
-    """The parts of a contact during which both are there."""
+    """Return the parts of a contact during which both are there."""
     for node in (a, b):
         if node not in known:
             raise LocalError(f"contact {a}–{b} names node {node!r}, which is not among the nodes")
@@ -301,7 +301,7 @@ def _check_present(message: str, source: str, at_us: int, known: dict[str, list[
 
 
 def _indices(bits: int) -> Iterator[int]:
-    """The positions of the ones in a whole number."""
+    """Yield the positions of the ones in a whole number."""
     digits = f"{bits:b}"[::-1]
     found = digits.find("1")
     while found >= 0:

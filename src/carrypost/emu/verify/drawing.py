@@ -49,13 +49,13 @@ class Drawn:
 
 
 def nodes_csv(presences: dict[str, list[Span]], end_s: float) -> str:
-    """The text of a file of nodes; whoever is there at the end does not leave."""
+    """Return the text of a file of nodes; whoever is there at the end does not leave."""
     spans = [(node, *span) for node, mine in presences.items() for span in mine]
     return csv("node,join,leave", [(node, join, "" if leave >= end_s else leave) for node, join, leave in spans])
 
 
 def csv(header: str, rows: Iterable[tuple[object, ...]]) -> str:
-    """The text of a CSV file."""
+    """Return the text of a CSV file."""
     return "".join(f"{line}\n" for line in (header, *(",".join(map(str, row)) for row in rows)))
 
 
@@ -83,7 +83,7 @@ def presences_of(chance: random.Random, grid_s: float, end_s: float) -> list[Spa
 def event_of(
     chance: random.Random, names: list[str], end_s: float, durations_s: Sequence[float], steps_s: Sequence[float]
 ) -> Table:
-    """One fault at one moment; how long it lasts, and by how much a clock is set, is one of these."""
+    """Return one fault at one moment; how long it lasts, and by how much a clock is set, is one of these."""
     return {
         "t": round(chance.uniform(0, end_s), 6),
         "node": chance.choice(names),
@@ -94,7 +94,7 @@ def event_of(
 
 
 def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, family: str = PLAIN) -> Table:
-    """Some keys of a table, each with a stream of its own: one more kind of hazard leaves the others alone."""
+    """Return some keys of a table, each with a stream of its own: one more kind of hazard leaves the others alone."""
     found: Table = {}
     for key, value in choices.items():
         chance = stream(seed, family, table, key)
@@ -144,5 +144,5 @@ LIMITS: dict[str, Draw] = {
 
 
 def without(choices: dict[str, Draw], left_out: str) -> dict[str, Draw]:
-    """All of these but one."""
+    """Return all of these but one."""
     return {key: value for key, value in choices.items() if key != left_out}

@@ -22,7 +22,7 @@ _SIZES = (0, 1, 100, 1_000, 1_000, 5_000, 20_000, 70_000, 150_000)
 
 
 def draw(seed: int) -> Drawn:
-    """The scenario that belongs to a seed."""
+    """Return the scenario that belongs to a seed."""
     kind = stream(seed, "soak", "kind").randrange(_IDEAL_OF)
     exact, ideal = kind % _EXACT_OF == 0, kind % _EXACT_OF <= 1 and kind <= _EXACT_OF
     chance = stream(seed, "soak", "plot")

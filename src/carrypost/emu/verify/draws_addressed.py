@@ -26,7 +26,7 @@ _SCARCE = {"cache_messages_max": of(2, 3, 5, 10)}
 
 
 def draw_addressed(seed: int) -> Drawn:
-    """The scenario that belongs to a seed."""
+    """Return the scenario that belongs to a seed."""
     drawn = draw(seed)
     content: Table = tomllib.loads(drawn.files[drawing.SCENARIO])
     content["name"] = f"{drawing.ADDRESSED}-{seed}"

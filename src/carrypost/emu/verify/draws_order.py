@@ -31,7 +31,7 @@ _STEPS = 60
 
 
 def draw_ordered(seed: int) -> Drawn:
-    """The scenario that belongs to a seed."""
+    """Return the scenario that belongs to a seed."""
     kind = stream(seed, drawing.ORDER, "kind").choice(_KINDS)
     chance = stream(seed, drawing.ORDER, "plot")
     # Two kinds of faults are found only where much happens within minutes: clocks that differ by as much as messages

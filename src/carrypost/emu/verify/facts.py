@@ -46,7 +46,7 @@ class Before:
         return np.where((at >= 0) & (found // self._stride == keys), found % self._stride, -1)
 
     def last(self, keys: Ints) -> Ints:
-        """The last row of each key, or -1 where there is none."""
+        """Return the last row of each key, or -1 where there is none."""
         return self.find(keys, np.full(len(keys), self._stride - 1, np.int64))
 
 
@@ -57,12 +57,12 @@ class Facts:
     log: Log
 
     def copy(self, rows: Ints, nodes: Ints | None = None) -> Ints:
-        """A number for the copy of the row's message at the row's node, or at another one."""
+        """Return a number for the copy of the row's message at the row's node, or at another one."""
         of = self.log.node[rows] if nodes is None else nodes
         return of * np.int64(len(self.log.messages) + 1) + self.log.message[rows]
 
     def before(self, rows: Ints) -> Before:
-        """An index of these rows by copy."""
+        """Return an index of these rows by copy."""
         return Before(self.copy(rows), rows, len(self.log))
 
     def are(self, rows: Ints, kind: Kind) -> Flags:
@@ -78,7 +78,7 @@ class Facts:
         return self.are(self.comings.last(self.log.node[rows]), Kind.JOIN)
 
     def once(self, rows: Ints) -> Ints:
-        """The first of these rows for each copy."""
+        """Return the first of these rows for each copy."""
         _, first = np.unique(self.copy(rows), return_index=True)
         return rows[np.sort(first)]
 
@@ -109,15 +109,15 @@ class Facts:
         return Before(self.log.message[rows], rows, len(self.log))
 
     def origin(self, rows: Ints) -> Ints:
-        """The publication of each row's message that came last before it, or -1."""
+        """Return the publication of each row's message that came last before it, or -1."""
         return self._publications.find(self.log.message[rows], rows)
 
     def publication(self, rows: Ints) -> Ints:
-        """The publication that each row is about: itself, or the last one of its message before it, or -1."""
+        """Return the publication that each row is about: itself, or the last one of its message before it, or -1."""
         return np.where(self.log.kind[rows] == KIND[Kind.PUBLISH], rows, self.origin(rows))
 
     def deadline_us(self, rows: Ints) -> Ints:
-        """The deadline of each row's message, by its author's clock; `NEVER_US` where it has none."""
+        """Return the deadline of each row's message, by its author's clock; `NEVER_US` where it has none."""
         origin = self.publication(rows)
         told = self._told_us[np.maximum(origin, 0)]
         return np.where((origin >= 0) & (told >= 0), told, NEVER_US)
@@ -144,7 +144,7 @@ class Facts:
         return found
 
     def place(self, rows: Ints) -> Ints:
-        """A number for the node of a row in the order group of its message."""
+        """Return a number for the node of a row in the order group of its message."""
         return self.group[rows] * np.int64(len(self.log.nodes)) + self.log.node[rows]
 
     def happenings(self, rows: Ints) -> Iterator[tuple[int, ...]]:
@@ -217,7 +217,7 @@ class Facts:
         return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
 
     def limit(self, name: str) -> int | None:
-        """A number of the nodes' settings, if the record tells it."""
+        """Return a number of the nodes' settings, if the record tells it."""
         value = self.in_force.get("settings", {}).get(name, self.log.run_attrs().get(name))
         return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else None
 

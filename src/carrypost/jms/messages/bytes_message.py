@@ -124,15 +124,15 @@ class BytesMessage(Message):
     # --- reading -------------------------------------------------------------------------------------------
 
     def read_boolean(self) -> bool:
-        """One byte: whether it is not 0."""
+        """Return one byte: whether it is not 0."""
         return self._take(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
 
     def read_byte(self) -> int:
-        """One byte, -128 to 127."""
+        """Return one byte, -128 to 127."""
         return self._take(FORMATS[ValueType.BYTE])  # type: ignore[return-value]
 
     def read_unsigned_byte(self) -> int:
-        """One byte, 0 to 255."""
+        """Return one byte, 0 to 255."""
         return self._take(_UNSIGNED_BYTE)  # type: ignore[return-value]
 
     def read_short(self) -> int:
@@ -164,7 +164,7 @@ class BytesMessage(Message):
         return self._take(FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
 
     def read_utf(self) -> str:
-        """A text as `write_utf` writes it."""
+        """Return a text as `write_utf` writes it."""
         data = self._readable()
         self._check_left(_UNSIGNED_SHORT.size)
         begin = self._at + _UNSIGNED_SHORT.size
@@ -175,7 +175,7 @@ class BytesMessage(Message):
         return text
 
     def read_bytes(self, size: int | None = None) -> bytes:
-        """The next bytes: at most `size`, else all that are left. Empty at the end."""
+        """Return the next bytes: at most `size`, else all that are left. Empty at the end."""
         data = self._readable()
         if size is not None and size < 0:
             raise MessageFormatException(f"a number of bytes is not less than 0: {size}")
@@ -186,7 +186,7 @@ class BytesMessage(Message):
     # --- body ----------------------------------------------------------------------------------------------
 
     def get_body(self, kind: type[T]) -> T | None:
-        """The bytes, after a `reset`; raises `MessageFormatException` for another type."""
+        """Return the bytes, after a `reset`; raises `MessageFormatException` for another type."""
         found = super().get_body(kind)
         self.reset()
         return found

@@ -46,7 +46,7 @@ _EXTENDED: Mapping[int, ValueType] = {
 
 
 def encode_text(text: str | None) -> bytes:
-    """A text as payload."""
+    """Return a text as payload."""
     if text is None:
         return NULL_TEXT
     try:
@@ -56,7 +56,7 @@ def encode_text(text: str | None) -> bytes:
 
 
 def decode_text(payload: bytes) -> str | None:
-    """The text of a payload."""
+    """Return the text of a payload."""
     if payload == NULL_TEXT:
         return None
     try:
@@ -66,25 +66,25 @@ def decode_text(payload: bytes) -> str | None:
 
 
 def encode_map(values: Mapping[str, Value]) -> bytes:
-    """A map as payload."""
+    """Return a map as payload."""
     _check_count(len(values))
     return pack({name: _item(value) for name, value in values.items()})
 
 
 def decode_map(payload: bytes) -> dict[str, Value]:
-    """The map in a payload."""
+    """Return the map in a payload."""
     return {name: _value(item) for name, item in unpack(_MAP.decode, payload, "map").items()}
 
 
 def encode_stream(values: Iterable[Value]) -> bytes:
-    """A stream as payload."""
+    """Return a stream as payload."""
     items = [_item(value) for value in values]
     _check_count(len(items))
     return pack(items)
 
 
 def decode_stream(payload: bytes) -> list[Value]:
-    """The stream in a payload."""
+    """Return the stream in a payload."""
     return [_value(item) for item in unpack(_STREAM.decode, payload, "stream")]
 
 
@@ -97,7 +97,7 @@ def _check_count(count: int) -> None:
 
 
 def pack(content: object) -> bytes:
-    """The version and the content; raises `MessageFormatException` for what cannot be encoded."""
+    """Return the version and the content; raises `MessageFormatException` for what cannot be encoded."""
     try:
         return VERSION + _ENCODER.encode(content)
     except UnicodeEncodeError:
@@ -107,7 +107,7 @@ def pack(content: object) -> bytes:
 
 
 def unpack(decode: Callable[[Any], T], payload: bytes, what: str) -> T:
-    """The content after the version; raises `MessageFormatException` for what is none."""
+    """Return the content after the version; raises `MessageFormatException` for what is none."""
     if not payload.startswith(VERSION):
         how = f"of version {payload[0]}, and this package reads version {VERSION[0]}" if payload else "empty"
         raise MessageFormatException(f"the payload is no {what}: it is {how}")
@@ -121,7 +121,7 @@ def unpack(decode: Callable[[Any], T], payload: bytes, what: str) -> T:
 
 
 def _item(value: Value) -> Item:
-    """A value in MessagePack: as itself, where that tells its type."""
+    """Return a value in MessagePack: as itself, where that tells its type."""
     kind, found = value
     if isinstance(found, bytes):
         return Ext(int(kind), found)

@@ -60,7 +60,7 @@ def converted(message: object) -> Message:
 
 
 def _destination(given: Any) -> Destination | None:  # noqa: ANN401 - another implementation's
-    """The same topic or queue as one of ours; what is neither is refused where it is set."""
+    """Return the same topic or queue as one of ours; what is neither is refused where it is set."""
     if isinstance(given, Destination):
         return given
     if hasattr(given, "topic_name"):

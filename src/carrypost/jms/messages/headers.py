@@ -133,7 +133,7 @@ def correlation(name: str, value: object) -> str | bytes | None:
 
 
 def destination(name: str, value: object) -> Destination | None:
-    """A destination that fits into a header."""
+    """Return a destination that fits into a header."""
     try:
         found = as_destination(value)
     except InvalidDestinationException as error:
@@ -152,7 +152,7 @@ def destination(name: str, value: object) -> Destination | None:
 
 
 def whole(name: str, value: object) -> int:
-    """A whole number, of milliseconds."""
+    """Return a whole number, of milliseconds."""
     found = plain(value)
     if type(found) is not int:
         raise IllegalArgumentException(f"{name} is a whole number of milliseconds, not a {type(value).__name__}")
@@ -160,7 +160,7 @@ def whole(name: str, value: object) -> int:
 
 
 def priority(name: str, value: object) -> int:
-    """A priority of JMS."""
+    """Return a priority of JMS."""
     found = plain(value)
     if type(found) is not int or not 0 <= found <= PRIORITY_MAX:
         raise IllegalArgumentException(f"{name} is 0 to {PRIORITY_MAX}, not {value!r}"[:200])
@@ -168,7 +168,7 @@ def priority(name: str, value: object) -> int:
 
 
 def mode(name: str, value: object) -> DeliveryMode:
-    """A delivery mode, or its number."""
+    """Return a delivery mode, or its number."""
     try:
         return DeliveryMode(value)  # type: ignore[arg-type]  # whatever it is
     except ValueError:

@@ -41,7 +41,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _checked(value: object, where: str, depth: int) -> object:
-    """The value, made of Python's own types alone; `where` it stands is the way to it, as Python writes that."""
+    """Return the value, made of Python's own types alone; `where` it stands is the way to it, as Python writes that."""
     if depth > _DEPTH_MAX:
         raise MessageFormatException(f"more than {_DEPTH_MAX} dicts and lists within each other have no room in JSON")
     if isinstance(value, Mapping):

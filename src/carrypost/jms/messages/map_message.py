@@ -99,47 +99,47 @@ class MapMessage(Bodied[dict[str, Value]]):
         self[name] = value
 
     def get_boolean(self, name: str) -> bool:
-        """A value as boolean; one that is not there is false."""
+        """Return a value as boolean; one that is not there is false."""
         return self._as(name, ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
 
     def get_byte(self, name: str) -> int:
-        """A value as byte."""
+        """Return a value as byte."""
         return self._as(name, ValueType.BYTE)  # type: ignore[return-value]
 
     def get_short(self, name: str) -> int:
-        """A value as short."""
+        """Return a value as short."""
         return self._as(name, ValueType.SHORT)  # type: ignore[return-value]
 
     def get_char(self, name: str) -> str:
-        """A value as char."""
+        """Return a value as char."""
         return self._as(name, ValueType.CHAR)  # type: ignore[return-value]
 
     def get_int(self, name: str) -> int:
-        """A value as int."""
+        """Return a value as int."""
         return self._as(name, ValueType.INT)  # type: ignore[return-value]
 
     def get_long(self, name: str) -> int:
-        """A value as long."""
+        """Return a value as long."""
         return self._as(name, ValueType.LONG)  # type: ignore[return-value]
 
     def get_float(self, name: str) -> float:
-        """A value as float."""
+        """Return a value as float."""
         return self._as(name, ValueType.FLOAT)  # type: ignore[return-value]
 
     def get_double(self, name: str) -> float:
-        """A value as double."""
+        """Return a value as double."""
         return self._as(name, ValueType.DOUBLE)  # type: ignore[return-value]
 
     def get_string(self, name: str) -> str | None:
-        """A value as text; one that is not there is None."""
+        """Return a value as text; one that is not there is None."""
         return self._as(name, ValueType.STRING)  # type: ignore[return-value]
 
     def get_bytes(self, name: str) -> bytes | None:
-        """A value that is bytes; one that is not there is None."""
+        """Return a value that is bytes; one that is not there is None."""
         return self._as(name, ValueType.BYTES)  # type: ignore[return-value]
 
     def get_object(self, name: str) -> BodyValue | None:
-        """A value as it was set; one that is not there is None."""
+        """Return a value as it was set; one that is not there is None."""
         return self._get().get(name, NULL).value
 
     # --- body ----------------------------------------------------------------------------------------------

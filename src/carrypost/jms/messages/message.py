@@ -206,7 +206,7 @@ class Message:
         self._payload, self._read_only = None, False
 
     def get_body(self, kind: type[T]) -> T | None:
-        """The body as a whole: str, bytes, dict or the object; None if there is none.
+        """Return the body as a whole: str, bytes, dict or the object; None if there is none.
 
         Raises `MessageFormatException` if it is no `kind`, or cannot be read at all.
         """
@@ -234,11 +234,11 @@ class Message:
         raise MessageFormatException(f"a {type(self).__name__} is no JSON: its body is read by get_body()")
 
     def _whole(self) -> object:
-        """The body for `get_body`; a copy, if it could be changed."""
+        """Return the body for `get_body`; a copy, if it could be changed."""
         return None
 
     def _encoded(self) -> bytes:
-        """The body as it stands, as payload."""
+        """Return the body as it stands, as payload."""
         return b""
 
     def _write(self) -> None:
@@ -304,39 +304,39 @@ class Message:
         self._properties[name] = value
 
     def get_boolean_property(self, name: str) -> bool:
-        """A property as boolean; one that is not there is false."""
+        """Return a property as boolean; one that is not there is false."""
         return self._properties.get_as(name, ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
 
     def get_byte_property(self, name: str) -> int:
-        """A property as byte."""
+        """Return a property as byte."""
         return self._properties.get_as(name, ValueType.BYTE)  # type: ignore[return-value]
 
     def get_short_property(self, name: str) -> int:
-        """A property as short."""
+        """Return a property as short."""
         return self._properties.get_as(name, ValueType.SHORT)  # type: ignore[return-value]
 
     def get_int_property(self, name: str) -> int:
-        """A property as int."""
+        """Return a property as int."""
         return self._properties.get_as(name, ValueType.INT)  # type: ignore[return-value]
 
     def get_long_property(self, name: str) -> int:
-        """A property as long."""
+        """Return a property as long."""
         return self._properties.get_as(name, ValueType.LONG)  # type: ignore[return-value]
 
     def get_float_property(self, name: str) -> float:
-        """A property as float."""
+        """Return a property as float."""
         return self._properties.get_as(name, ValueType.FLOAT)  # type: ignore[return-value]
 
     def get_double_property(self, name: str) -> float:
-        """A property as double."""
+        """Return a property as double."""
         return self._properties.get_as(name, ValueType.DOUBLE)  # type: ignore[return-value]
 
     def get_string_property(self, name: str) -> str | None:
-        """A property as text; one that is not there is None."""
+        """Return a property as text; one that is not there is None."""
         return self._properties.get_as(name, ValueType.STRING)  # type: ignore[return-value]
 
     def get_object_property(self, name: str) -> PropertyValue | None:
-        """A property as it was set; one that is not there is None."""
+        """Return a property as it was set; one that is not there is None."""
         return self._properties.get(name)
 
     def __repr__(self) -> str:
@@ -368,11 +368,11 @@ class Bodied(Message, ABC, Generic[B]):
 
     @abstractmethod
     def _empty(self) -> B:
-        """The body of a new message."""
+        """Return the body of a new message."""
 
     @abstractmethod
     def _decoded(self, payload: bytes) -> B:
-        """The body that a payload holds; raises `MessageFormatException`."""
+        """Return the body that a payload holds; raises `MessageFormatException`."""
 
     def clear_body(self) -> None:
         """Empty the body, and let it be written. Properties and header fields stay."""

@@ -28,7 +28,7 @@ class ObjectMessage(Message):
         self._payload = made
 
     def get_object(self) -> object:
-        """A new copy of the object, or None.
+        """Return a new copy of the object, or None.
 
         Raises `MessageFormatException` if its class is not registered here, or the payload is none of it; `object_name`
         and `payload` can still be read.

@@ -54,12 +54,12 @@ class Properties(Mapping[str, PropertyValue | None]):
         self._set(name, value_or_null(kind, value) if kind is ValueType.STRING else value_of(kind, value))
 
     def get_as(self, name: str, kind: ValueType) -> object:
-        """A property as this type; raises `MessageFormatException` where it cannot be read so."""
+        """Return a property as this type; raises `MessageFormatException` where it cannot be read so."""
         found = self._find(name) or _ABSENT
         return read(Value(*found), kind, PROPERTY_TABLE, f"property {_shown(name)}")
 
     def type_of(self, name: str) -> ValueType:
-        """The type with which a property was set; raises `KeyError`."""
+        """Return the type with which a property was set; raises `KeyError`."""
         found = self._find(name)
         if found is None:
             raise KeyError(name)

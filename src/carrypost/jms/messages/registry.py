@@ -79,7 +79,7 @@ def _check(cls: type) -> None:
 
 
 def encode_object(value: object) -> bytes:
-    """An object of a registered class, or None, as payload; raises `MessageFormatException`.
+    """Return an object of a registered class, or None, as payload; raises `MessageFormatException`.
 
     It is decoded again at once: so nothing is refused by the receiver that could have been refused here.
     """
@@ -97,7 +97,7 @@ def encode_object(value: object) -> bytes:
 
 
 def decode_object(payload: bytes) -> object:
-    """The object in a payload, a new one each time; raises `MessageFormatException`."""
+    """Return the object in a payload, a new one each time; raises `MessageFormatException`."""
     found = unpack(_ENVELOPE.decode, payload, "object")
     if found is None:
         return None
@@ -119,6 +119,6 @@ def _made(entry: _Entry, fields: msgspec.Raw) -> Any:  # noqa: ANN401 - whatever
 
 
 def object_name(payload: bytes) -> str | None:
-    """The name of the class of the object in a payload, registered or not; None if it is null."""
+    """Return the name of the class of the object in a payload, registered or not; None if it is null."""
     found = unpack(_ENVELOPE.decode, payload, "object")
     return None if found is None else found[0]

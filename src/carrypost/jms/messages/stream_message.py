@@ -96,43 +96,43 @@ class StreamMessage(Bodied[list[Value]]):
     # --- reading -------------------------------------------------------------------------------------------
 
     def read_boolean(self) -> bool:
-        """The next value as boolean."""
+        """Return the next value as boolean."""
         return self._next(ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
 
     def read_byte(self) -> int:
-        """The next value as byte."""
+        """Return the next value as byte."""
         return self._next(ValueType.BYTE)  # type: ignore[return-value]
 
     def read_short(self) -> int:
-        """The next value as short."""
+        """Return the next value as short."""
         return self._next(ValueType.SHORT)  # type: ignore[return-value]
 
     def read_char(self) -> str:
-        """The next value as char."""
+        """Return the next value as char."""
         return self._next(ValueType.CHAR)  # type: ignore[return-value]
 
     def read_int(self) -> int:
-        """The next value as int."""
+        """Return the next value as int."""
         return self._next(ValueType.INT)  # type: ignore[return-value]
 
     def read_long(self) -> int:
-        """The next value as long."""
+        """Return the next value as long."""
         return self._next(ValueType.LONG)  # type: ignore[return-value]
 
     def read_float(self) -> float:
-        """The next value as float."""
+        """Return the next value as float."""
         return self._next(ValueType.FLOAT)  # type: ignore[return-value]
 
     def read_double(self) -> float:
-        """The next value as double."""
+        """Return the next value as double."""
         return self._next(ValueType.DOUBLE)  # type: ignore[return-value]
 
     def read_string(self) -> str | None:
-        """The next value as text."""
+        """Return the next value as text."""
         return self._next(ValueType.STRING)  # type: ignore[return-value]
 
     def read_bytes(self, size: int | None = None) -> bytes | None:
-        """The next value, which is bytes, or None if it is null.
+        """Return the next value, which is bytes, or None if it is null.
 
         With a `size` it is read by parts of so many bytes: the one that is shorter, or empty, is the last, and until
         then nothing else can be read.
@@ -153,7 +153,7 @@ class StreamMessage(Bodied[list[Value]]):
         return part
 
     def read_object(self) -> BodyValue | None:
-        """The next value as it was written."""
+        """Return the next value as it was written."""
         value = self._whole_current()
         self._at += 1
         return value.value

@@ -27,7 +27,7 @@ _DIGITS_MAX = 17
 
 
 def text_of(kind: ValueType, value: BodyValue) -> str:
-    """A value as text."""
+    """Return a value as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -36,7 +36,7 @@ def text_of(kind: ValueType, value: BodyValue) -> str:
 
 
 def _text_of_float(value: float, *, single: bool) -> str:
-    """The fewest digits that give the number back, but at least one after the point."""
+    """Return the fewest digits that give the number back, but at least one after the point."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     found = ""
@@ -59,7 +59,7 @@ def parsed(kind: ValueType, text: str) -> BodyValue:
 
 
 def _boolean(_: ValueType, text: str) -> bool:
-    """Everything but "true" is false."""
+    """Return everything but "true" is false."""
     return text.lower() == "true"
 
 

@@ -55,7 +55,7 @@ def plain(value: object) -> object:
 
 
 def value_of(kind: ValueType, given: object) -> Value:
-    """A value of this type; raises `MessageFormatException` if it is none. Floats are rounded to 32 bits."""
+    """Return a value of this type; raises `MessageFormatException` if it is none. Floats are rounded to 32 bits."""
     found = plain(given)
     if kind in _FLOATS:
         if type(found) is int:
@@ -68,12 +68,12 @@ def value_of(kind: ValueType, given: object) -> Value:
 
 
 def value_or_null(kind: ValueType, given: object) -> Value:
-    """The same, of the types that have null."""
+    """Return the same, of the types that have null."""
     return NULL if given is None else value_of(kind, given)
 
 
 def inferred(given: object, what: str = "a value") -> Value:
-    """A value of which no type is said: boolean, int or else long, double, String, byte[] or null.
+    """Return a value of which no type is said: boolean, int or else long, double, String, byte[] or null.
 
     Raises `MessageFormatException` for anything else, which calls it `what`.
     """

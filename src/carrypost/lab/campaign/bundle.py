@@ -107,7 +107,7 @@ class Unpacked(Scenario):
 
 
 def unpacked(scenario: Scenario, files: Sequence[Named], fetch: Fetch) -> Unpacked:
-    """The same scenario, with its files unpacked on this machine."""
+    """Return the same scenario, with its files unpacked on this machine."""
     root = executor_folder()
     places = {each.name: _unpack(each, root, fetch) for each in files}
     fields: dict[str, Any] = {each.name: getattr(scenario, each.name) for each in dataclasses.fields(scenario)}
@@ -118,7 +118,7 @@ def unpacked(scenario: Scenario, files: Sequence[Named], fetch: Fetch) -> Unpack
 
 
 def executor_folder() -> Path:
-    """A folder of this executor, for all its processes, which ends with it; of nobody but this user.
+    """Return a folder of this executor, for all its processes, which ends with it; of nobody but this user.
 
     Where Spark gives none, or somebody else made it, it is a new one of this process.
     """

@@ -195,7 +195,7 @@ def needs_java(out: Path) -> None:
 
 @contextmanager
 def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
-    """A campaign in this folder, which nobody else has meanwhile; at the end its tables are made.
+    """Yield a campaign in this folder, which nobody else has meanwhile; at the end its tables are made.
 
     One that could not begin leaves no folder behind.
     """
@@ -223,7 +223,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
 def _contents(
     spark: SparkSession | None, runs: Sequence[CampaignRun]
 ) -> Iterator[Mapping[str, Broadcast[bytes] | Held]]:
-    """The files that runs need: on their way to whoever asks for them, or without Spark here."""
+    """Yield the files that runs need: on their way to whoever asks for them, or without Spark here."""
     files = {(named.path, named.digest): named for run in runs for named in run.files}
     found = contents(list(files.values()))
     if spark is None:

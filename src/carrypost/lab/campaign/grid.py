@@ -99,7 +99,7 @@ class Grid:
 
 
 def load(path: str | Path) -> Grid:
-    """The campaign of a file, checked with all that it names."""
+    """Return the campaign of a file, checked with all that it names."""
     path = Path(path)
     text = read_text(path, f"the campaign {path} cannot be read")
     return _CampaignReader(path, Document(text, path.name)).grid()
@@ -264,7 +264,7 @@ class _CampaignReader:
             raise self._error(place, f"{what} is text without / that can be shown, not {name!r}")
 
     def _place(self, scenario: str) -> str | int:
-        """The line that names a scenario: their list may have many."""
+        """Return the line that names a scenario: their list may have many."""
         return self._document.line_with(scenario) or "scenarios"
 
 

@@ -29,7 +29,7 @@ _SOON_S = 120
 
 
 def recipe(name: str) -> Recipe:
-    """The experiment of this name."""
+    """Return the experiment of this name."""
     if name not in RECIPES:
         known = ", ".join(RECIPES)
         raise LocalError(

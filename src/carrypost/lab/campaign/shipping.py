@@ -16,7 +16,7 @@ _KEPT = {".py", ".properties", ".toml", ".css"}
 
 
 def package_zip(folder: Path) -> Path:
-    """A zip file of carrypost in this folder; the same code gives the same bytes."""
+    """Return a zip file of carrypost in this folder; the same code gives the same bytes."""
     root = Path(carrypost.__file__).parent
     path = folder / "carrypost.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

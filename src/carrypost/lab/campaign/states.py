@@ -60,13 +60,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def done(run: CampaignRun, token: str, record: str, *, rows: int, written: Path) -> State:
-    """The state of a run whose record is whole; `written` is where it is at the moment."""
+    """Return the state of a run whose record is whole; `written` is where it is at the moment."""
     size, sha256 = written.stat().st_size, digest(written)
     return State(**_about(run, token), status=DONE, record=record, rows=rows, size=size, sha256=sha256)
 
 
 def failed(run: CampaignRun, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
-    """The state of a run that came to nothing."""
+    """Return the state of a run that came to nothing."""
     return State(**_about(run, token), status=FAILED, error=error, traceback=traceback or error, kept=kept)
 
 
@@ -147,7 +147,7 @@ class Place:
                 partial.unlink(missing_ok=True)
 
     def states_there(self) -> dict[str, State]:
-        """All states, by stem; what cannot be read is as if it were not there."""
+        """Return all states, by stem; what cannot be read is as if it were not there."""
         found = {}
         for path in sorted(self.states.glob(f"*{_SUFFIX}")):
             if (state := read(path)) is not None:
@@ -165,7 +165,7 @@ class Place:
 
 
 def read(path: Path) -> State | None:
-    """A state; None: there is none that can be read."""
+    """Return a state; None: there is none that can be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=State)
     except (OSError, msgspec.DecodeError):

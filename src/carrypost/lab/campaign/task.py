@@ -54,7 +54,7 @@ class TaskContext:
     """Of files, by hash."""
 
     def fetch(self, digest: str) -> bytes:
-        """The bytes of a file; Spark is not to keep them in this process."""
+        """Return the bytes of a file; Spark is not to keep them in this process."""
         broadcast = self.contents[digest]
         content = broadcast.value
         if not isinstance(broadcast, Held) and not hasattr(broadcast, "_sc"):  # On executors, which can load it again.

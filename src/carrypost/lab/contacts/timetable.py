@@ -71,7 +71,7 @@ def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, Floats]]:
 
 
 def _filled(t_us: Ints, places: Floats) -> tuple[Ints, Floats]:
-    """The same motion, with samples on long straight lines."""
+    """Return the same motion, with samples on long straight lines."""
     steps = -(-np.diff(t_us) // STEP_US_MAX)
     before = np.repeat(np.arange(len(steps)), steps)
     number = np.arange(len(before)) - np.repeat(steps.cumsum() - steps, steps)

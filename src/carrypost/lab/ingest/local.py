@@ -58,7 +58,7 @@ class Ingested:
 
 
 def begun(request: IngestRequest) -> list[LineRule]:
-    """The rules of files by their first lines."""
+    """Return the rules of files by their first lines."""
     rules = [request.form.begin(sources.head(path), str(path), request.options) for path in request.paths]
     if isinstance(rules[0], Positions):
         same = rules[0]

@@ -54,7 +54,7 @@ def packing(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The text of a file, unpacked."""
+    """Yield the text of a file, unpacked."""
     kind = packing(path)
     with told(path), ExitStack() as ending:
         if kind == "zip":
@@ -75,7 +75,7 @@ def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 
 
 def head(path: Path) -> bytes:
-    """The first lines of a file."""
+    """Return the first lines of a file."""
     with opened(path) as stream:
         data = stream.read(HEAD_BYTES)
     if data.startswith(_WIDE) or b"\x00" in data:
@@ -113,7 +113,7 @@ def text_bytes(path: Path) -> int:
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
-    """The whole text in blocks of lines, each with the number of its first line."""
+    """Yield the whole text in blocks of lines, each with the number of its first line."""
     number, left = 1, b""
     with opened(path) as stream, told(path):
         while data := stream.read(block_bytes):
@@ -135,7 +135,7 @@ def _grown(path: Path, number: int, data: bytes) -> bytes:
 
 
 def unpacked(path: Path, folder: Path) -> Path:
-    """A plain file with the text: itself, or a copy in this folder."""
+    """Return a plain file with the text: itself, or a copy in this folder."""
     if not packing(path):
         return path
     made = folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.txt"
@@ -161,7 +161,7 @@ def ranges(path: Path, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
 
 
 def _line_end(stream: IO[bytes], position: int, size: int) -> int:
-    """The first position from there on that follows a line end; the end of the file counts."""
+    """Return the first position from there on that follows a line end; the end of the file counts."""
     stream.seek(position - 1)
     while position < size:
         data = stream.read(_READ_BYTES)
@@ -173,7 +173,7 @@ def _line_end(stream: IO[bytes], position: int, size: int) -> int:
 
 
 def part(path: Path, start: int, end: int) -> bytes:
-    """A range of bytes of a plain file."""
+    """Return a range of bytes of a plain file."""
     try:
         with path.open("rb") as stream:
             stream.seek(start)

@@ -97,7 +97,7 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A hidden folder in the output folder, which executors see too."""
+    """Yield a hidden folder in the output folder, which executors see too."""
     target = folder / "unpacked"
     hidden = target.with_name(f".unpacked.{os.getpid()}.partial")
     with folders.told_of(target):
@@ -120,7 +120,7 @@ def _rows(frame: DataFrame) -> DataFrame:
 
 # ------------------------------------------------------------------------------------------------------- reading
 def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch: Path) -> list[int]:
-    """The number of the first line of each block."""
+    """Yield the number of the first line of each block."""
     folder, hidden = str(work.request.out), str(scratch.absolute())
 
     def count(batches: _Batches) -> Iterator[pa.RecordBatch]:
@@ -142,7 +142,7 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch:
 
 
 def _range(spark: SparkSession, blocks: list[_Block], block_bytes: int) -> DataFrame:
-    """The numbers of blocks, in parts of about so many bytes: of many small files a task reads several."""
+    """Return the numbers of blocks, in parts of about so many bytes: of many small files a task reads several."""
     total = sum(block.end - block.start for block in blocks)
     parts = max(spark.sparkContext.defaultParallelism, -(-total // block_bytes))
     return spark.range(0, len(blocks), 1, max(1, min(parts, len(blocks))))

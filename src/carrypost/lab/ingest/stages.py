@@ -89,13 +89,13 @@ def _same_name(found: Sum) -> list[FileFault]:
 
 
 def told_bad(found: Sum, names: Sequence[str]) -> str:
-    """The first bad lines for people, one below the other."""
+    """Return the first bad lines for people, one below the other."""
     first_of = [] if len(found.bad) == found.bad_lines else [f"the first {len(found.bad)} of them:"]
     return "\n".join([*first_of, *(f"  {shown(each, names)}" for each in found.bad)])
 
 
 def shown(bad: Bad, names: Sequence[str]) -> str:
-    """A bad line for people."""
+    """Return a bad line for people."""
     file, line = where(bad.at)
     quoted = "" if repr(bad.text) in bad.why else f" ({bad.text})"
     return f"{names[file]}, line {line}: {bad.why}{quoted}"

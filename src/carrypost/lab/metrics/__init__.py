@@ -71,7 +71,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
 
 
 def chosen(names: Sequence[str]) -> list[Table]:
-    """The families of these names; all of them if there is none."""
+    """Return the families of these names; all of them if there is none."""
     known = {table.name: table for table in FAMILIES}
     if unknown := [name for name in names if name not in known]:
         raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")

@@ -172,7 +172,7 @@ def _counted_pairs(places: Ints, weights: Ints) -> tuple[Ints, Ints]:
 
 
 def _power_us(most_us: int) -> int:
-    """The greatest power of ten that is no wider than the cells for this longest delay."""
+    """Return the greatest power of ten that is no wider than the cells for this longest delay."""
     power = _CELL_US_MIN
     while power * 10 * CELLS <= most_us:
         power *= 10
@@ -180,6 +180,6 @@ def _power_us(most_us: int) -> int:
 
 
 def _cell_us(most_us: int) -> int:
-    """The least of 1, 2, 5, 10 and so on that makes at most so many cells of it."""
+    """Return the least of 1, 2, 5, 10 and so on that makes at most so many cells of it."""
     power = _power_us(most_us)
     return next(power * nice for nice in _NICE if power * nice * CELLS >= most_us or nice == _NICE[-1])

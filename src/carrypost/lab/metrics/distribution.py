@@ -36,7 +36,7 @@ def milliseconds(us: Ints) -> Ints:
 
 
 def counted(values: Ints) -> tuple[Ints, Ints]:
-    """The values that there are, in order, and how often each is there."""
+    """Return the values that there are, in order, and how often each is there."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     least, most = int(values.min()), int(values.max())
@@ -48,7 +48,7 @@ def counted(values: Ints) -> tuple[Ints, Ints]:
 
 
 def summed(keys: Ints, *values: Ints) -> tuple[Ints, ...]:
-    """The keys that there are, in order, and by key the sum of each of these values."""
+    """Return the keys that there are, in order, and by key the sum of each of these values."""
     if not len(keys):
         return keys, *values
     least, most = int(keys.min()), int(keys.max())
@@ -96,7 +96,7 @@ class Counts:
         return found
 
     def percentile(self, share: int) -> int | None:
-        """The least value that this share of all is not above."""
+        """Return the least value that this share of all is not above."""
         if not len(self.value):
             return None
         cumulative = self.cumulative
@@ -162,7 +162,7 @@ class Moments:
 
 
 def _total(values: Ints) -> int:
-    """The sum, whatever its size: of blocks that cannot overflow, then of those."""
+    """Return the sum, whatever its size: of blocks that cannot overflow, then of those."""
     return sum(np.add.reduceat(values, np.arange(0, len(values), _BLOCK)).tolist())
 
 

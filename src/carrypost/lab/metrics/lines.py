@@ -37,7 +37,7 @@ _LINE = msgspec.defstruct("_LINE", [_field(each.name, each.type, nullable=each.n
 
 
 def read(path: Path) -> tuple[pa.Table, int]:
-    """The rows of a file, of whatever runs, and how many lines are none."""
+    """Return the rows of a file, of whatever runs, and how many lines are none."""
     columns: dict[str, list[Any]] = {each.name: [] for each in SCHEMA}
     appends = [(name, column.append) for name, column in columns.items()]
     decode, unreadable = msgspec.json.Decoder(_LINE).decode, 0

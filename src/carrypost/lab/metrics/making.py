@@ -116,7 +116,7 @@ def make(
 def _runs(
     engine: Engine, source: Source, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
 ) -> list[RunFiles]:
-    """The runs of a source; lines of JSON are made Parquet first."""
+    """Return the runs of a source; lines of JSON are made Parquet first."""
     paths = [str(file.absolute()) for file in source.files]
     if not source.lines:
         return records.runs({path: records.names_in(Path(path)) for path in paths}, merge=wanted.merge_runs)

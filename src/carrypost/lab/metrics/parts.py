@@ -102,7 +102,7 @@ def ratio(part: Ints, whole: Ints) -> pa.Array:
 
 
 def window_us(window_s: float) -> int:
-    """The length of windows; one of no length is refused."""
+    """Return the length of windows; one of no length is refused."""
     found = round(window_s * MICROSECONDS)
     if found < 1:
         raise LocalError(f"a window must be at least 1 µs long, not {window_s!r} s")

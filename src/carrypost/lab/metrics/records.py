@@ -40,7 +40,7 @@ class Source:
 
     @classmethod
     def find(cls, path: Path) -> Self:
-        """The records in a folder, or one file; what is no record is refused."""
+        """Return the records in a folder, or one file; what is no record is refused."""
         lines = _files_of_lines(path)
         return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
 
@@ -100,7 +100,7 @@ class RunFiles:
     """True if there are other runs in them."""
 
     def groups(self) -> list[RowGroup]:
-        """The row groups of its files."""
+        """Return the row groups of its files."""
         found = []
         for file in self.files:
             with _readable(file):
@@ -110,7 +110,7 @@ class RunFiles:
         return found
 
     def rows(self, groups: Sequence[RowGroup] | None = None, columns: Sequence[str] = COLUMNS) -> pa.Table:
-        """Some columns of its rows, of all row groups or of some; all that families need if none are named."""
+        """Return some columns of its rows, of all row groups or of some; all that families need if none are named."""
         wanted: dict[str, list[int]] = {file: [] for file in self.files} if groups is None else {}
         for group in groups or ():
             wanted.setdefault(group.file, []).append(group.number)
@@ -144,13 +144,13 @@ def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:
 
 
 def names_in(path: Path) -> list[str]:
-    """The runs in a Parquet file."""
+    """Return the runs in a Parquet file."""
     with _readable(path):
         return folders.texts_in(path, "run")
 
 
 def digest(parts: Sequence[str | bytes], files: Iterable[str]) -> str:
-    """The hash of some files, and of what else counts."""
+    """Return the hash of some files, and of what else counts."""
     made = hashlib.sha256()
     for file in files:
         with refusing(f"{file} cannot be read"), Path(file).open("rb") as content:

@@ -107,19 +107,19 @@ class Rows:
         return found
 
     def texts(self, name: str, at: Ints) -> pa.Array:
-        """A column of texts at these rows; null where there is none."""
+        """Return a column of texts at these rows; null where there is none."""
         codes, names = self._codes(name)
         here = codes[at]
         return names.take(pa.array(here, mask=here == MISSING))
 
     def whole(self, name: str, at: Ints | None = None) -> pa.Array:
-        """A column of whole numbers, at these rows or at all; null where there is none."""
+        """Return a column of whole numbers, at these rows or at all; null where there is none."""
         if name not in self._whole:
             self._whole[name] = combined(self._table[name], pa.int64())
         return self._whole[name] if at is None else self._whole[name].take(pa.array(at))
 
     def attribute(self, name: str, at: Ints) -> pa.Array:
-        """An attribute at these rows, as text; null where there is none."""
+        """Return an attribute at these rows, as text; null where there is none."""
         maps = combined(self._table["attrs"].take(pa.array(at)), ATTRS)
         places = np.full(len(at), MISSING, np.int64)
         found, where = entries(maps, name)

@@ -80,7 +80,7 @@ def cut(order: Order) -> list[SliceOrder]:
 
 
 def measured(order: SliceOrder) -> list[Part]:
-    """The parts of a slice."""
+    """Return the parts of a slice."""
     rows = _chosen(order) if order.groups else _spilled(order)
     return parts(rows, chosen(order.whole.families), window_s=order.whole.window_s)
 

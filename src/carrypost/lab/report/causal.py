@@ -19,7 +19,7 @@ _NEAR = 0.1
 
 
 def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     whole = all(run.duration_s == paper.duration_s for series in all_series for run in series.runs)
     pair = [series for lifetime_s in paper.pair for series in all_series if series.lifetime_s == lifetime_s]
     return [
@@ -148,7 +148,7 @@ def title(papers: Sequence[Experiment]) -> str:
 
 
 def source() -> Markup:
-    """The paper."""
+    """Return the paper."""
     return joined((
         "The paper: F. Guidec, P. Launay, Y. Mahéo, ",
         tag("i", "Causal and Δ-Causal Broadcast in Opportunistic Networks"),

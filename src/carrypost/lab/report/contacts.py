@@ -51,6 +51,6 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def _window_s(seeds: Sequence[Steps]) -> float:
-    """The length of windows, by what is between their begins."""
+    """Return the length of windows, by what is between their begins."""
     steps_s = [float(np.diff(t).min()) for t, _ in seeds if len(t) > 1]
     return min(steps_s, default=0.0)

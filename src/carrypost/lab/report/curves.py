@@ -36,11 +36,11 @@ class Curve:
     high: Floats | None = None
 
     def scaled(self, unit: float) -> Curve:
-        """The same with x in other units."""
+        """Return the same with x in other units."""
         return replace(self, x=self.x / unit)
 
     def bare(self) -> Curve:
-        """The line without its band."""
+        """Return the line without its band."""
         return Curve(self.x, self.y)
 
     def same(self, other: Curve) -> bool:
@@ -92,7 +92,7 @@ def distribution(seeds: Sequence[Steps], extent: Extent, *, above: bool = False)
 
 
 def over_time(seeds: Sequence[Steps], width_s: float) -> Curve | None:
-    """A figure by windows of time: its mean over those seeds that have it, to the end of the last window.
+    """Return a figure by windows of time: its mean over those seeds that have it, to the end of the last window.
 
     Figures may be NaN. None: no seed has any.
     """

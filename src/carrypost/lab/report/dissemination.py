@@ -31,7 +31,7 @@ _NEARLY = 0.99
 
 
 def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about it."""
+    """Return everything about it."""
     return [
         *_reached(study, all_series),
         _costs(study, all_series),
@@ -42,7 +42,7 @@ def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """The share of recipients that have a message, by its age, and the share that a flood would have reached."""
+    """Return the share of recipients that have a message, by its age, and the share that a flood would have reached."""
     chosen = all_series[: plots.CURVES_MAX]
     got = {each.settings: [_by_age(study, run) for run in each.runs] for each in chosen}
     bound = {each.settings: [_flooded(study, run) for run in each.runs] for each in chosen}
@@ -75,7 +75,7 @@ def _by_age(study: Study, run: FinishedRun) -> Steps:
 
 
 def _flooded(study: Study, run: FinishedRun) -> Steps:
-    """The same of a flood."""
+    """Return the same of a flood."""
     x, shares = steps_of(study, families.FLOOD, run)
     _, recipients = _totals(study, run)
     total = float(study.columns(families.FLOOD, run)["cumulative"].max(initial=0))
@@ -89,7 +89,7 @@ def _totals(study: Study, run: FinishedRun) -> tuple[float, float]:
 
 
 def _nearly_all(steps: Steps) -> float:
-    """The age by which nearly all is reached that ever is."""
+    """Return the age by which nearly all is reached that ever is."""
     x, shares = steps
     return max(float(x[int(np.searchsorted(shares, _NEARLY * shares[-1]))]), 0.01) * 1.05
 
@@ -165,7 +165,7 @@ def _hops(study: Study, run: FinishedRun) -> tuple[float, float, float] | None:
 
 
 def _width_s(study: Study, all_series: Sequence[Series]) -> float:
-    """The length of windows: whole minutes."""
+    """Return the length of windows: whole minutes."""
     last_s = max(
         (float(study.columns(families.TIMELINE, series.first)["t"].max(initial=0.0)) for series in all_series),
         default=0.0,

@@ -39,12 +39,12 @@ class Distribution(NamedTuple):
 
 
 def steps(study: Study, of: Table, series: Series, **equal: str) -> list[Steps]:
-    """The distribution of each seed: values in seconds, and the share that is not above them."""
+    """Return the distribution of each seed: values in seconds, and the share that is not above them."""
     return [steps_of(study, of, run, **equal) for run in series.runs]
 
 
 def steps_of(study: Study, of: Table, run: FinishedRun, **equal: str) -> Steps:
-    """The distribution of one seed."""
+    """Return the distribution of one seed."""
     value_ms, parts = ordered(study, of, run, "value_ms", "share", **equal)
     return value_ms / 1_000, parts
 
@@ -57,7 +57,7 @@ def ordered(study: Study, of: Table, run: FinishedRun, x: str, y: str, **equal: 
 
 
 def by_settings(all_series: Sequence[Series], curve: Callable[[Series], Curve | None]) -> dict[str, Curve]:
-    """A curve for each choice of settings that has one, of as many as can be told apart."""
+    """Return a curve for each choice of settings that has one, of as many as can be told apart."""
     made = {series.settings: curve(series) for series in all_series[: plots.CURVES_MAX]}
     return {name: each for name, each in made.items() if each is not None}
 
@@ -103,7 +103,7 @@ def _curve(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Cu
 
 
 def _above(found: dict[str, list[Steps]], of: Distribution) -> Picture | None:
-    """The complementary distributions; None where nothing but one length of time is known."""
+    """Return the complementary distributions; None where nothing but one length of time is known."""
     values = np.concatenate([values for seeds in found.values() for values, _ in seeds])
     values = values[values >= _MS]
     if not len(values) or values.min() == values.max():

@@ -84,7 +84,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 
 def source() -> Markup:
-    """The paper."""
+    """Return the paper."""
     return joined((
         "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
         tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
@@ -93,7 +93,7 @@ def source() -> Markup:
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     loads = Loads(study, all_series)
     protocol = prose.EMMA_ISLAND if any(ISLAND in each for each in loads.strategies) else prose.EMMA_ALONE
     halves = ""
@@ -170,7 +170,7 @@ def _by_hosts(loads: Loads) -> list[Block]:
 def _by_number(
     loads: Loads, name: str, caption: str, found: Mapping[str, Mapping[int, Series]], x: Axis, *, modes: bool
 ) -> list[Block]:
-    """A figure of shares by buffer or number of hosts, and its table."""
+    """Return a figure of shares by buffer or number of hosts, and its table."""
 
     def of(strategy: str) -> Picture | None:
         if not (series := found[strategy]):

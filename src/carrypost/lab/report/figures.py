@@ -107,7 +107,7 @@ def _told(part: float | None, most_s: float | None) -> str:
 
 
 def waited(study: Study, run: FinishedRun) -> float | None:
-    """The share of copies whose latency is 1 ms or more; None: there are none."""
+    """Return the share of copies whose latency is 1 ms or more; None: there are none."""
     found = study.columns(families.DELAY_CDF, run, metric=families.LTCY)
     if not len(found["share"]):
         return None
@@ -186,7 +186,7 @@ def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experimen
 
 
 def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
-    """The quoted points as a table: which share of ours is below."""
+    """Return the quoted points as a table: which share of ours is below."""
     lines = []
     for metric, quoted in ((families.TDELAY, paper.tdelay_points), (families.LTCY, paper.ltcy_points)):
         for point in quoted:
@@ -225,7 +225,7 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
 
 
 def _bus(study: Study, run: FinishedRun) -> str:
-    """The paper's bus; where buses are called otherwise, the one that runs longest."""
+    """Return the paper's bus; where buses are called otherwise, the one that runs longest."""
     found = study.columns(families.ACTIVITY, run)
     nodes = found["node"].tolist()
     if printed.BUS_NODE in nodes or not nodes:

@@ -22,7 +22,7 @@ Figured = tuple[str, Table, str, Callable[[float | None], str]]
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this scenario."""
+    """Return everything about this scenario."""
     scenario = all_series[0].scenario
     parts: list[Block] = [
         tag("h2", scenario),

@@ -38,13 +38,13 @@ def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
 
 
 def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
-    """An element, of a class if that is told."""
+    """Return an element, of a class if that is told."""
     opened = f'{name} class="{kind}"' if kind else name
     return Markup(f"<{opened}>{joined(inside).text}</{name}>")
 
 
 def paragraph(*inside: Piece, kind: str = "") -> Markup:
-    """A paragraph."""
+    """Return a paragraph."""
     return tag("p", *inside, kind=kind)
 
 
@@ -139,12 +139,12 @@ def _row(line: TableRow, texts: Sequence[int]) -> Markup:
 
 
 def give_or_take(mean: str, half: str) -> Markup:
-    """A mean with half of its interval, which may stand below it."""
+    """Return a mean with half of its interval, which may stand below it."""
     return Markup(escape(mean, quote=False) + _BREAK + escape(f"± {half}", quote=False))
 
 
 def page(title: str, body: Iterable[Piece]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     head = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

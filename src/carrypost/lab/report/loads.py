@@ -38,7 +38,7 @@ class Load(NamedTuple):
 
     @classmethod
     def of(cls, run: FinishedRun) -> Load | None:
-        """The load of a run; None: its messages are not drawn with recipients, or its hosts are not counted."""
+        """Return the load of a run; None: its messages are not drawn with recipients, or its hosts are not counted."""
         known = run.in_force
         workload: Mapping[str, Any] = next(iter(known.get("workload", [])), {})
         settings: Mapping[str, Any] = known.get("settings", {})
@@ -94,7 +94,7 @@ class Loads:
         return float(found["delivered"][mine].sum()) / recipients if recipients else None
 
     def priorities(self, series: Series) -> list[int]:
-        """The priorities of its messages, the highest first."""
+        """Return the priorities of its messages, the highest first."""
         found = self._study.columns(families.CLASSES, series.first)["priority"]
         return sorted({int(each) for each in found if each == each}, reverse=True)  # noqa: PLR0124 - not NaN
 

@@ -88,7 +88,7 @@ def _value(key: str, value: object) -> str:
 
 
 def ran(all_series: Sequence[Series]) -> Markup:
-    """A line for each choice of settings: seeds, runs, what they cost."""
+    """Return a line for each choice of settings: seeds, runs, what they cost."""
     lines = []
     for series in all_series:
         cpu = [run.cpu_s for run in series.runs if run.cpu_s is not None]

@@ -69,7 +69,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 
 def source() -> Markup:
-    """The paper."""
+    """Return the paper."""
     return joined((
         "The paper: Y. Chen, K. Schwan, ",
         tag("i", "Opportunistic Overlays: Efficient Content Delivery in Mobile Ad Hoc Networks"),
@@ -78,7 +78,7 @@ def source() -> Markup:
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     adaptive = {_update_s(each.first): each for each in all_series if not _is_static(each.first)}
     static = next((each for each in all_series if _is_static(each.first)), None)
     return [

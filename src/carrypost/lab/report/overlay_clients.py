@@ -96,7 +96,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     found = {Approach.of(each.first): each for each in all_series}
     shown = {of.name: each for of, each in found.items() if (of.discovery_s, of.speed) == (_SHOWN_S, None)}
     return [

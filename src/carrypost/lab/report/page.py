@@ -26,7 +26,7 @@ Make = Callable[[Path, Sequence[Table]], None]
 
 
 def complete(folder: Path, make: Make) -> Study:
-    """A campaign with all its metrics; those that are missing are made."""
+    """Return a campaign with all its metrics; those that are missing are made."""
     study = Study(folder)
     if missing := study.missing():
         make(folder, missing)
@@ -46,7 +46,7 @@ class Page:
 
 
 def made(study: Study, command: str = "") -> Page:
-    """The page; `command` is what made it all, if one command did."""
+    """Return the page; `command` is what made it all, if one command did."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
         name: each.section
@@ -99,7 +99,7 @@ def write(study: Study, out: Path, command: str = "") -> None:
 
 
 def figures_beside(out: Path) -> Path:
-    """The folder of the figures of a page: report-figures beside report.html."""
+    """Return the folder of the figures of a page: report-figures beside report.html."""
     return out.with_name(f"{out.stem}-figures")
 
 

@@ -27,7 +27,7 @@ class Picture:
     rows: Sequence[Sequence[Cell]]
 
     def csv(self) -> str:
-        """The numbers, with a line of heads."""
+        """Return the numbers, with a line of heads."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.heads)
@@ -77,7 +77,7 @@ Block = Piece | Figure
 
 
 def numbered(body: Iterable[Block]) -> tuple[list[Piece], dict[str, str]]:
-    """A page whose figures have their numbers, and the files of all of them."""
+    """Return a page whose figures have their numbers, and the files of all of them."""
     pieces: list[Piece] = []
     files: dict[str, str] = {}
     count = 0

@@ -55,7 +55,7 @@ class Axis:
     log: bool = False
 
     def of(self, field: str) -> Spec:
-        """A field of the data along this axis."""
+        """Return a field of the data along this axis."""
         return {
             "field": field,
             "type": "quantitative",
@@ -114,7 +114,7 @@ class Mark:
 
 
 def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
-    """A line from start to end for each, those that begin first at the bottom."""
+    """Return a line from start to end for each, those that begin first at the bottom."""
     order = np.lexsort((ends, starts)).tolist()
     numbers = [(place, float(starts[at]), float(ends[at])) for place, at in enumerate(order)]
     # One line with gaps is a tenth of the size of as many lines.
@@ -234,7 +234,7 @@ class Histogram:
     copies: Floats
 
     def coarser(self, x_step: float, y_step: float) -> Histogram:
-        """The same in cells that are at least so wide."""
+        """Return the same in cells that are at least so wide."""
         wide, high = max(1, round(x_step / self.x_width)), max(1, round(y_step / self.y_width))
         x_width, y_width = wide * self.x_width, high * self.y_width
         places = np.stack([np.floor(self.x / x_width + 1e-9), np.floor(self.y / y_width + 1e-9)])

@@ -144,7 +144,7 @@ class Study:
         return max(records, default=0) > max((file.stat().st_mtime_ns for file in made.glob("*.parquet")), default=0)
 
     def table(self, table: Table) -> pa.Table:
-        """A family, all runs."""
+        """Return a family, all runs."""
         if table.name not in self._tables:
             folder = self.folder / METRICS
             if not (folder / table.name).is_dir():
@@ -161,12 +161,12 @@ class Study:
         return self._parts[key]
 
     def columns(self, table: Table, run: FinishedRun, **equal: str) -> Columns:
-        """The columns of a family for one run, where others are equal to something."""
+        """Return the columns of a family for one run, where others are equal to something."""
         found = _where(self._of_run(table, run), equal)
         return {name: found[name].to_numpy() for name in found.column_names}
 
     def row(self, table: Table, run: FinishedRun, **equal: str) -> Row:
-        """The one row of a family for a run, or the first; empty where there is none."""
+        """Return the one row of a family for a run, or the first; empty where there is none."""
         found = self._of_run(table, run)
         if found.num_rows > 1:
             found = _where(found, equal)
@@ -174,7 +174,7 @@ class Study:
         return row if all(row.get(name) == value for name, value in equal.items()) else {}
 
     def values(self, table: Table, series: Series, column: str, **equal: str) -> list[float]:
-        """One figure of each run of a series, where it has one."""
+        """Return one figure of each run of a series, where it has one."""
         told = (self.row(table, run, **equal).get(column) for run in series.runs)
         return [float(each) for each in told if each is not None and not np.isnan(each)]
 
@@ -190,7 +190,7 @@ def _by_seed(run: FinishedRun) -> tuple[int, int, str]:
 
 
 def _table(folder: Path, table: Table) -> pa.Table:
-    """A table of this folder; Spark may write no file where there are no rows."""
+    """Return a table of this folder; Spark may write no file where there are no rows."""
     if not any((folder / table.name).rglob("*.parquet")):
         return table.arrow.empty_table()
     return folders.read_arrow(folder / table.name, table)

@@ -30,7 +30,7 @@ FONT = "Helvetica, Arial, sans-serif"
 
 
 def small(svg: str, title: str) -> str:
-    """The same picture for the middle of a page, with a title for those who cannot see it."""
+    """Return the same picture for the middle of a page, with a title for those who cannot see it."""
     made = _DROPPED.sub("", svg)
     made = _TAG.sub(lambda tag: _NUMBER.sub(lambda match: _short(float(match[0])), tag[0]), made)
     made = _joined(_LINE.sub(_as_path, made))
@@ -48,7 +48,7 @@ def small(svg: str, title: str) -> str:
 
 
 def alone(svg: str) -> str:
-    """A picture of a page as a file: with a size, on white, in the page's letters."""
+    """Return a picture of a page as a file: with a size, on white, in the page's letters."""
     size = _SIZE.match(svg)
     assert size is not None, "`small` gives every picture a size"
     width, height = size.groups()
@@ -75,7 +75,7 @@ def _short(number: float) -> str:
 
 
 def _as_path(line: re.Match[str]) -> str:
-    """A straight line that may be joined with others."""
+    """Return a straight line that may be joined with others."""
     x, y, step_x, step_y, looks = line.groups()
     return f'<path d="M{x},{y}L{_short(float(x) + float(step_x))},{_short(float(y) + float(step_y))}"{looks}/>'
 
@@ -102,7 +102,7 @@ def _path(shapes: list[str], looks: str) -> str:
 
 
 def _relative(path: str) -> str:
-    """A path of straight lines by single steps, in tenths of pixels all the same; others stay."""
+    """Return a path of straight lines by single steps, in tenths of pixels all the same; others stay."""
     found = _POINTS.findall(path)
     if not found or _POINTS.sub("", path).strip():
         return path

@@ -41,7 +41,7 @@ class Beside:
 def beside(
     values: Sequence[float], paper: float | None, show: Show, differ: Differ = difference, *, whole: bool = True
 ) -> Beside:
-    """One figure of all seeds beside the paper's; not `whole`: nothing to compare."""
+    """Return one figure of all seeds beside the paper's; not `whole`: nothing to compare."""
     found = interval(values)
     ours = None if found is None else found.mean
     half = "" if found is None or found.half is None else f"± {_half(found.half, show, found.mean)}"
@@ -59,7 +59,7 @@ def _half(half: float, show: Show, middle: float) -> str:
 
 
 def over_seeds(values: Sequence[float], show: Show) -> Piece:
-    """The mean of all seeds and half of its interval, where that can be seen."""
+    """Return the mean of all seeds and half of its interval, where that can be seen."""
     found = interval(values)
     if found is None:
         return NOTHING

@@ -28,7 +28,7 @@ _MS_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*ms")
 
 
 def shown(time_s: float | None) -> str:
-    """A length of time, as the paper writes it."""
+    """Return a length of time, as the paper writes it."""
     if time_s is None or not math.isfinite(time_s):
         return NOTHING
     if time_s < _MS:
@@ -68,14 +68,14 @@ def seconds(text: str) -> float:
 
 
 def count(number: float | None, places: int = 1) -> str:
-    """A number of things; means have decimals where they are not whole."""
+    """Return a number of things; means have decimals where they are not whole."""
     if number is None or not math.isfinite(number):
         return NOTHING
     return f"{number:,.0f}" if number == round(number) or number >= _MANY else f"{number:,.{places}f}"
 
 
 def mean(number: float | None) -> str:
-    """A mean of counts, which may be very small."""
+    """Return a mean of counts, which may be very small."""
     if number is None or not math.isfinite(number):
         return NOTHING
     if 0 < number < _SMALL:
@@ -84,7 +84,7 @@ def mean(number: float | None) -> str:
 
 
 def share(ratio: float | None) -> str:
-    """A part of one, in per cent."""
+    """Return a part of one, in per cent."""
     if ratio is None or not math.isfinite(ratio):
         return NOTHING
     percent = 100 * ratio
@@ -97,7 +97,7 @@ def share(ratio: float | None) -> str:
 
 
 def tenths(ratio: float | None) -> str:
-    """A part of one that is quoted, in tenths of per cent."""
+    """Return a part of one that is quoted, in tenths of per cent."""
     return NOTHING if ratio is None else f"{100 * ratio:.1f} %"
 
 
@@ -117,7 +117,7 @@ def difference(ours: float | None, paper: float | None) -> str:
 
 
 def points(ours: float | None, paper: float | None) -> str:
-    """The difference of two shares, in points of per cent."""
+    """Return the difference of two shares, in points of per cent."""
     if ours is None or paper is None or not (math.isfinite(ours) and math.isfinite(paper)):
         return NOTHING
     return f"{_signed(100 * (ours - paper), 2)} pp"

@@ -51,5 +51,5 @@ def _told(text: str) -> CarrypostError:
 
 
 def _first(text: str) -> str:
-    """The first line that says something."""
+    """Return the first line that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")[:_FIRST_MAX]

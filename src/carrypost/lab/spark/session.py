@@ -132,7 +132,7 @@ def conf_folder() -> Path:
 
 
 def defaults(folder: Path) -> dict[str, str]:
-    """The settings in ``spark-defaults.conf``: a key and a value in each line, white space or = between them."""
+    """Return the settings in ``spark-defaults.conf``: a key and a value in each line, white space or = between them."""
     try:
         text = (folder / "spark-defaults.conf").read_text(encoding="utf-8")
     except OSError:
@@ -259,7 +259,7 @@ def _stop(kind: type) -> None:
 
 
 def _cause(error: Exception, log: IO[bytes]) -> str:
-    """The first line that says why, and the end of what the JVM said."""
+    """Return the first line that says why, and the end of what the JVM said."""
     log.seek(0)
     said = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
     try:

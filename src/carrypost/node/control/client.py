@@ -146,11 +146,11 @@ class Client:
         await asyncio.shield(self._caller.over)
 
     async def status(self) -> dict[str, Any]:
-        """The state of the node, as `carrypost status` shows it."""
+        """Return the state of the node, as `carrypost status` shows it."""
         return dict(await self._ask(calls.Status(self._caller.next())))
 
     async def peers(self) -> list[dict[str, Any]]:
-        """The nodes in reach, as `carrypost peers` shows them."""
+        """Return the nodes in reach, as `carrypost peers` shows them."""
         return list(await self._ask(calls.Peers(self._caller.next())))
 
     async def gate(self, hear: Iterable[str] | None) -> None:

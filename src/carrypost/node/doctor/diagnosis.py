@@ -313,7 +313,7 @@ def _send_advice(trial: Trial) -> str:
 
 
 def _said(name: str) -> str:
-    """An error as people know it, with the system's name for it."""
+    """Return an error as people know it, with the system's name for it."""
     number = getattr(errno, name, None)
     return name if number is None else f"{os.strerror(number)} ({name})"
 

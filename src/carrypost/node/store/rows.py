@@ -70,7 +70,7 @@ def _wire(descriptor: Descriptor) -> bytes:
 
 
 def encode_message(stored: StoredMessage) -> bytes:
-    """The value of a message's row."""
+    """Return the value of a message's row."""
     return _encode(
         _Row(
             _wire(stored.descriptor), to_bitmap(stored.held), stored.hops, stored.age_ms, stored.received_us,
@@ -159,7 +159,7 @@ class Directory:
         """The next one."""
 
     def row_of(self, message: bytes, piece: int) -> int | None:
-        """The number of a piece's row; None if it is not on disk."""
+        """Return the number of a piece's row; None if it is not on disk."""
         number, keys = self.entries.get(message, (0, 0))
         return number << PIECE_BITS | piece if keys & _PIECE << piece else None
 
@@ -328,7 +328,7 @@ class Transaction:
 
 
 def state(connection: sqlite3.Connection) -> Iterator[tuple[Key, Value]]:
-    """Everything on disk but pieces, in order of arrival within each kind; raises as `decode_message`."""
+    """Yield everything on disk but pieces, in order of arrival within each kind; raises as `decode_message`."""
     for name, value in connection.execute("SELECT id, value FROM hashes ORDER BY n"):
         yield (HASHES, name, 0), value
     for name, value in connection.execute("SELECT id, value FROM message WHERE value IS NOT NULL ORDER BY n"):

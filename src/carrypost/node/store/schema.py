@@ -56,12 +56,12 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
 
 
 def wal(path: Path) -> Path:
-    """The log beside a store, where commits go first."""
+    """Return the log beside a store, where commits go first."""
     return path.with_name(path.name + "-wal")
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """The store at `path`, made if there is none, checked and brought up to date; raises `NodeError`."""
+    """Return the store at `path`, made if there is none, checked and brought up to date; raises `NodeError`."""
     try:
         if not _look_at(path):
             _make(path)
@@ -87,7 +87,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect(path: Path, *, mode: str = "rw", cache_bytes: int = 1024 * 1024) -> sqlite3.Connection:
-    """A connection to a file that exists; transactions are begun and ended by hand, in whichever thread."""
+    """Return a connection to a file that exists; transactions are begun and ended by hand, in whichever thread."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True,
         isolation_level=None, timeout=BUSY_S, check_same_thread=False, cached_statements=_STATEMENTS_MAX,
@@ -173,7 +173,7 @@ def limit_log(connection: sqlite3.Connection, *, short: bool) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of a store; refuses what belongs to another program, or to a later one."""
+    """Return the version of a store; refuses what belongs to another program, or to a later one."""
     queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     application, version, tables = (int(connection.execute(query).fetchone()[0]) for query in queries)
     if application != APPLICATION_ID and (application or version or tables):

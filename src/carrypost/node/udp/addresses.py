@@ -15,7 +15,7 @@ PORT_MAX = 65_535
 
 
 def address_text(address: SocketAddress, interface_names: Mapping[int, str]) -> str:
-    """The address as the host and people see it."""
+    """Return the address as the host and people see it."""
     if len(address) == 2:  # noqa: PLR2004 - IPv4 has two parts
         return f"{address[0]}:{address[1]}"
     host, port, _, scope = address
@@ -37,7 +37,7 @@ def split(text: str) -> tuple[str, int]:
 
 
 def literal(host: str, port: int) -> SocketAddress | None:
-    """The address, if the host is written as a number; None if it is a name.
+    """Return the address, if the host is written as a number; None if it is a name.
 
     Raises `OSError` if it is meant on an interface that is not there.
     """
@@ -58,7 +58,7 @@ def socket_address(text: str) -> SocketAddress:
 
 
 def family(address: SocketAddress) -> socket.AddressFamily:
-    """The address family: IPv4 or IPv6."""
+    """Return the address family: IPv4 or IPv6."""
     return socket.AF_INET if len(address) == 2 else socket.AF_INET6  # noqa: PLR2004 - IPv4 has two parts
 
 
@@ -70,7 +70,7 @@ def _scope(zone: str) -> int:
 
 
 def _plain(kind: socket.AddressFamily, number: str) -> str:
-    """The number as the system writes it; empty if it is none."""
+    """Return the number as the system writes it; empty if it is none."""
     try:
         return socket.inet_ntop(kind, socket.inet_pton(kind, number))
     except (OSError, ValueError):

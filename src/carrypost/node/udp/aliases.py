@@ -56,7 +56,7 @@ _SHORT_ARRAY, _SHORT_TEXT, _TEXT = 0x90, 0xA0, 0xD9
 
 
 def announced(datagram: bytes) -> bytes:
-    """The node that a datagram announces, if its first frame is an announcement; else empty.
+    """Return the node that a datagram announces, if its first frame is an announcement; else empty.
 
     Looks at a few bytes and decodes nothing: what it finds is compared, and believed in nothing else.
     """

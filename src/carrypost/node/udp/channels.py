@@ -78,7 +78,7 @@ class ChannelPlan:
     port: int
 
     def listen(self) -> socket.socket:
-        """A socket that hears the channel; raises `OSError`."""
+        """Return a socket that hears the channel; raises `OSError`."""
         if self.means is Means.IPV6_MULTICAST:
             return sockets.listen_multicast_v6(self.group, self.port, self.index)
         if self.means is Means.IPV4_MULTICAST:
@@ -97,7 +97,7 @@ class ChannelPlan:
 
 
 def enabled(settings: UdpSettings) -> list[Means]:
-    """The means that the settings allow."""
+    """Return the means that the settings allow."""
     return [means for means in Means if getattr(settings, means.setting)]
 
 

@@ -112,7 +112,7 @@ class Intake:
         return [address for address, source in self._sources.items() if source.name == peer]
 
     def text(self, address: SocketAddress) -> str:
-        """The address as the host sees it."""
+        """Return the address as the host sees it."""
         return address_text(address, self._interface_names)
 
     def _meet(self, address: SocketAddress) -> _Source:
@@ -131,7 +131,7 @@ class Intake:
         return source
 
     def _spelled(self, text: str) -> str:
-        """The address as datagrams have it."""
+        """Return the address as datagrams have it."""
         try:
             return self.text(socket_address(text))
         except (OSError, ValueError):

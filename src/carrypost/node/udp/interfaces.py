@@ -54,7 +54,7 @@ class Interface:
 
 
 def snapshot() -> list[Interface]:
-    """All interfaces of this machine, in the order of their numbers."""
+    """Return all interfaces of this machine, in the order of their numbers."""
     stats = psutil.net_if_stats()
     addresses: dict[str, list[_Entry]] = {}
     for label, entries in psutil.net_if_addrs().items():

@@ -42,7 +42,7 @@ Control = list[tuple[int, int, bytes]]
 
 
 def own_sockets(port: int, *, shared_port: int, v4: bool, v6: bool) -> dict[socket.AddressFamily, socket.socket]:
-    """The node's own sockets, on the same port in both families if that can be had; raises `NodeError`."""
+    """Return the node's own sockets, on the same port in both families if that can be had; raises `NodeError`."""
     for attempt in range(_PORT_ATTEMPTS):
         made: dict[socket.AddressFamily, socket.socket] = {}
         try:
@@ -78,7 +78,7 @@ def check_shared_port(group: str, port: int) -> None:
 
 
 def listen_multicast_v4(group: str, port: int, index: int, address: str) -> socket.socket:
-    """A socket that hears an IPv4 group on one interface; raises `OSError`."""
+    """Return a socket that hears an IPv4 group on one interface; raises `OSError`."""
     made = _listening(socket.AF_INET, (_bindable(group), port))
     with _ready(made):
         if LINUX:
@@ -91,7 +91,7 @@ def listen_multicast_v4(group: str, port: int, index: int, address: str) -> sock
 
 
 def listen_multicast_v6(group: str, port: int, index: int) -> socket.socket:
-    """A socket that hears an IPv6 group on one interface; raises `OSError`."""
+    """Return a socket that hears an IPv6 group on one interface; raises `OSError`."""
     made = _listening(socket.AF_INET6, (_bindable(group, "::"), port, 0, index))
     with _ready(made):
         if LINUX:
@@ -102,7 +102,7 @@ def listen_multicast_v6(group: str, port: int, index: int) -> socket.socket:
 
 
 def listen_broadcast(broadcast: str, port: int, interface: str) -> socket.socket:
-    """A socket that hears what is broadcast to one network; raises `OSError`."""
+    """Return a socket that hears what is broadcast to one network; raises `OSError`."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     # Two interfaces may be in one network: each has its own ears. Before Linux 5.7 they hear the same.
     with _ready(made), contextlib.suppress(PermissionError):
@@ -219,7 +219,7 @@ def _bindable(address: str, wildcard: str = "") -> str:
 
 
 def _refused(error: OSError, port: int, setting: str) -> NodeError:
-    """The sentence for people."""
+    """Return the sentence for people."""
     what = f"UDP port {port} (setting udp.{setting})"
     if error.errno in {errno.EACCES, errno.EPERM}:
         if port <= _PRIVILEGED_PORT_MAX:

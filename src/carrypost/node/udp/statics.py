@@ -81,7 +81,7 @@ class StaticPeers:
 
 
 def _written(peer: StaticPeer, families: Collection[int]) -> SocketAddress | None:
-    """The address, if it is written as a number."""
+    """Return the address, if it is written as a number."""
     address = literal(peer.host, peer.port)
     if address is not None and family(address) not in families:
         raise OSError("this machine does not speak that version of IP")
@@ -89,7 +89,7 @@ def _written(peer: StaticPeer, families: Collection[int]) -> SocketAddress | Non
 
 
 async def _named(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
-    """One of the addresses behind the name: the same as before, unless nothing was heard from there."""
+    """Return one of the addresses behind the name: the same as before, unless nothing was heard from there."""
     found = [address for address in await _looked_up(peer.host, peer.port) if family(address) in families]
     if not found:
         raise OSError("no address that this machine could reach")

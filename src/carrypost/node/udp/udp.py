@@ -1,11 +1,11 @@
 """Real datagrams: a node's sockets on all interfaces, by all means, as they come and go.
 
-Announcements leave by every means on every interface and to every static peer, because nobody knows in advance which
-of them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. What is heard shows what
-works; other broadcasts use as few means as reach everybody who was heard lately.
+Announcements leave by every means on every interface and to every static peer, because nobody knows in advance which of
+them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. Datagrams that arrive show
+which means work; other broadcasts use as few means as reach every node heard lately.
 
-This module joins the others: `sockets` makes sockets, `channels` says what is needed where, `readers` and `outlet` move
-bytes, `intake` decides what is taken, `aliases` who is who. Nothing that goes wrong with a datagram, an interface or
+This module joins the others: `sockets` makes sockets, `channels` plans them, `readers` and `outlet` move bytes,
+`intake` decides what is accepted, `aliases` which addresses are the same node. No fault of a datagram, an interface or
 a peer raises once the node runs: it is counted, shown by `status` and logged once.
 """
 
@@ -32,24 +32,24 @@ from carrypost.node.udp.readers import Raw, read
 from carrypost.node.udp.statics import RESOLVE_S, RETRY_S, StaticPeers
 
 Received = Callable[[list[tuple[str, bytes]]], None]
-"""Takes a batch of datagrams, each with the peer that it came from."""
+"""Function that receives a batch of datagrams, each with the peer that it came from."""
 TARGETS_MAX = 1_024
 """Peers whose socket address is kept."""
 _COVER_S = 1.0
 """Time for which the choice of needed channels is kept."""
 SHUNNED_MAX = 64
-"""Addresses whose datagrams the system drops; a longer list would cost every datagram too much."""
+"""Number of addresses whose datagrams the system drops; a longer list would cost every datagram too much."""
 _UNSHUN_SLACK_S = 0.05
 """Timers of the loop may fire a little early."""
 _LOOK_S = 1.0
-"""Sources with this node's own port make it look at its addresses, but not more often than this."""
+"""Shortest interval between two looks at the own addresses, which datagrams from this node's own port cause."""
 _log = logging.getLogger("carrypost.udp")
 
 
 class Udp:
     """The datagrams of one node. `received` is called on the loop's thread.
 
-    What does not begin with `magic` (two bytes) need not be received at all.
+    Datagrams that do not begin with `magic` (two bytes) need not be received at all.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Udp:
         self._magic = magic
         self._read_bytes = datagram_bytes_max + 1  # One more shows that it is too long.
         self._shunned: dict[str, tuple[float, list[SocketAddress]]] = {}
-        """By peer: until when the system drops what comes from its addresses."""
+        """By peer: the time until which the system drops datagrams from its addresses."""
         self._received = received
         self._traffic = UdpTraffic()
         self.intake = Intake(self._traffic, settings.hear, self._look_again)
@@ -84,7 +84,10 @@ class Udp:
     # --- open and close ----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Take the ports and begin to listen; raises `NodeError` or `ConfigError`. No interface is not an error."""
+        """Bind the ports and begin to listen; raises `NodeError` or `ConfigError`.
+
+        Having no interface is not an error.
+        """
         settings, loop = self.settings, asyncio.get_running_loop()
         means = ch.enabled(settings)
         self._statics = StaticPeers(settings.peers, self._traffic.errors)
@@ -114,7 +117,7 @@ class Udp:
             self._resolving = asyncio.create_task(self._resolve())
 
     async def close(self) -> None:
-        """Close all sockets; may be called twice, and after an `open` that failed."""
+        """Close all sockets. Idempotent, and allowed after an `open` that failed."""
         chores, self._chores = [*self._chores, *filter(None, [self._resolving])], []
         self._resolving = None
         for chore in chores:
@@ -129,7 +132,7 @@ class Udp:
         self._needed, self._used = [], []
 
     def name_peers(self, texts: Iterable[str]) -> None:
-        """Reach these nodes by unicast from now on, and no others; raises `ConfigError`, and then nothing changes."""
+        """Replace the static peers; raises `ConfigError`, and then nothing changes."""
         statics = StaticPeers(texts, self._traffic.errors, self._statics.peers)
         self._check(statics)
         self._statics = statics
@@ -157,11 +160,11 @@ class Udp:
 
     @property
     def datagram_bytes(self) -> int:
-        """The longest datagram that reaches everybody in one packet; 0: not known, as of peers behind routers."""
+        """The longest datagram that reaches everybody in one packet; 0: not known, as for peers behind routers."""
         return 0 if self.settings.peers else interfaces.datagram_bytes(self._used)
 
     def status(self) -> dict[str, object]:
-        """Interfaces with their means and what was heard on each, and counters; fit for JSON."""
+        """Return interfaces with their means and what was heard on each, and counters, as JSON values."""
         now_s = time.monotonic()
         return {
             "addresses": self.addresses,
@@ -194,11 +197,13 @@ class Udp:
     # --- sending -------------------------------------------------------------------------------------------
 
     def send(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool) -> None:
-        """Send these to one peer, or to everybody in reach. Never waits and never raises."""
+        """Send datagrams to one peer, or to everybody in range. Never waits and never raises."""
         if to is not None:
             self._send_to(datagrams, to)
             return
         now_s = time.monotonic()
+        # Announcements test the means. If they left only by those that are known to work, a means
+        # that begins to work would never be found out.
         for channel in list(self._channels.values()) if announcing else self._covering(now_s):
             outlet = self._outlets.get(channel.target.family)
             if outlet is not None:
@@ -210,6 +215,8 @@ class Udp:
     def _send_to(self, datagrams: Sequence[bytes], peer: str) -> None:
         aliases = self.intake.aliases
         failure = self._deliver(datagrams, self._target(aliases.destination(peer)))
+        # The address that answered last may be gone with its interface. Another alias of the same
+        # node is tried at once; EMSGSIZE would fail there just as well.
         if failure and failure != "EMSGSIZE" and aliases.failed(peer, time.monotonic()):
             self._deliver(datagrams, self._target(aliases.destination(peer)))
 
@@ -227,6 +234,8 @@ class Udp:
                 target = Target(socket_address(address))
             except (OSError, ValueError):
                 return None
+            # Cleared as a whole: strangers choose the addresses, and whichever entry were evicted
+            # they could make it the useful one.
             if len(self._targets) >= TARGETS_MAX:
                 self._targets.clear()
             self._targets[address] = target
@@ -238,7 +247,7 @@ class Udp:
         return any(now_s - each.peers.get(name, never) <= LATELY_S for each in self._channels.values())
 
     def _covering(self, now_s: float) -> list[Channel]:
-        """The fewest channels that reach everybody who was heard lately."""
+        """Return the fewest channels that reach every node heard lately."""
         if now_s >= self._needed_until_s:
             by_interface: dict[int, list[Channel]] = {}
             for channel in self._channels.values():
@@ -251,7 +260,7 @@ class Udp:
     # --- receiving -----------------------------------------------------------------------------------------
 
     async def _read(self, made: socket.socket, key: tuple[int, Means] | None) -> Callable[[], None]:
-        """Make a socket ready and take what comes there: by a channel, or, without a key, to this node's own port."""
+        """Prepare a socket and read it: of a channel or, without a key, of this node's own port."""
         wanted, granted = self.settings.receive_buffer_bytes, sockets.enlarge(made, self.settings.receive_buffer_bytes)
         if granted < wanted:
             _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
@@ -272,7 +281,7 @@ class Udp:
             self._received(batch)
 
     def _rename(self) -> None:
-        """Call the peers of every channel as they are called now: addresses may be of one peer, or no longer."""
+        """Rename the peers of every channel: addresses may have turned out to be one peer, or not to be."""
         for channel in self._channels.values():
             channel.peers = {self.intake.aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
 
@@ -293,7 +302,7 @@ class Udp:
                 self._retry = True
 
     async def _look(self) -> None:
-        """Forget who was not heard for long, and see which interfaces there are now."""
+        """Forget nodes that were not heard for long, and update the interfaces."""
         now_s = time.monotonic()
         self.intake.aliases.expire(now_s)
         self._rename()
@@ -305,7 +314,7 @@ class Udp:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Close the channels of what vanished or changed, and open those of what is new."""
+        """Close the channels of interfaces that vanished or changed, and open those of new ones."""
         used = interfaces.selected(self._all, self.settings.interfaces)
         plans = [
             ((each.index, means), ch.plan(means, each, self.settings))
@@ -334,6 +343,8 @@ class Udp:
             return
         try:
             ear = plan.listen()
+        # A cable that is being plugged in has an interface before it has an address. The next look
+        # tries again, and only a new reason is logged.
         except OSError as error:
             self._refused[key] = reason = error.strerror or str(error)
             self._retry = True
@@ -361,7 +372,7 @@ class Udp:
         self._reported_unused = not used
 
     def _look_again(self) -> None:
-        """Learn at once whether an own address is new, as another node has this node's port."""
+        """Check at once whether an own address is new, because another node seems to have this node's port."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
@@ -388,7 +399,7 @@ class Udp:
             self._filter(made)
 
     def shun(self, peer: str, for_s: float) -> None:
-        """Let the system drop what comes from a peer, for a while, where it can: then even a flood costs nothing."""
+        """Let the system drop datagrams from a peer for a while, if it can: then even a flood costs nothing."""
         now_s = time.monotonic()
         self._shunned[peer] = now_s + for_s, self.intake.addresses(peer)
         self._filter_all()

@@ -39,7 +39,7 @@ class OneConnections:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneConnections:  # noqa: ARG003 - as all formats
-        """The rule of a file, by the comments at its top."""
+        """Return the rule of a file, by the comments at its top."""
         return cls({each[1].decode(): each[2].decode("utf-8", "replace").strip() for each in _NAMED.finditer(head)},
                    options.unsorted)  # fmt: skip
 
@@ -76,7 +76,7 @@ class OneConnections:
 
 
 def back(place: int, before_us: int, after_us: int) -> FileFault:
-    """The fault of a log of events in which time goes back."""
+    """Return the fault of a log of events in which time goes back."""
     hint = "; if lines may come in any order: --unsorted"
     return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 
@@ -213,7 +213,7 @@ class ContactPlan(Headless):
 
 
 def _plan_times(cells: Cells, index: int) -> tuple[Ints, Flags]:
-    """A column of times, and which of them are dates."""
+    """Return a column of times, and which of them are dates."""
     text = pc.fill_null(cells.text(index), "")
     dated = flags(pc.match_substring_regex(text, _ABSOLUTE))
     found = numbers(pc.if_else(pa.array(dated), "0", text))

@@ -73,7 +73,7 @@ class Header:
 
 
 def first_line(head: bytes, name: str) -> tuple[int, str]:
-    """The first line that says something, and its number."""
+    """Return the first line that says something, and its number."""
     found = cut(head)
     if not len(found.number):
         raise LocalError(f"{name}, line 1: the file is empty")
@@ -138,7 +138,7 @@ def _or(wanted: Sequence[Sequence[str]]) -> str:
 
 
 def _bare(cell: str) -> str:
-    """A name without what does not matter."""
+    """Return a name without what does not matter."""
     unit = _UNIT.search(cell)
     if unit is not None and unit[1].lower() not in _OTHER_UNITS:
         cell = cell[: unit.start()]

@@ -28,7 +28,7 @@ class Assembled(NamedTuple):
 
 
 def column(rows: pa.Table, called: str) -> NDArray[Any]:
-    """A column as an array of numpy."""
+    """Return a column as an array of numpy."""
     found: NDArray[Any] = rows[called].combine_chunks().to_numpy(zero_copy_only=False)
     return found
 
@@ -51,7 +51,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> Pairs:
-        """The pairs of rows."""
+        """Return the pairs of rows."""
         names_a, a = ranked(rows["a"])
         names_b, b = ranked(rows["b"])
         return cls(names_a, names_b, a * max(1, len(names_b)) + b)

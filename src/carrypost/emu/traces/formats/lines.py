@@ -63,12 +63,12 @@ def cut(data: bytes, first: int = 1) -> Lines:
 
 
 def flags(array: pa.Array) -> Flags:
-    """An Arrow array of truths for numpy; none counts as false."""
+    """Return an Arrow array of truths for numpy; none counts as false."""
     return np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def words_of(line: str, separator: str | None) -> list[str]:
-    """The cells of one line, without quotes."""
+    """Return the cells of one line, without quotes."""
     if '"' in line:
         with suppress(csv.Error):  # A line end within quotes, or a cell without end: then quotes mean nothing.
             cells = next(csv.reader([line], delimiter=separator or " ", skipinitialspace=True))
@@ -107,7 +107,7 @@ class Checks:
         return f"must read {form}, not {self.shown(row)!r}"
 
     def shown(self, row: int) -> str:
-        """A line as it is quoted."""
+        """Return a line as it is quoted."""
         return str(self.lines.text[row].as_py()).strip()
 
     def why(self, row: int) -> str:
@@ -152,7 +152,7 @@ class Cells(Checks):
         return pc.replace_with_mask(joined, pa.array(left), pa.array(kept, pa.string()))
 
     def text(self, index: int) -> pa.Array:
-        """A column; none where the line is too short."""
+        """Return a column; none where the line is too short."""
         short = self.count <= index
         taken = np.where(short, 0, self._first + index)
         if len(self._cells) == 0:
@@ -165,13 +165,13 @@ class Cells(Checks):
         self.mark(wrong, lambda row: told.format(self.count[row]))
 
     def word(self, index: int, row: int) -> str:
-        """One cell; empty where the line is too short."""
+        """Return one cell; empty where the line is too short."""
         return self.text(index)[row].as_py() or ""
 
     def number(
         self, index: int, what: str, most: float = np.inf, unit: str = "", *, where: Flags | bool = True
     ) -> Floats:
-        """A column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
+        """Return a column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
         found = numbers(self.text(index))
         wrong = ~(np.abs(found) <= min(most, np.finfo(np.float64).max)) & where
         self._no_number(wrong, index, what, lambda word: out_of_bounds(word, what, -most, most, unit))
@@ -180,7 +180,7 @@ class Cells(Checks):
     def times(
         self, index: int, what: str, least_s: float = 0.0, *, clock: Clock = SECONDS, where: Flags | bool = True
     ) -> Ints:
-        """A column of times as whole microseconds."""
+        """Return a column of times as whole microseconds."""
         t_us = clock.microseconds(self.text(index))
         wrong = ~((t_us >= least_s * MICROSECONDS) & (t_us <= TIME_S_MAX * MICROSECONDS)) & where
         self._no_number(wrong, index, what, lambda word: clock.wrong(word, what, least_s))
@@ -196,7 +196,7 @@ class Cells(Checks):
         self.mark(wrong, told)
 
     def name(self, index: int, what: str) -> pa.Array:
-        """A column of names that nodes can have: colons, as in MAC addresses, become hyphens."""
+        """Return a column of names that nodes can have: colons, as in MAC addresses, become hyphens."""
         found = self.text(index)
         encoded = found.dictionary_encode()
         each = encoded.dictionary
@@ -214,7 +214,7 @@ class Cells(Checks):
         return plain_names(each).take(encoded.indices)
 
     def named(self, name: str) -> pa.Array:
-        """The same name for all lines."""
+        """Return the same name for all lines."""
         self.respelt.append(([name], np.zeros(len(self.lines.number), np.int64)))
         return plain_names(pa.array([name] * len(self.lines.number), pa.string()))
 

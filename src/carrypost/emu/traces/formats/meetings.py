@@ -99,7 +99,7 @@ def exact(rows: pa.Table, options: Options) -> Assembled:
 
 
 def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list[FileFault]:
-    """The first line whose contact overlaps another of its pair; they are sorted by pair and start."""
+    """Return the first line whose contact overlaps another of its pair; they are sorted by pair and start."""
     key, start_us, end_us = intervals
     over = np.flatnonzero((key[1:] == key[:-1]) & (start_us[1:] < end_us[:-1]))
     later = np.where(at[over + 1] > at[over], over + 1, over)

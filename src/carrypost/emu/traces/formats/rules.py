@@ -48,12 +48,12 @@ ROWS = pa.schema(
 
 
 def at(file: int, line: int) -> int:
-    """The number that stands for a line of one of the files."""
+    """Return the number that stands for a line of one of the files."""
     return (file << _FILE_SHIFT) + line
 
 
 def where(place: int) -> tuple[int, int]:
-    """The file and the line that such a number stands for."""
+    """Return the file and the line that such a number stands for."""
     return place >> _FILE_SHIFT, place & ((1 << _FILE_SHIFT) - 1)
 
 
@@ -173,7 +173,7 @@ class LineRule(Protocol):
     """The reading of the lines of one file."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
-        """The rows of these lines, without the header."""
+        """Return the rows of these lines, without the header."""
 
     @property
     def said(self) -> str:
@@ -187,7 +187,7 @@ class Headless:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Self:  # noqa: ARG003 - as all formats
-        """All files read alike."""
+        """Return all files read alike."""
         return cls()
 
 
@@ -199,7 +199,7 @@ def parsed(
     every: Lines | None = None,
     without: Flags | None = None,
 ) -> Parsed:
-    """The rows of the lines that were checked, and the first of those that are wrong, with the reason.
+    """Return the rows of the lines that were checked, and the first of those that are wrong, with the reason.
 
     `every`: these and those that say nothing of concern; `without`: lines that are right and yet make no row.
     """
@@ -237,7 +237,7 @@ def _spelt(checks: Checks, file: int) -> dict[str, int]:
 def ends_first(
     checks: Checks, start_us: Ints, until_us: Ints, file: int, *, but: Flags | bool = False
 ) -> list[FileFault]:
-    """The first contact that ends before it starts, `but` these."""
+    """Return the first contact that ends before it starts, `but` these."""
     for index in np.flatnonzero(~(checks.wrong | but) & (until_us < start_us))[:1]:
         until, start = (brief(int(each[index])) for each in (until_us, start_us))
         message = f"the contact ends at {until} s, before it starts at {start} s"
@@ -246,7 +246,7 @@ def ends_first(
 
 
 def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
-    """A text for people: printable, and cut if it is long."""
+    """Return a text for people: printable, and cut if it is long."""
     shown = "".join(each if each.isprintable() else " " if each == "\t" else "\ufffd" for each in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -282,5 +282,5 @@ def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: in
 
 
 def first(faults: list[FileFault]) -> FileFault | None:
-    """The fault whose line comes first."""
+    """Return the fault whose line comes first."""
     return min(faults, default=None)

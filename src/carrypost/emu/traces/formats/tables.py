@@ -40,7 +40,7 @@ def _without(lines: Lines, header: int) -> Lines:
 
 
 def node_of(called: str) -> str:
-    """The node of a file of one node: what the file is called, less folder and endings."""
+    """Return the node of a file of one node: what the file is called, less folder and endings."""
     return _ENDING.sub("", _PACKED.sub("", Path(called).name))
 
 
@@ -129,7 +129,7 @@ def _spread(degrees_: Floats) -> dict[int, int]:
 
 
 def median(spread: Mapping[int, int]) -> float:
-    """The degree, to a hundredth, of which half lies on either side."""
+    """Return the degree, to a hundredth, of which half lies on either side."""
     cells = sorted(spread)
     seen = np.cumsum([spread[cell] for cell in cells])
     return cells[int(np.searchsorted(seen, (seen[-1] + 1) // 2))] / CELLS_A_DEGREE

@@ -189,7 +189,7 @@ def out_of_bounds(word: str, what: str, least: float, most: float, unit: str) ->
 
 
 def plain_name(name: str) -> str:
-    """A name as a node can have it: without colons, as MAC addresses have them."""
+    """Return a name as a node can have it: without colons, as MAC addresses have them."""
     return name.replace(":", "-")
 
 
