@@ -93,7 +93,7 @@ class Peer(msgspec.Struct, eq=False):
     digest: int | None = None
     """The digest that it sent last; None: none yet, so it may have no island."""
     said: LinkState | None = None
-    """Its last link state, unless that contained lists or requests."""
+    """The last link state, unless that contained lists or requests."""
     chose: bool = False
     """True if it made this host its relay."""
     one_way: frozenset[bytes] = frozenset()
