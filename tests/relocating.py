@@ -30,6 +30,10 @@ def hashed(state: bytes, event: str) -> bytes:
     return hashlib.blake2b(state + event.encode(), digest_size=DIGEST).digest()
 
 
+def number(event: str) -> int:
+    return int(event[1:])
+
+
 @modulator("chain")
 class Chain:
     """Hash all events, and make a result of two in three."""
@@ -140,12 +144,12 @@ class Relocating(World):
             for message, (node, _, t) in sorted(self.stored.items(), key=lambda each: each[1][1])
             if node == producer and t >= since
         ]
-        mine = [name for name in seen if name.startswith(producer)]
+        mine = [name for name in seen if name.startswith(producer)]  # Those of a crash may be durable without a word.
         lost = sum(count for to, by, count in self.lost if (to, by) == (destination, producer))
         missing = [name for name in stored if name not in mine]
-        if mine != [name for name in stored if name in mine]:
+        if mine != sorted(mine, key=number):
             yield f"out of order: {mine}"
-        last = stored.index(mine[-1]) + 1 if mine else 0
-        tail = [name for name in stored[last:] if self.emitted[name] >= closed]
+        last = number(mine[-1]) if mine else 0
+        tail = [name for name in stored if number(name) > last and self.emitted[name] >= closed]
         if len(missing) - (len(tail) if len(tail) <= OPEN else 0) > lost:
             yield f"from {producer} missing: {missing}, {lost} told of"

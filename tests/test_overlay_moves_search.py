@@ -8,13 +8,13 @@ brokers that never return, while one producer joins and another one changes its 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 from tests.channels import OVERLAY
+from tests.crashing import Story, crash_everywhere
 from tests.examples import soaked
 from tests.relocating import Relocating
-from tests.watched_network import CrashError, FaultyStore
 
 BROKERS = "ABCD"
 NODES = BROKERS + "pqry"
@@ -105,93 +105,39 @@ def test_results_fit_all_events_before_them_whatever_fails(seed: int) -> None:
 
 # --- crashes at every batch --------------------------------------------------------------------------------
 
-ROLES = {"home": "A", "source": "B", "destination": "C", "other home": "D", "consumer": "y"}
 
-
-class Story:
+class Move(Story):
     """One relocation from B to C, with producers at A and D; a node that crashes is back after a second."""
 
-    def __init__(self, delay_s: float) -> None:
-        self.world = Relocating("ABCDpq", seed=3, disk_delay_s=delay_s)
-        self.net = self.world.net
-        self.net.add("y", overlay=OVERLAY | {"homing": "static"})
-        for node in ROLES.values():
-            self.net._driver(node).disk.store = FaultyStore(node)  # noqa: SLF001 - there is no other way to make a disk faulty
-        self.crashes = 0
+    roles: ClassVar[dict[str, str]] = {
+        "home": "A",
+        "source": "B",
+        "destination": "C",
+        "other home": "D",
+        "consumer": "y",
+    }
+    producers, links = "pq", "AB BC CD DA AC pA qD yB yC"
 
-    def store(self, node: str) -> FaultyStore:
-        store = self.net._driver(node).store  # noqa: SLF001 - as above
-        assert isinstance(store, FaultyStore)
-        return store
+    def __init__(self, delay_s: float) -> None:
+        world = Relocating("ABCDpq", seed=3, disk_delay_s=delay_s)
+        world.net.add("y", overlay=OVERLAY | {"homing": "static"})
+        super().__init__(world)
+
+    def play(self) -> None:
+        self.emit(2)
+        self.guarded(lambda: self.world.migrate("B", "y", "C"))
+        for _ in range(4):
+            self.emit(5)
+            self.restart()
 
     def tell(self, node: str = "", fuse: int = -1, *, after: bool = False) -> tuple[list[str], dict[str, int]]:
-        """Tell the story. Returns what is wrong in the end, and the batches of each node meanwhile."""
-        world, net = self.world, self.net
-        world.begin("AB BC CD DA AC pA qD yB yC")
-        results = world.chain("y")
-        net.advance(5)
-        self._emit(4)
-        before = {each: self.store(each).batches for each in ROLES.values()}
-        if node:
-            self.store(node).fuse, self.store(node).after = fuse, after
-        self._emit(2)
-        self._guarded(lambda: world.migrate("B", "y", "C"))
-        for _ in range(4):
-            self._emit(5)
-            for each in sorted(world.down):
-                net.restart(each)
-            world.down.clear()
-        used = {each: self.store(each).batches - number for each, number in before.items()}
-        for each in ROLES.values():
-            self.store(each).fuse = -1
-        over, wrong = net.now, ["nothing was checked"]
-        for _ in range(20):
-            self._emit(1 if wrong else 0)
-            net.advance(5 if wrong else 0)
-            wrong = world.wrong(results, closed=over)
-        return wrong, used
-
-    def _emit(self, count: int) -> None:
-        for _ in range(count):
-            for node in "pq":
-                self.world.emit(node)
-            end = self.net.now + 0.2
-            while round((end - self.net.now) * 1e6) > 0:
-                self._guarded(lambda end=end: self.net.advance(end - self.net.now))  # type: ignore[misc]
-
-    def _guarded(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except CrashError as crash:
-            self.crashes += 1
-            self.net.kill(crash.node)
-            self.world.down.add(crash.node)
-
-
-def crash_everywhere(delay_s: float, every: int) -> tuple[int, list[str]]:
-    """Crash at one of so many points; returns the number of points that there are, and what went wrong."""
-    story = Story(delay_s)
-    with story.net:
-        wrong, used = story.tell()
-    assert wrong == []
-    assert len(story.world.relocated) == 1
-    points, found = 0, []
-    for role, node in ROLES.items():
-        for fuse in range(1, used[node] + 1):
-            for after in (False, True):
-                points += 1
-                if points % every == 0:
-                    story = Story(delay_s)
-                    with story.net:
-                        wrong, _ = story.tell(node, fuse, after=after)
-                    place = f"{role} {'after' if after else 'before'} batch {fuse} of {used[node]}"
-                    found += [f"{place}: {each}" for each in wrong]
-                    assert story.crashes, place
-    return points, found
+        told = super().tell(node, fuse, after=after)
+        assert node or len(self.world.relocated) == 1
+        return told
 
 
 @pytest.mark.parametrize(("delay_s", "every"), [(0.05, 199), pytest.param(0.05, 1, marks=pytest.mark.soak)])
 def test_a_crash_at_any_batch_of_a_relocation_loses_nothing(delay_s: float, every: int) -> None:
-    points, wrong = crash_everywhere(delay_s, every)
+    points, wrong = crash_everywhere(lambda: Move(delay_s), every)
     assert points > 300
     assert wrong == []

@@ -15,6 +15,8 @@ from tools import netns
 from tools.netns import Net
 from tools.radio_hub import Radio, Rule
 
+from carrypost.jms.destinations import ChannelTopic
+
 pytestmark = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
 
 SETTINGS: dict[str, object] = {
@@ -158,3 +160,58 @@ async def test_events_come_once_and_in_order_while_links_move_and_homes_are_kill
                 found = consumer.tell()
                 assert (found["count"], found["last"], found["wrong"], found["lost"]) == (events, events, [], 0)
                 assert producer.tell()["emitted"] == events
+
+
+@pytest.mark.parametrize(("line", "killed"), [("abc", "b"), pytest.param("pabc", "pabc", marks=pytest.mark.soak)])
+@scene
+async def test_parts_that_merge_and_are_torn_lose_nothing_when_a_role_is_killed(
+    tmp_path: Path, line: str, killed: str
+) -> None:
+    """A line of the producer, its home a, the consumer's home b, and the consumer c: a and b lose each other.
+
+    In each part of the story events are sent while there is no path, one role is killed, and all have to come when the
+    parts merge again.
+    """
+    flood = ChannelTopic("flood")
+    with Net() as net:
+        net.add(*line)
+        radio = Radio(net, *line)
+        for pair in pairwise(line):
+            radio.link(*pair)
+        async with Nodes(tmp_path, net, **with_overlay(broker=False)) as nodes:
+            roles = {name: with_overlay(broker=name in "ab") for name in line}
+            for name, settings in roles.items():
+                await nodes.start(name, **settings)
+            await nodes["b"].meet(nodes["a"], nodes["c"])
+            await nodes["c"].program.subscribe(flood, durable=True)
+
+            sent, came = 0, list[int]()
+
+            async def send(count: int) -> None:
+                nonlocal sent
+                for _ in range(count):
+                    sent += 1
+                    await nodes[line[0]].program.send(flood, str(sent).encode(), persistent=True)
+
+            async def receive() -> None:
+                while not came or came[-1] < sent:
+                    number = int((await nodes["c"].receive()).body)
+                    if number not in came[-1:]:  # It was not acknowledged before the node was killed.
+                        came.append(number)
+
+            await send(3)
+            await receive()
+            for role in killed:
+                radio.unlink("a", "b")
+                await send(3)
+                await nodes["a"].miss(nodes["b"])
+                await send(2)
+                await nodes[role].kill()
+                await nodes.start(role, **roles[role])
+                if role == "c":
+                    await nodes["c"].program.subscribe(flood, durable=True)
+                await send(2)
+                radio.link("a", "b")
+                await receive()
+            assert came == list(range(1, sent + 1))
+            assert (await nodes["c"].client.status())["overlay"]["lost"] == 0

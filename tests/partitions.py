@@ -1,0 +1,216 @@
+"""Networks that fall apart and join again, and what floods bring in them: an oracle for channels over partitions.
+
+All nodes are connected for the first 10 s, so that brokers are known and clients have their homes. Afterwards contacts
+come and go as they like. An event goes to its producer's home, from there to the consumer's home, and its result to the
+consumer: three floods, each of which begins when the one before has arrived, and not before the events before it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.emulated import Rows, contacts, nodes
+from tests.emulated import rows as rows_of
+
+from carrypost.emu import Scenario
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.overlay.registry import Event, Result, modulator
+
+CONNECTED_S, END_S = 10.0, 40.0
+BROKERS, PRODUCERS, CONSUMERS, CARRIERS = "ABC", "pq", "xy", "mn"
+NODES = BROKERS + PRODUCERS + CONSUMERS + CARRIERS
+Contact = tuple[str, str, float, float]
+
+
+@modulator("tally")
+class Tally:
+    """Make a result of each event that has as many bytes as there were events so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def process(self, event: Event) -> list[Event | Result]:
+        self.count += event is not None
+        return [Result(Blank(self.count))]
+
+    def save(self) -> bytes:
+        return str(self.count).encode()
+
+    def load(self, state: bytes) -> None:
+        self.count = int(state)
+
+
+def schedule(seed: int) -> list[Contact]:
+    """Return contacts: a connected network, then parts that merge and are torn."""
+    chance = random.Random(seed)
+    others = PRODUCERS + CONSUMERS + CARRIERS
+    order = [*BROKERS, *chance.sample(others, len(others))]
+    edges = set(combinations(BROKERS, 2))  # Brokers tell each other of their clients only where they reach each other.
+    edges |= {(chance.choice(order[:at]), order[at]) for at in range(len(BROKERS), len(order))}
+    edges |= set(chance.sample(list(combinations(NODES, 2)), chance.randrange(8)))
+    found = [(*sorted(edge), 0.0, CONNECTED_S) for edge in edges]
+    density = chance.choice([0.1, 0.3, 1.0, 2.5])
+    for one, other in combinations(NODES, 2):
+        for _ in range(chance.choices(range(6), [6, 5 * density, 4 * density, 2 * density, 1, 1])[0]):
+            start = CONNECTED_S + chance.randrange(60) / 2
+            found.append((one, other, start, min(start + chance.choice([0.5, 0.5, 1, 3, 8]), END_S)))
+    return merged(found)
+
+
+def merged(found: Sequence[tuple[Any, ...]]) -> list[Contact]:
+    """Return the same contacts without overlaps of one pair."""
+    spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one, other, start, end in sorted(set(found)):
+        before = spans.setdefault((one, other), [])
+        if before and start <= before[-1][1]:
+            before[-1] = before[-1][0], max(end, before[-1][1])
+        else:
+            before.append((start, end))
+    return [(*pair, start, end) for pair, each in spans.items() for start, end in each]
+
+
+class Delivery(NamedTuple):
+    """An event of which a consumer was given the result."""
+
+    t: float
+    consumer: str
+    producer: str
+    event: int
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Floods over contacts that take no time. It knows nothing of hosts but who has which home."""
+
+    contacts: Sequence[Contact]
+
+    def arrival(self, source: str, target: str, t: float | None) -> float | None:
+        """Return when a flood from a node reaches another one; None if never."""
+        if t is None:
+            return None
+        times = {source: t}
+        while True:
+            before = dict(times)
+            for one, other, start, end in self.contacts:
+                for a, b in ((one, other), (other, one)):
+                    at = max(times.get(a, END_S), start)
+                    if at < min(end, times.get(b, END_S)):
+                        times[b] = at
+            if times == before:
+                return times.get(target)
+
+    def deliveries(
+        self, events: Mapping[tuple[str, int], float], homes: Mapping[str, str], consumers: str
+    ) -> list[Delivery]:
+        """Return what consumers are given, and when."""
+        found = []
+        for consumer in consumers:
+            seat = homes[consumer]
+            made: list[tuple[float, str, int]] = []
+            last: dict[str, float | None] = {}
+            for (producer, number), t in sorted(events.items()):
+                home = homes[producer]
+                came, before = self.arrival(home, seat, self.arrival(producer, home, t)), last.get(producer, 0.0)
+                last[producer] = None if came is None or before is None else max(came, before)
+                if (at := last[producer]) is not None:
+                    made.append((at, producer, number))
+            given: float | None = 0.0
+            for at, producer, number in sorted(made):
+                came = self.arrival(seat, consumer, at)
+                given = None if came is None or given is None else max(came, given)
+                if given is not None:
+                    found.append(Delivery(given, consumer, producer, number))
+        return sorted(found)
+
+
+SCENARIO = """
+name = "partitions"
+duration_s = {end}
+sample_s = 40
+mode = "ideal"
+[nodes]
+file = "nodes.csv"
+[contacts]
+file = "contacts.csv"
+[[nodes.group]]
+name = "brokers"
+names = ["A", "B", "C"]
+[nodes.group.settings.overlay]
+broker = true
+[[nodes.group]]
+name = "producers"
+names = ["p", "q"]
+[[nodes.group]]
+name = "consumers"
+names = ["x", "y"]
+[[workload]]
+kind = "channel"
+topic = "flood"
+producers = "producers"
+consumers = "consumers"
+modulator = "tally"
+first_s = 6.5
+period_s = 2.5
+size = 100
+[settings]
+island = true
+altruistic = true
+{settings}
+[settings.overlay]
+enabled = true
+{overlay}
+"""
+FIXED = """homing = "static"
+topology = "static"
+paths = "direct"
+gap_s = 86400
+orphan_s = 86400
+event_lifetime_s = 31536000
+"""
+"""Homes and paths that do not change, and nothing that is given up."""
+
+
+def played(folder: Path, drawn: Sequence[Contact], *, settings: str, overlay: str, seed: int = 1) -> Rows:
+    """Return the record of a run."""
+    contacts(folder, *(",".join(map(str, each)) for each in drawn))
+    nodes(folder, *(f"{node},0," for node in NODES))
+    return rows_of(Scenario.parse(SCENARIO.format(end=END_S, settings=settings, overlay=overlay), folder), seed)
+
+
+def emitted(rows: Rows) -> dict[tuple[str, int], float]:
+    """Return when events were sent, by producer and number."""
+    return {
+        (row["node"], int(row["attrs"]["event"])): row["t"]
+        for row in rows
+        if row["kind"] == "publish" and "event" in row["attrs"]
+    }
+
+
+def homes(rows: Rows) -> dict[str, str]:
+    """Return the home of each client, which has to be the only one."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row["kind"] == "home":
+            assert found.setdefault(row["node"], row["peer"]) == row["peer"]
+    return found
+
+
+def given(rows: Rows) -> tuple[list[Delivery], dict[str, list[int]]]:
+    """Return the events that consumers were given, and the sizes of their results, in the order of delivery."""
+    made = {row["message"]: row for row in rows if row["kind"] == "publish"}
+    found, sizes = [], dict[str, list[int]]()
+    for row in rows:
+        if row["kind"] == "deliver" and "covers" in (of := made[row["message"]])["attrs"]:
+            _, _, *runs = of["attrs"]["covers"].split()
+            names = of["attrs"]["producers"].split()
+            sizes.setdefault(row["node"], []).append(of["size"])
+            for run in runs:
+                at, span = run.split(":")
+                after, upto = map(int, span.split("-"))
+                found += [Delivery(row["t"], row["node"], names[int(at)], n) for n in range(after + 1, upto + 1)]
+    return found, sizes
