@@ -91,7 +91,7 @@ class Cost:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """All of it."""
+        """The figures in the order of the table's columns."""
         return self.seconds, self.cpu_s, self.sent, self.sent_bytes, self.received, self.received_bytes
 
 

@@ -1,10 +1,9 @@
-"""A node as a service of the system: its log, its settings that are read again, and what the system's manager is told.
+"""A node as a service of the system: its log, reloading of settings, and notifications for the service manager.
 
-By SIGHUP a node that has no terminal reads its settings again. The contact gate, static peers, the level of the log
-and the passcode of STOMP clients change at once, and each change is logged. Other settings that changed are named: they
-need a restart. Where anything is wrong with the settings, all of them stay as they are.
-
-The manager is told by the protocol of `sd_notify`: datagrams to the socket that NOTIFY_SOCKET names.
+On SIGHUP a node without a terminal reads its settings again. The contact gate, static peers, the level of the log and
+the passcode of STOMP clients change at once, and each change is logged. Other changed settings are named: they need a
+restart. If anything is wrong with the settings, all of them stay as they are. The manager is notified by the protocol
+of `sd_notify`: datagrams to the socket that NOTIFY_SOCKET names.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def has_terminal() -> bool:
 
 
 def notify(*states: str) -> None:
-    """Tell the manager of services how things stand, if one started this process and wants to know."""
+    """Notify the service manager, if one started this process and asks for it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -62,12 +61,12 @@ def notify(*states: str) -> None:
 
 
 def notify_ready() -> None:
-    """Tell the manager that the node runs, with the settings that it was given."""
+    """Notify the manager that the node runs, with its settings."""
     notify("READY=1", f"STATUS=process {os.getpid()} runs a node")
 
 
 class Service:
-    """The settings of a node that runs, and the file that they come from."""
+    """The settings of a running node, and the file that they come from."""
 
     def __init__(self, node: Node, stomp: Server | None, load: Callable[[], NodeSettings]) -> None:
         self._node, self._stomp, self._load = node, stomp, load
@@ -75,7 +74,7 @@ class Service:
         """Settings in effect."""
 
     def reload(self) -> None:
-        """Read the settings again, and apply those that can be; what is wrong is logged, and changes nothing."""
+        """Read the settings again, and apply those that can be; a mistake is logged, and changes nothing."""
         notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
         try:
             self._apply(self._load())

@@ -49,7 +49,7 @@ class Batch:
 
     @property
     def messages(self) -> list[Message]:
-        """All of them."""
+        """The messages of the batch."""
         return [message for _, message in self._read]
 
     def take(self) -> Message | None:

@@ -1,7 +1,7 @@
-"""The messages that a node carries, for which nodes and for how long: read off its settings, for programs and people.
+"""The messages that a node carries, for which nodes and for how long: derived from its settings, for people.
 
-A node that nobody told to carries nothing for others: it has what programs on it publish and subscribe to, and hands
-that to neighbours who ask for it. Whoever starts a third node between two and expects it to carry has to see that.
+By default a node carries nothing for others: it has what its programs publish and subscribe to, and gives that to
+neighbours that ask for it. A user that starts a third node between two and expects it to relay has to see that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
     """The settings that decide it, as `status` shows them."""
 
     altruistic: bool | tuple[str, ...]
-    """Carry what nobody here asked for: never, always, or where the destination matches one of these."""
+    """Carry messages that no program here asked for: never, always, or if the destination matches one of these."""
     horizon_hops: int
     cache_messages_max: int
     cache_bytes_max: int
@@ -34,7 +34,7 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
         return msgspec.convert(value, cls, from_attributes=True)
 
     def sentences(self) -> tuple[tuple[str, str], ...]:
-        """For people: what, for whom, until when."""
+        """Return sentences for people: what is carried, for whom, and until when."""
         room = f"at most {self.cache_messages_max:,} messages and {self.cache_bytes_max / MIB:,.0f} MiB"
         return (
             ("carries", f"what programs here publish and subscribe to; {room}"),

@@ -1,10 +1,15 @@
-"""The node's clock: microseconds since 1970 that never decrease.
+"""The node's clock: microseconds since 1970 that never decrease."""
 
-Deadlines are absolute, so the clock follows the system's. Where that is set forward (or the machine slept), it follows
-at once and says so: so much silence was no silence. Where that is set backward, time goes on at half speed until the
-system's has caught up, because a clock that stood still would stop every timer of the node. A system clock that is days
-behind what this node has already seen (no battery, no network yet) is not believed: time goes on from there.
-"""
+# Deadlines are absolute, so the clock has to follow the system's, and the system's may be wrong in
+# every way: a phone that slept, a Raspberry Pi without a battery that boots in 1970, an
+# administrator that sets it back by an hour.
+#
+# - Set forward, or the machine slept: follow at once, and report the step. That much silence was
+#   none, and neighbours must not time out because of it.
+# - Set backward: continue at half speed until the system's clock has caught up. A clock that stood
+#   still would stop every timer of the node; one that went back would revive expired messages.
+# - Days behind what this node has already seen: not believed. Time continues from there, and the
+#   user is warned.
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from carrypost.model.times import MICROSECONDS
 STEP_US = MICROSECONDS
 """Time that the system's clock may gain between two readings before it counts as a step."""
 WRONG_US = 24 * 3_600 * MICROSECONDS
-"""A system clock that is this much behind is wrong, and not merely corrected."""
+"""A system clock that is this much behind is wrong, and was not merely corrected."""
 
 
 def _wall_us() -> int:
@@ -41,7 +46,7 @@ class NodeClock:
         self._step = 0
 
     def now(self) -> int:
-        """Microseconds since 1970."""
+        """Return microseconds since 1970."""
         wall, steady = self._wall_us(), self._steady_us()
         passed, self._steady = steady - self._steady, steady
         gained = wall - self._now - passed
@@ -51,14 +56,14 @@ class NodeClock:
         return self._now
 
     def _pace(self, passed: int, lead: int) -> int:
-        """By how much time goes on at least: by all that passed, or by half; odd microseconds are carried over."""
+        """Return the least advance of time: all that passed, or half of it; odd microseconds are carried over."""
         if lead > WRONG_US:
             return passed
         half, self._odd = divmod(passed + self._odd, 2)
         return half
 
     def take_step_us(self) -> int:
-        """By how much the clock was set forward since the last call, for `Host.clock_stepped`."""
+        """Return the time by which the clock was set forward since the last call, for `Host.clock_stepped`."""
         step, self._step = self._step, 0
         return step
 

@@ -1,12 +1,14 @@
-"""Compiles modules of clients, in a process of its own.
+"""Compiles modules of clients, in a process of its own."""
 
-Compiling is not metered, and what a module of 24 kB can make of it takes 18 s. So a process with little priority does
-it, one module at a time, which the system ends after `CPU_S` of processor time, or beyond `MEMORY_BYTES`. After each
-module the broker waits until compiling has taken no more than `overlay.compile_share` of a processor.
-
-The process is this module as a program: it reads a module, and writes the time that it took, and machine code or the
-reason why there is none.
-"""
+# The attack. Compiling is not metered, and a module of 24 kB can be made to take 18 s. In the
+# node's own process that would be 18 s without a datagram read. A thread does not help: the
+# compiler holds the interpreter's lock, and a thread cannot be ended.
+#
+# So a process with low priority compiles one module at a time; the system ends it after `CPU_S` of
+# processor time, or beyond `MEMORY_BYTES`. After each module the broker waits until compiling has
+# taken no more than `overlay.compile_share` of a processor, so that a client with many modules only
+# delays its own. The process is this module as a program: it reads a module, and writes the time
+# that it took, and machine code or the reason why there is none.
 
 from __future__ import annotations
 
@@ -23,13 +25,12 @@ from carrypost.config import Limits
 from carrypost.overlay import programs
 
 CPU_S = 2
-"""Processor time that a module may take. Honest ones of the largest size that brokers take need a quarter of a second.
-"""
+"""Processor time for one module. Honest ones of the largest size that brokers accept need a quarter of a second."""
 MEMORY_BYTES = 1024 * 1024 * 1024
 _WALL_S = 60.0
 """Time after which a process is ended in any case."""
 _HEAD = struct.Struct("<QQ?")
-"""Microseconds of processor time, in all and for compiling alone; whether what follows is machine code."""
+"""Microseconds of processor time, in all and for compiling alone; True if machine code follows."""
 
 
 class Compiled(NamedTuple):

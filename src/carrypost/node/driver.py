@@ -1,9 +1,9 @@
 """Drives one host by real time, real sockets and a real disk.
 
-The loop is that of `host.driving`; here is what it is joined with. Datagrams come in batches, and what one neighbour
-sent in one batch is given to the host at once, so that it is acknowledged once. Only the store's writer is a thread of
-its own; what it answers comes back to the event loop. A driver that was stopped writes, sends and waits for nothing any
-more, but reports what the store's last answers set free.
+The loop is that of `host.driving`; this module connects it. Datagrams come in batches, and all frames of one neighbour
+in one batch are passed to the host at once, so that they are acknowledged once. Only the store's writer is a thread of
+its own; its answers come back to the event loop. A stopped driver writes, sends and waits for nothing any more, but
+reports the events that the store's last answers release.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from carrypost.node.udp.udp import Udp
 from carrypost.overlay.modules import CompileWanted
 
 _WAIT_S_MAX = 5.0
-"""The system's clock may step while the node waits: it looks again after this at the latest."""
+"""Longest wait: the system's clock may step while the node waits."""
 _AGAIN_S = 1.0
-"""After a step that failed it is looked again whether something is due."""
+"""Delay after a step that failed before the host is checked again."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that may wait for the disk, in memory."""
 _AT_ONCE = 2_000
 """Price up to which the frames of one peer in one batch are passed to the host at once. So no more is read of a peer
 that wastes work than its account allows."""
 _UNREAD_MAX = 128
-"""After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
+"""Number of unread datagrams of a muted peer after which the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
 _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
 """States of messages that a host has no copy of."""
 _TELLING_ALONE = (Announce, Profile)
-"""Frames that tell others of this node, and so go out by every means."""
+"""Frames that announce this node, and so are sent by every means."""
 _TELLING = (*_TELLING_ALONE, LinkState)
-"""The same beside an announcement: one datagram costs less than two, though some of its copies are for nobody."""
+"""The same beside an announcement: one datagram costs less than two, though some of its copies reach nobody."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -68,7 +68,7 @@ class _Heard:
 
 
 class NodeDriver(ProgramDriver):
-    """Joins one host with one machine, on one event loop."""
+    """Connects one host with one machine, on one event loop."""
 
     def __init__(
         self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: NodeClock, store: Store, udp: Udp
@@ -76,19 +76,19 @@ class NodeDriver(ProgramDriver):
         super().__init__(settings, host)
         self.host = host
         self.gone = 0
-        """Frames that were not sent because their payload was no longer in the store."""
+        """Number of frames that were not sent because their payload was no longer in the store."""
         self.overrun = 0
-        """Datagrams that were not taken because the disk had too much to write already."""
+        """Number of datagrams that were dropped because the disk had too much to write already."""
         self.unread = 0
-        """Datagrams that were not looked at, of those who caused too much work for nothing."""
+        """Number of unread datagrams, from peers that caused too much useless work."""
         self.failed = 0
-        """Times that the host raised with what one peer had sent in one batch: each is a bug."""
+        """Number of times that the host raised for the frames of one peer in one batch: each is a bug."""
         self.traffic: Counter[str] | None = None
-        """Bytes sent by kind of frame, if somebody wants to know."""
+        """Bytes sent by kind of frame, if they are counted."""
         self._carried_bytes = 0
         """Size of datagrams that the interfaces carry, as the host was told."""
         self._unread_of: Counter[str] = Counter()
-        """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
+        """Unread datagrams by peer, until the system drops them; cleared with every batch without any."""
         self._failures: list[Exception] = []
         """Exceptions that it raised in the current batch."""
         self._clock = clock
@@ -116,7 +116,7 @@ class NodeDriver(ProgramDriver):
         self.drain()
 
     def stop(self) -> None:
-        """Hand the last changes to the store; nothing is sent any more, and time stands still."""
+        """Pass the last changes to the store; nothing is sent any more, and time stands still."""
         while self._running and (batch := self.host.changes()) is not None:
             self._write(batch)
         self._running = False
@@ -173,9 +173,9 @@ class NodeDriver(ProgramDriver):
     # --- what happens --------------------------------------------------------------------------------------
 
     def received(self, batch: Sequence[tuple[str, bytes]]) -> None:
-        """Take datagrams that came, each with its sender's address.
+        """Process datagrams, each with its sender's address.
 
-        Raises what the host raised, but not before it was given what the other peers sent.
+        Raises the host's exception, but only after the frames of the other peers were processed.
         """
         if not self._running:
             return
@@ -193,7 +193,7 @@ class NodeDriver(ProgramDriver):
                 raise failures[0]
 
     def _decode(self, batch: Sequence[tuple[str, bytes]], now: int) -> None:
-        """Decode datagrams, and give them to the host, those of each peer together."""
+        """Decode datagrams, and pass them to the host, those of each peer together."""
         host, limits = self.host, self.settings.limits
         heard: dict[str, _Heard] = {}
         unread = 0
@@ -219,9 +219,9 @@ class NodeDriver(ProgramDriver):
         self._count_unread(unread, now)
 
     def _pass_on(self, batch: Sequence[tuple[str, bytes]], now: int) -> Sequence[tuple[str, bytes]]:
-        """Send on the datagrams that are only on their way through this node; return all others.
+        """Forward datagrams that only pass through this node; return all others.
 
-        None overtakes what came before it from the same peer: its sender would take that for lost.
+        None overtakes earlier ones from the same peer: its sender would believe those lost.
         """
         rest: list[tuple[str, bytes]] = []
         waiting: set[str] = set()
@@ -247,7 +247,7 @@ class NodeDriver(ProgramDriver):
             self._failures.append(error)
 
     def _count_unread(self, unread: int, now: int) -> None:
-        """Count datagrams of muted peers; of peers that send many, the system is asked to drop them."""
+        """Count datagrams of muted peers; have the system drop those of peers that send many."""
         if not unread:
             self._unread_of.clear()
             return
@@ -260,7 +260,7 @@ class NodeDriver(ProgramDriver):
             self._unread_of.clear()
 
     def answered(self) -> None:
-        """Pass on the store's answers: which batches are durable, and which are lost."""
+        """Process the store's answers: durable batches and lost ones."""
         now = self.now
         answers = self._store.answers()
         self._disk.take(answers)
@@ -290,7 +290,7 @@ class NodeDriver(ProgramDriver):
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)
 
     def _want(self, wanted: PayloadWanted) -> None:
-        """Have a payload read in a turn of the loop for itself: modulators may work on it for as long as a step may."""
+        """Have a payload read in a turn of the loop by itself: modulators may work on it for as long as a step."""
         if not self._wanted:
             self._loop.call_soon(self._answer_first)
         self._wanted[wanted.descriptor.id] = wanted
@@ -346,7 +346,7 @@ class NodeDriver(ProgramDriver):
         super()._tell_gone(descriptor, host)
 
     def _fit(self) -> None:
-        """Tell the host how long a datagram the interfaces carry, if that has changed: they come and go."""
+        """Inform the host of the longest datagram that the interfaces carry, if that has changed: they come and go."""
         carried_bytes = self._udp.datagram_bytes
         if carried_bytes != self._carried_bytes:
             self._carried_bytes = carried_bytes

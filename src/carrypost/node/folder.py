@@ -1,8 +1,8 @@
 """A node's folder: its key, its pet names for others, and the lock that keeps a second node out.
 
-Nothing here is ever overwritten because it could not be read: whoever has the key is the node, and a store goes with
-one key. A key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier
-life of the node can have reached, so that its numbers never repeat.
+Nothing here is ever overwritten because it could not be read: the key is the node, and a store belongs to one key. A
+key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier life of the
+node can have reached, so that its numbers never repeat.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Home:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other nodes out of the folder for as long as the block lasts; raises `RunningError`."""
+        """Keep other nodes out of the folder while the block lasts; raises `RunningError`."""
         with self._used():
             file = (self.folder / LOCK_FILE).open("r+b", buffering=0)
         with file:
@@ -91,7 +91,7 @@ class Home:
 
     @property
     def is_in_use(self) -> bool:
-        """True if a process that lives has the folder, perhaps for a node that is about to start or to end."""
+        """True if a live process has the folder, perhaps for a node that is starting or ending."""
         try:
             os.kill(int((self.folder / LOCK_FILE).read_bytes()), 0)
         except PermissionError:
@@ -102,7 +102,7 @@ class Home:
 
     @contextlib.contextmanager
     def _used(self, *, misnamed: type[CarrypostError] = NodeError) -> Iterator[None]:
-        """Say why the folder cannot be used if the system refuses something in the block."""
+        """Explain a refusal of the system in the block as a sentence about the folder."""
         try:
             yield
         except OSError as error:
@@ -179,7 +179,7 @@ class Home:
         return newest_ns // 1_000
 
     def token(self, name: str) -> str:
-        """Return the secret in a file of this name, which a program shows to be let in; it is made when missing."""
+        """Return the secret in a file of this name, which admits a program; it is made if missing."""
         file = self.folder / name
         try:
             if not file.exists():
@@ -211,7 +211,7 @@ class Home:
         return {NodeId(node): name for node, name in found.items()}
 
     def set_pet_name(self, node: str, pet_name: str) -> None:
-        """Call a node by a pet name; an empty one: no longer."""
+        """Set the pet name of a node; an empty one removes it."""
         names = self.pet_names()
         if not pet_name:
             if names.pop(NodeId(node), None) is None:
@@ -291,9 +291,9 @@ def exposed(file: Path) -> bool:
 def _write(
     file: Path, content: str, *, what: str = "", misnamed: type[CarrypostError] = NodeError, over: bool = True
 ) -> None:
-    """Write all of it or nothing, also if the power goes, for the owner alone; raises `misnamed` or `NodeError`.
+    """Write the content completely or not at all, for the owner alone; raises `misnamed` or `NodeError`.
 
-    Unless `over`, nothing is written over another file: that is a `FileExistsError`.
+    Unless `over`, an existing file is not overwritten: that is a `FileExistsError`.
     """
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", suffix=".part", dir=file.parent)

@@ -69,7 +69,7 @@ class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     rosters: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
     """Packed rosters (`rosters.Roster`) that changed."""
     known_rosters: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
-    """As `known`, of all rosters that it has."""
+    """Packed brokers and versions of all rosters that the author has, likewise."""
 
 
 class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):

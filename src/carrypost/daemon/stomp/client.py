@@ -1,10 +1,9 @@
-"""One STOMP client of a node: its frames become calls of a `Provider`, and what it is handed becomes MESSAGE frames.
+"""One STOMP client of a node: its frames become calls of a `Provider`, and messages for it become MESSAGE frames.
 
-Frames are carried out one after the other, and what has to be durable is not waited for: its receipt is written when it
-is. Any fault, of a frame or of what it asks for, is one ERROR, and the connection ends with it. The client has one
-connection at the node, a session for what it sends and one for each subscription.
-
-What travels over the socket is not known here: bytes are given to an `Output`.
+Frames are processed one after the other, without waiting for durability: a receipt is written when its work is durable.
+Any fault, of a frame or of its request, is one ERROR, and the connection ends with it. The client has one connection at
+the node, a session for its sends and one for each subscription. Nothing here depends on sockets: bytes are given to an
+`Output`.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Output(Protocol):
         """True while the client does not read what was written."""
 
     async def drained(self) -> None:
-        """Wait while that is so."""
+        """Wait while the client does not read."""
 
     def end(self) -> None:
         """Close the connection, once everything is written."""
@@ -79,7 +78,7 @@ class Options(NamedTuple):
     token: str | None = None
     """The passcode that a client needs; None: none."""
     declares: bool = True
-    """A subscription to a queue that nobody knows declares it on this node."""
+    """True if a subscription to an unknown queue declares it on this node."""
     heart_beat_ms: int = 10_000
 
 
@@ -115,7 +114,7 @@ class Client:
     # --- frames --------------------------------------------------------------------------------------------
 
     async def carry_out(self, frame: Frame) -> None:
-        """Carry out a frame; what is wrong with it ends the connection."""
+        """Process a frame; a fault ends the connection."""
         if self.closed:
             return
         try:
@@ -127,7 +126,7 @@ class Client:
             self.fail(error, frame.headers.get("receipt"))
 
     def fail(self, error: CarrypostError, receipt: str | None = None) -> None:
-        """Tell the client what is wrong, and end the connection."""
+        """Send the client an error, and end the connection."""
         if self.closed:
             return
         if isinstance(error, StompError):
@@ -198,12 +197,15 @@ class Client:
         await self.close(orderly=True)
 
     async def settled(self) -> None:
-        """Wait until all that the client asked for is durable, and confirmed."""
+        """Wait until everything that the client asked for is durable, and confirmed."""
         while self._works:
             await asyncio.wait(list(self._works))
 
     async def close(self, *, orderly: bool = False) -> None:
-        """End what the client has at the node. Unless that is `orderly`, what it saw comes again one at a time."""
+        """End what the client has at the node.
+
+        Unless that is `orderly`, messages that it saw come again one at a time.
+        """
         self.closed = True
         if self._delivering is not None:
             self._delivering.cancel()
@@ -310,7 +312,7 @@ class Client:
         made.begin(provider)
 
     async def _found(self, meant: Destination | Temporary) -> Destination:
-        """Return what a client subscribes to: a queue that is not known is declared here, if that may be."""
+        """Return the destination of a subscription: an unknown queue is declared here, if that is allowed."""
         try:
             return await self._place(meant)
         except InvalidDestinationException:
@@ -359,7 +361,7 @@ class Client:
         self._confirm(frame)
 
     async def _refuse(self, subscription: Subscription, handed: list[Handed], *, dead: bool) -> None:
-        """Let messages come again; those that came too often, or are not to, are dead letters."""
+        """Let messages come again; those that came too often, or must not, become dead letters."""
         tries = self._provider.place.settings.tries
         numbers = {each.number: dead or each.count >= tries for each in handed}
         given_up = [number for number, ends in numbers.items() if ends]
@@ -373,7 +375,7 @@ class Client:
     # --- what the node tells -------------------------------------------------------------------------------
 
     def take(self, handed: Handed, body: bytes | None = None) -> None:
-        """Write a message that the node hands over, when the client has read what came before."""
+        """Write a message from the node, when the client has read what came before."""
         subscription = self._subscriptions.of_consumer(handed.consumer)
         if subscription is None or self.closed:
             return
@@ -383,7 +385,7 @@ class Client:
             self._delivering = asyncio.get_running_loop().create_task(self._deliver())
 
     async def _deliver(self) -> None:
-        """Write what waits, as fast as the client reads."""
+        """Write waiting messages, as fast as the client reads."""
         try:
             while self._outbox and not self.closed:
                 await self._write(*self._outbox.popleft())
@@ -414,7 +416,7 @@ class Client:
         self._output.say(subscription.beginning + own + rest)
 
     def _acknowledge_written(self) -> None:
-        """Acknowledge, in one work, what was written to subscriptions that acknowledge by themselves."""
+        """Acknowledge, in one work, messages written to subscriptions with automatic acknowledgement."""
         if not self._written:
             return
         written, self._written = self._written, {}
@@ -423,19 +425,19 @@ class Client:
             subscription.release(self._provider, handed)
 
     def gave_up(self, event: GivenUp) -> None:
-        """Nothing: the message is a dead letter, which the node's queue for those has."""
+        """Do nothing: the message is a dead letter, which the node's queue for those has."""
 
     def browsed(self, part: Browsed) -> None:
-        """Nothing: STOMP has no browsers."""
+        """Do nothing: STOMP has no browsers."""
 
     def receipt(self, receipt: Receipt) -> None:
-        """Nothing: receipts of STOMP say that the node has something."""
+        """Do nothing: receipts of STOMP mean that the node has something."""
 
     def lost(self, lost: ClaimLost) -> None:
-        """Nothing: STOMP has no word for it."""
+        """Do nothing: STOMP cannot express it."""
 
     def overlaid(self, event: OverlayTold) -> None:
-        """Nothing: no client consumes from a channel."""
+        """Do nothing: no client consumes from a channel."""
 
     def unserved(self, event: Unserved) -> None:
         """End the connection: a client that connects again also subscribes again."""
@@ -448,7 +450,7 @@ class Client:
 
 
 def _advised(error: CarrypostError) -> str:
-    """Return what is wrong; of a name that is not known, programs of the API are given other advice."""
+    """Return the text of an error; for an unknown name, with advice for STOMP clients."""
     if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
         return str(error)
     return (
@@ -458,5 +460,5 @@ def _advised(error: CarrypostError) -> str:
 
 
 def _slower(one_ms: int, other_ms: int) -> int:
-    """Return how often one side beats, by what it can and what the other wants; 0: never."""
+    """Return the interval at which one side beats, by what it can and what the other wants; 0: never."""
     return max(one_ms, other_ms) if one_ms and other_ms else 0

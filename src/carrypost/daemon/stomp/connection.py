@@ -1,9 +1,9 @@
 """The socket of one STOMP client: bytes come from it and go to it as fast as both sides can.
 
-A client is read as fast as its frames are carried out, and written to as fast as it reads. While it does not read,
+A client is read as fast as its frames are processed, and written to as fast as it reads. While it does not read,
 messages wait at the node within the credit of its subscriptions, nothing more is read from it, and others notice
-nothing of it. The one invariant: of each client no more is kept here than one frame, 64 KiB that were read and little
-more than 64 KiB to be written.
+nothing of it. The one invariant: for each client no more is kept here than one frame, 64 KiB of input and little more
+than 64 KiB of output.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CONNECT_S: Final = 10.0
 """Time within which a client has to send its CONNECT."""
 _BUFFER_BYTES = 64 * 1024
 _DEAF_S = 5.0
-"""Time after which a client is cut off that was told an ERROR, and does not hang up."""
+"""Time after which a client that was sent an ERROR, and does not disconnect, is cut off."""
 _FRAMES = 16
-"""Frames of one client that are carried out before others have their turn."""
+"""Number of frames of one client that are processed before others have their turn."""
 _BEATS = 3
-"""Looks at a connection in the time between two heart-beats."""
+"""Number of checks of a connection between two heart-beats."""
 
 
 class Place(Protocol):
@@ -42,7 +42,7 @@ class Place(Protocol):
     options: Options
 
     def came(self, connection: Connection) -> str:
-        """Note one more client; return why it cannot be served, or an empty text."""
+        """Add a client; return the reason why it cannot be served, or an empty text."""
 
     def gone(self, connection: Connection) -> None:
         """Forget a client."""
@@ -63,13 +63,13 @@ class Connection(asyncio.Protocol):
         """Something came from the client, or its end; the client has read enough for more to be written."""
         self._room.set()
         self._unread_bytes = 0
-        """Bytes that came while frames were carried out."""
+        """Bytes that came while frames were processed."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._read_s = self._wrote_s = self._full_s = self._loop.time()
-        """Times at which something came, was written, and at which the client began not to read."""
+        """Times at which something came, was written, and at which the client stopped reading."""
         self._is_over = self._is_ended = False
-        """The client says nothing more; it is told nothing more."""
+        """Flags: the client sends nothing more; it is sent nothing more."""
         self._timer: asyncio.TimerHandle | None = None
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
     # --- reading -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; while frames are carried out, not many more."""
+        """Handle bytes; while frames are processed, only few more are read."""
         if self._is_ended:
             return
         self._read_s = self._loop.time()
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         self._came.set()
 
     def eof_received(self) -> bool:
-        """Carry out what came before; the client may still read."""
+        """Process what came before; the client may still read."""
         self._is_over = True
         self._came.set()
         return not self._is_ended
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
                 self.end()
 
     async def _carry_out_next(self) -> bool:
-        """Carry out the next frame, and wait while the client does not read; False: no more will come."""
+        """Process the next frame, and wait while the client does not read; return False if no more will come."""
         while (frame := self._decoder.next()) is None:
             self._unread_bytes = 0
             if self._is_over or self._is_ended:
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
         return not self._room.is_set()
 
     async def drained(self) -> None:
-        """Wait while that is so."""
+        """Wait while the client does not read."""
         await self._room.wait()
 
     def pause_writing(self) -> None:
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
     # --- heart-beats ---------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Write a beat where nothing else was written lately, and end with a client that was silent for too long."""
+        """Write a beat if nothing was written lately, and disconnect a client that was silent for too long."""
         writes_s, reads_s = (each / 1_000 for each in self._client.beats_ms)
         pause_s = min(filter(None, (writes_s, reads_s)), default=0.0) / _BEATS
         if not pause_s or self._is_ended:

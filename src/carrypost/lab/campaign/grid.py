@@ -80,7 +80,7 @@ class Setting(NamedTuple):
     place: str
     """Name of its table in the file."""
     scenarios: tuple[str, ...] = ()
-    """Scenarios that it is for; none: all of them."""
+    """Names of the scenarios that the table applies to; empty: every scenario."""
 
     def is_for(self, scenario: str) -> bool:
         """Return True if runs of a scenario have it."""

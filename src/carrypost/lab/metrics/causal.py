@@ -86,7 +86,7 @@ class Delays:
         return cls(moments, counts, Grid.of(of.copies, moments))
 
     def joined(self, other: Delays) -> Delays:
-        """Of both."""
+        """Return the delays of this part and another."""
         return Delays(
             {name: self.moments[name].joined(other.moments[name]) for name in DELAYS},
             {name: self.counts[name].joined(other.counts[name]) for name in DELAYS},

@@ -74,11 +74,11 @@ class Counts:
 
     @classmethod
     def of(cls, values: Ints) -> Counts:
-        """Of these."""
+        """Count these values."""
         return cls(*counted(values))
 
     def joined(self, other: Counts) -> Counts:
-        """Of both."""
+        """Return the counts of this part and another."""
         joined = (np.concatenate(each) for each in ((self.value, other.value), (self.count, other.count)))
         return Counts(*summed(*joined))
 
@@ -128,7 +128,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Ints) -> Moments:
-        """Of these."""
+        """Compute the moments of these values."""
         if not len(values):
             return cls()
         high, low = values >> _HALF_BITS, values & ((1 << _HALF_BITS) - 1)
@@ -136,7 +136,7 @@ class Moments:
         return cls(len(values), int(values.min()), int(values.max()), _total(values), squares)
 
     def joined(self, other: Moments) -> Moments:
-        """Of both."""
+        """Return the moments of this part and another."""
         if not (self.count and other.count):
             return self if self.count else other
         return Moments(

@@ -80,7 +80,7 @@ class Tally:
         return _reduced(cls(pa.table(dict(columns)), tuple(keys), how))
 
     def joined(self, other: Tally) -> Tally:
-        """Of both."""
+        """Return the tally of this part and another."""
         return _reduced(Tally(pa.concat_tables([self.figures, other.figures]), self.keys, self.how))
 
     def columns(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Meetings:
     end_us: Ints
 
     def joined(self, other: Meetings) -> Meetings:
-        """Of both."""
+        """Return the meetings of this part and another."""
         return Meetings(
             pa.concat_arrays([self.a, other.a]),
             pa.concat_arrays([self.b, other.b]),

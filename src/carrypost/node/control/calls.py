@@ -1,11 +1,10 @@
 """Frames at a node's socket: msgpack maps, each behind its length in four bytes.
 
-A program on this machine says hello, and the node welcomes it. Then the program makes calls; each has a number, and the
-node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are methods of
-`jms.provider.Provider`. The socket belongs to the node's owner alone, but no program may bring the node down: lengths
-are bounded, and what is wrong ends one connection, with a sentence.
-
-What is longer than 64 KiB is announced by its `length` and comes in parts, so that others are not kept waiting by it.
+A program on this machine sends a greeting, and the node welcomes it. Then the program makes calls; each has a number,
+and the node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are methods
+of `jms.provider.Provider`. The socket belongs to the node's owner alone, but no program may bring the node down:
+lengths are bounded, and any fault ends one connection, with a sentence. Values longer than 64 KiB are announced by
+their `length` and sent in parts, so that others need not wait for them.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ T = TypeVar("T")
 VERSION = 1
 """The version of these frames."""
 UNKNOWN = -1
-"""Number of a refusal that answers no call, because there was none: the node hangs up after it."""
+"""Number of a refusal that answers no call, because there was none: the node disconnects after it."""
 NOTHING = Raw(b"\xc0")
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that one side says."""
+    """A frame from either side."""
 
     long: ClassVar[str] = ""
     """The field that may come in parts."""
@@ -37,7 +36,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Asked(Frame, tag_field="do", frozen=True):
-    """Something that a program says."""
+    """A frame from a program."""
 
 
 class Hello(Asked, tag="hello", frozen=True):
@@ -66,20 +65,20 @@ class Status(Asked, tag="status", frozen=True):
 
 
 class Peers(Asked, tag="peers", frozen=True):
-    """Ask who is in reach."""
+    """Ask for the nodes in range."""
 
     number: int
 
 
 class Gate(Asked, tag="gate", frozen=True):
-    """Set the gate: the addresses whose datagrams are taken from now on; None: everybody's."""
+    """Set the gate: the addresses whose datagrams are accepted from now on; None: all."""
 
     number: int
     hear: list[str] | None
 
 
 class Cache(Asked, tag="cache", frozen=True):
-    """Ask what the node holds, a page at a time: of one message, of one destination, or what it carries for others."""
+    """Ask for the copies that the node holds, a page at a time: of one message, of one destination, or carried ones."""
 
     number: int
     after: int = 0
@@ -88,13 +87,13 @@ class Cache(Asked, tag="cache", frozen=True):
     destination: str = ""
     foreign: bool = False
     purge: bool = False
-    """Throw these copies away, but for those that a program here is owed."""
+    """Drop these copies, except those that a program here has a claim to."""
     force: bool = False
-    """Throw those away, too."""
+    """Drop those, too."""
 
 
 class Trace(Asked, tag="trace", frozen=True):
-    """Ask what is known of the message of an id, or of those of a label."""
+    """Ask for the history of the message of an id, or of those of a label."""
 
     number: int
     message: str
@@ -118,7 +117,7 @@ AnyCall = Hello | Call | CallPart | PlainCall
 
 
 class _Numbered(msgspec.Struct):
-    """The fields of every call, also of one of a newer program that this node does not know."""
+    """The fields of every call, also of one that a newer program makes and this node does not know."""
 
     number: int
 
@@ -127,7 +126,7 @@ class _Numbered(msgspec.Struct):
 
 
 class Reply(Frame, tag_field="is", frozen=True):
-    """Something that the node says."""
+    """A frame from the node."""
 
 
 class Welcome(Reply, tag="welcome", frozen=True):
@@ -143,7 +142,7 @@ class Welcome(Reply, tag="welcome", frozen=True):
 
 
 class Answer(Reply, tag="answer", frozen=True):
-    """A call was carried out."""
+    """The result of a call."""
 
     long: ClassVar[str] = "value"
     number: int
@@ -175,13 +174,13 @@ class News(Reply, tag="news", frozen=True):
 
 
 class Busy(Reply, tag="busy", frozen=True):
-    """The disk is behind, and programs send nothing; or no longer."""
+    """The disk is behind, and programs must not send; or no longer."""
 
     on: bool
 
 
 class Clock(Reply, tag="clock", frozen=True):
-    """By how much the node's clock is ahead of the system's from now on."""
+    """The time by which the node's clock is ahead of the system's from now on."""
 
     ahead_us: int
 

@@ -1,4 +1,4 @@
-"""Speaks to a node on this machine through its socket."""
+"""Client of a node on this machine, through its socket."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from carrypost.node.control import calls
 from carrypost.node.control.line import Line
 
 _CONNECT_S = 5.0
-"""A node that is busy still lets a program in within this."""
+"""Time within which a busy node still accepts a connection."""
 
 
 class Caller(Line):
-    """A program's end of a connection: it greets, asks under numbers, and is answered."""
+    """A program's end of a connection: sends a greeting, makes calls under numbers, and gets answers."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(calls.decode_reply, calls.CallPart)
@@ -59,7 +59,7 @@ class Caller(Line):
         return self._number
 
     def expect(self, number: int, frame: calls.AnyCall) -> asyncio.Future[Any]:
-        """Say something under a number; returns what is answered."""
+        """Send a frame under a number; return a future for the answer."""
         future = asyncio.get_running_loop().create_future()
         if self.ended is not None:
             future.set_exception(self.ended)
@@ -73,12 +73,12 @@ class Caller(Line):
         return future
 
     async def answered(self, patience_s: float) -> None:
-        """Wait until every call is answered that somebody waits for, at most so long."""
+        """Wait until every awaited call is answered, at most for `patience_s`."""
         if waiting := [future for future in self._open.values() if not future.done()]:
             await asyncio.wait(waiting, timeout=patience_s)
 
     def take(self, frame: calls.AnyReply) -> None:
-        """Give an answer to whoever waits for it."""
+        """Pass an answer to the call that waits for it."""
         if isinstance(frame, calls.Answer):
             self.answer(frame.number, frame.value)
         elif isinstance(frame, calls.Welcome):
@@ -104,17 +104,17 @@ class Caller(Line):
             future.exception()  # It counts as seen: whoever waited for it may be gone.
 
     def wrong(self, error: LocalError) -> None:
-        """The node says what this program does not understand."""
+        """Handle a frame that this program does not understand."""
         self.end(error)
 
     def lost(self) -> None:
-        """The node is gone."""
+        """Handle the end of the connection."""
         self.end(NoNodeError(f"the node at {self.path} ended"))
         if not self.over.done():
             self.over.set_result(None)
 
     def end(self, error: CarrypostError) -> None:
-        """Hang up, and let every call fail with an error, those that follow, too; the first one counts."""
+        """Disconnect, and fail every call with an error, also later ones; the first error counts."""
         self.ended = self.ended or error
         for number in list(self._open):
             self.fail(number, self.ended)
@@ -141,7 +141,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up; whoever waits for an answer is told."""
+        """Disconnect; pending calls fail."""
         self._caller.end(StateError("the connection to the node is closed"))
         await asyncio.shield(self._caller.over)
 

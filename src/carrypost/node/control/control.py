@@ -1,7 +1,7 @@
-"""The node's socket: programs on this machine ask how things stand, end the node, and use its messaging.
+"""The node's socket: programs on this machine query the node, stop it, and use its messaging.
 
-Every connection begins with a greeting. Plain calls are answered here; those of messaging go to whoever serves that
-(`Programs`). A node that runs inside a program ends with it, and not because somebody asks at its socket.
+Every connection begins with a greeting. Plain calls are answered here; those of messaging go to its server
+(`Programs`). A node that runs inside a program ends with it, and cannot be stopped at its socket.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _SOCKET_MODE = 0o177
 """Mask that leaves the socket to its owner alone."""
 _PROGRAMS_MAX = 1_000
 _HANG_UP_S = 1.0
-"""Time for which a program that does not read is waited for when the node ends."""
+"""Time to wait for a program that does not read when the node ends."""
 
 
 class Guest(Protocol):
     """A program that uses messaging."""
 
     def take(self, call: calls.Call) -> None:
-        """Begin a call; raise `LocalError` for what ends the connection."""
+        """Begin a call; raise `LocalError` to end the connection."""
 
     def went_on(self) -> None:
-        """Something was written that had waited."""
+        """Continue after output that had waited was written."""
 
     def leave(self) -> None:
-        """The program is gone."""
+        """Handle the end of the program."""
 
 
 class Programs(Protocol):
-    """Whoever serves messaging to programs at the socket."""
+    """The server of messaging for programs at the socket."""
 
     @property
     def place(self) -> bytes:
@@ -64,24 +64,24 @@ class Programs(Protocol):
         """Serve one more program."""
 
     def settle(self) -> None:
-        """Begin what was put off: the node ends."""
+        """Begin what was postponed, because the node ends."""
 
 
 class Service(Protocol):
-    """Something else by which programs reach the node."""
+    """Another service by which programs reach the node."""
 
     def status(self) -> object:
-        """Tell how it is doing, as a value that can be encoded."""
+        """Return its status, as a value that can be encoded."""
 
     def leave(self) -> None:
-        """Let nobody in any more: the node is about to end."""
+        """Accept nobody any more, because the node is about to end."""
 
     async def close(self) -> None:
-        """End: the node has ended, and programs were told."""
+        """End, after the node has ended and programs were informed."""
 
 
 class Control:
-    """Serves the socket of one node; `stopping` is set when somebody asks the node to end, None: nobody may."""
+    """The socket of one node; `stopping` is set when a program asks the node to end, None: that is not allowed."""
 
     def __init__(self, node: Node, programs: Programs | None = None, *, stopping: asyncio.Event | None = None) -> None:
         self.node, self.programs, self.stopping = node, programs, stopping
@@ -112,7 +112,7 @@ class Control:
             ) from None
 
     def leave(self) -> None:
-        """Let nobody in any more, and remove the socket; who is connected stays."""
+        """Accept nobody any more, and remove the socket; connected programs stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -135,7 +135,7 @@ class Control:
             program.cut_off()
 
     def gone(self, program: Program) -> None:
-        """A program is not connected any more."""
+        """Remove a program that is not connected any more."""
         self.lines.discard(program)
         self._all_gone.set()
 
@@ -185,7 +185,7 @@ class Program(Line):
         }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let a program in, unless there are too many."""
+        """Accept a program, unless there are too many."""
         super().connection_made(transport)
         lines = self._control.lines
         lines.add(self)

@@ -1,7 +1,7 @@
-"""Bytes to frames, and parts to what was cut into them: the bookkeeping of a line, without a socket.
+"""Bytes to frames, and parts to values: the bookkeeping of a line, without a socket.
 
-Both are bounded by the receiver, whatever the sender says: a frame by `FRAME_BYTES_MAX`, and what is open in parts in
-all by what the receiver allows.
+Both are bounded by the receiver, whatever the sender claims: a frame by `FRAME_BYTES_MAX`, and all open parts together
+by what the receiver allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PART_BYTES = 64 * 1024
 """Size of a part: longer values are cut into parts."""
 FRAME_BYTES_MAX = 1024 * 1024
 ENVELOPE_BYTES = 4 * 1024 * 1024
-"""Bytes that may come around a body in parts."""
+"""Overhead that may surround a body in parts, in bytes."""
 
 
 def framed(body: bytes) -> bytes:
@@ -28,7 +28,7 @@ def framed(body: bytes) -> bytes:
 
 
 class Frames:
-    """Cuts what was read into frames."""
+    """Divides received bytes into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -55,7 +55,7 @@ class Frames:
 
 
 class Parts:
-    """Joins parts to frames; all that is open has at most `bytes_max`."""
+    """Joins parts to frames; all open ones together have at most `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

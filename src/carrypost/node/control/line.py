@@ -1,9 +1,8 @@
 """One end of a connection at a node's socket: reads frames, and writes once in a turn of the event loop.
 
-What is said because of what was read is written as soon as all of that is taken.
-
-What is longer than 64 KiB goes in parts, one a turn, with other frames between them. While the other side does not
-read, what is said waits here: whoever says much asks `is_full`, and waits for `drained`.
+Answers to what was read are written as soon as all of it is processed. Values longer than 64 KiB go in parts, one a
+turn, with other frames between them. While the other side does not read, output waits here: a producer of much output
+checks `is_full`, and waits for `drained`.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES, Frames, P
 _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
 """Bytes that the transport keeps before this end stops writing, and at which it goes on."""
 UNWRITTEN_BYTES_MAX = 1024 * 1024
-"""Of a program that does not read so much, nothing is read."""
+"""Number of unread bytes at which nothing more is read from a program."""
 _DEAF_S = 5.0
-"""Time after which a program is cut off that was told a mistake, and goes on."""
+"""Time after which a program that was sent an error, and goes on, is disconnected."""
 
 
 class Line(asyncio.Protocol):
@@ -54,7 +53,7 @@ class Line(asyncio.Protocol):
         raise NotImplementedError
 
     def wrong(self, error: LocalError) -> None:
-        """The other side said what nobody understands."""
+        """Handle a frame that cannot be understood."""
         raise NotImplementedError
 
     def lost(self) -> None:
@@ -62,7 +61,7 @@ class Line(asyncio.Protocol):
         raise NotImplementedError
 
     def went_on(self) -> None:
-        """Something was written that had waited."""
+        """Continue after output that had waited was written."""
 
     # --- saying --------------------------------------------------------------------------------------------
 
@@ -92,7 +91,7 @@ class Line(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what was said, as nothing more is to be said in this turn."""
+        """Write the output of this turn, because nothing more follows."""
         self._flushing = False
         if self._transport is None or self._paused:
             return
@@ -125,7 +124,7 @@ class Line(asyncio.Protocol):
 
     @property
     def is_full(self) -> bool:
-        """True if whoever has much to say should wait for `drained`."""
+        """True if a producer of much output should wait for `drained`."""
         return self._paused or self._out_bytes >= PART_BYTES
 
     async def drained(self, *, parts: bool = False) -> None:
@@ -138,7 +137,7 @@ class Line(asyncio.Protocol):
     # --- reading -------------------------------------------------------------------------------------------
 
     def read(self, on: bool) -> None:
-        """Read on, or leave what comes with the system."""
+        """Continue reading, or leave incoming bytes with the system."""
         if on == self._reads or self._transport is None or self._transport.is_closing():
             return
         self._reads = on
@@ -179,7 +178,7 @@ class Line(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_LOW_BYTES)
 
     def pause_writing(self) -> None:
-        """Keep what is said: the other side does not read."""
+        """Keep output, because the other side does not read."""
         self._paused = True
 
     def resume_writing(self) -> None:
@@ -189,7 +188,7 @@ class Line(asyncio.Protocol):
         self.went_on()
 
     def eof_received(self) -> None:
-        """The other side says nothing more: what was said to it is written, then this end closes."""
+        """Handle the end of input: write the output, then close."""
         self.flush()
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -201,12 +200,12 @@ class Line(asyncio.Protocol):
         self.lost()
 
     def cut_off(self) -> None:
-        """Close at once, whatever was said."""
+        """Close at once, dropping output."""
         if self._transport is not None:
             self._transport.abort()
 
     def hang_up(self, last: calls.AnyFrame | None = None, *, deaf: bool = False) -> None:
-        """Close, after a last frame. `deaf`: the other side is in the middle of saying something, and reads this."""
+        """Close, after a last frame. `deaf`: the other side is still sending, and reads this."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

@@ -1,11 +1,14 @@
-"""The record of a real node: JSON lines in files that are complete once they have their name.
+"""The record of a real node: JSON lines in files that are complete once they have their name."""
 
-Rows are collected in memory and appended now and then to a file that ends in ``.part``; when it is long or old enough
-it gets its name by an atomic rename and a new one is begun, so that a reader of the folder sees only whole files. What
-a killed predecessor left is completed first: its last line may be cut short, and is cut off. A folder that cannot be
-used is told at once, to whoever named it. What fails later, and a disk that is full at the start, cost rows, which are
-counted, and never the node: it says so once, and again when it is over.
-"""
+# Rows are collected in memory and appended at intervals to a file that ends in ``.part``. When it
+# is long or old enough it gets its name by an atomic rename and a new one is begun, so that a
+# reader of the folder, such as the laboratory's stream, sees only whole files. The remains of a
+# killed predecessor are completed first: its last line may be cut short, and is removed.
+#
+# A record must never cost the node anything else. A folder that cannot be used is reported at once,
+# to the user that named it, since that is a mistake in the settings. Later failures, and a disk
+# that is full at the start, cost rows, which are counted: the node logs it once, and again when it
+# is over.
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class Archive:
         self.record.clear()
 
     def _refuse(self, error: OSError) -> None:
-        """Keep the node from starting if a record cannot be begun, except for a full disk, which passes."""
+        """Prevent the node from starting if a record cannot be begun, except for a full disk, which passes."""
         if error.errno not in FULL:
             what = f"the record cannot be written to {self._folder}"
             raise refused(what, error, misnamed=ConfigError, otherwise=NodeError) from None
@@ -84,7 +87,7 @@ class Archive:
         )
 
     def flush(self, *, final: bool = False) -> None:
-        """Append what was collected; end the file if it is long or old enough, or the last one."""
+        """Append collected rows; end the file if it is long or old enough, or the last one."""
         if rows := len(self.record):
             lines = self._lines()
             self.record.clear()

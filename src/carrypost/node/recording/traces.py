@@ -1,13 +1,16 @@
-"""The history of messages on a real node, for `carrypost trace`: rows of the record, in an SQLite file.
+"""The history of messages on a real node, for `carrypost trace`: rows of the record, in an SQLite file."""
 
-Rows are collected in memory and written in bursts, each one value of JSON lines without an index: a message costs a
-node two or three rows, and somebody asks about one message in a million. A search reads all bursts, which are few
-megabytes. A burst counts as many messages as it tells the arrival of, or as its bytes are worth if that is more. The
-oldest bursts are deleted while the others hold as many messages as are to be kept.
-
-The history is an aid, and never costs the node anything else: a damaged file is set aside, a full disk costs rows, and
-the file is not flushed to the disk, so a loss of power may damage it.
-"""
+# Why there is no index. A message costs a node two or three rows, and a person asks about one
+# message in a million. An index over random ids would cost more than everything else that is
+# written. So rows are collected in memory and written in bursts, each one value of JSON lines; a
+# search reads all bursts, which are few megabytes.
+#
+# A burst counts as many messages as it reports arrivals, or as its bytes are worth if that is more:
+# peers choose labels, and how much is refused. The oldest bursts are deleted while the others
+# contain as many messages as are to be kept.
+#
+# The history is an aid, and never costs the node anything else: a damaged file is set aside, a full
+# disk costs rows, and the file is not synced to the disk, so a loss of power may damage it.
 
 from __future__ import annotations
 
@@ -35,16 +38,16 @@ _FLUSH_S = 1.0
 _ROWS_MAX = 4_096
 """Rows that wait in memory to be written."""
 _MESSAGE_BYTES = 4_096
-"""So many bytes of history count as one message, whatever they tell: peers choose labels, and how much is refused."""
+"""Number of bytes of history that count as one message, whatever they contain."""
 _FOUND_MAX = 20
-"""Messages of one label that are told, the latest."""
+"""Number of messages of one label that are returned, the latest."""
 _TOLD_MAX = 10_000
-"""Rows that are told, the latest."""
+"""Number of rows that are returned, the latest."""
 _ARRIVALS = frozenset({Kind.PUBLISH.value, Kind.RECEIVE.value})
 _UNNAMED = frozenset(
     {events.NeighbourUp, events.NeighbourDown, events.OneWay, events.Reachable, events.Unreachable}
 )  # fmt: skip
-"""Events that have rows, and are about no message."""
+"""Events with rows that are about no message."""
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PRIMARY = 0xFF
 """The part of an error's code that is not a detail."""
@@ -121,7 +124,7 @@ class Traces:
 
     @contextlib.contextmanager
     def _trying(self) -> Iterator[None]:
-        """Go on without a history where it cannot be written, and say so once; set a damaged file aside."""
+        """Continue without a history if it cannot be written, and log that once; set a damaged file aside."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -135,7 +138,7 @@ class Traces:
                 _log.warning("the history %s cannot be written: %s; the node goes on without", self._file, why)
 
     def _set_aside(self, error: Exception) -> bool:
-        """Give a damaged file another name; False if that cannot be done."""
+        """Rename a damaged file; return False if that fails."""
         aside = self._file.with_name(f"{self._file.name}.damaged")
         try:
             self._file.replace(aside)
@@ -178,7 +181,7 @@ class Traces:
             connection.execute("DELETE FROM burst WHERE number <= ?", (last,))
 
     def _rows(self, names: Collection[str]) -> list[dict[str, Any]]:
-        """Return the rows in which one of these names stands, in order of time."""
+        """Return the rows that contain one of these names, in order of time."""
         needles = [msgspec.json.encode(name).decode() for name in names]
         found: list[dict[str, Any]] = []
         with self._trying():

@@ -1,4 +1,4 @@
-"""Tells people when the disk no longer takes what a node writes, and when it does again: once each."""
+"""Reports when the disk no longer accepts what a node writes, and when it does again: once each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from carrypost.node.store.store import Store
 
 LOOK_S = 2.0
-"""Nothing may fail for so long before it is over: a disk at the brink would otherwise be reported all the time."""
+"""Time without a failure after which it is over: a disk at the brink would otherwise be reported all the time."""
 _log = logging.getLogger("carrypost.node")
 
 
 class DiskWatch:
-    """Looks at what became of the batches of one store."""
+    """Observer of the batches of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class DiskWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, answers: Iterable[tuple[int, str | None]]) -> None:
-        """Batches were written (None), or could not be, and why."""
+        """Process answers: batches were written (None), or could not be, and why."""
         for _, reason in answers:
             self._written = reason is None
             if reason is None:

@@ -11,7 +11,7 @@ from carrypost.node.store.schema import free_bytes
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 512 * 1024
 _MARGIN_RATIO = 4
-"""Room that is left beside it for the log, or that part of what there is: else it would be given up again at once."""
+"""Room that is left beside it for the log, or that part of what there is: otherwise it would be given up at once."""
 
 
 class Reserve:
@@ -20,17 +20,17 @@ class Reserve:
     def __init__(self, store: Path) -> None:
         self.path = store.with_name(store.name + ".reserve")
         self.held_bytes = 0
-        """Room that it takes now. It may be less than all of it, where the disk has no more."""
+        """Room that it takes now, which is less than all of it if the disk has no more."""
         with contextlib.suppress(OSError):
             self.held_bytes = min(self.path.stat().st_size, RESERVE_BYTES)
 
     @property
     def whole(self) -> bool:
-        """True if all of the room is taken."""
+        """True if it has its full size."""
         return self.held_bytes == RESERVE_BYTES
 
     def make(self) -> bool:
-        """Take the room, or as much of it as the disk has; whether all of it is held now. Never raises."""
+        """Take the room, or as much of it as the disk has; return True if all of it is held. Never raises."""
         if self.whole:
             return True
         room = self.held_bytes + free_bytes(self.path)
@@ -57,7 +57,7 @@ class Reserve:
             os.close(handle)
 
     def give_up(self) -> bool:
-        """Give the room back; whether there was any to give."""
+        """Release the room; return True if there was any."""
         self.held_bytes = 0
         try:
             self.path.unlink()

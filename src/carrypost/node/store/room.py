@@ -1,15 +1,18 @@
-"""Room on the disk for a store, and the batches that may use it.
+"""Room on the disk for a store, and the batches that may use it."""
 
-Consuming is the only way to make room, and it needs some itself: for notes of what was handed over and acknowledged,
-for what queues say to other nodes, and for the log, which every commit goes through, deletions too. So the store never
-grows until the disk is full. Messages are refused while there is still room for the reserve and for the log beside it.
-What deletions free stays inside the store's file, where the log cannot use it: without room of its own the log could
-not even write messages into an empty store. Half of the log's room is for works that acknowledge and send in one: they
-make room a moment later.
-
-Others may fill the disk nevertheless. Then everything but messages gets the room of the reserve, and the last of it is
-for batches that free some.
-"""
+# The problem. Consuming is the only way to make room, and it needs some itself: for records of what
+# was handed over and acknowledged, for items that queues send to other nodes, and for the log,
+# through which every commit goes, deletions included. A node that fills its disk to the last byte
+# can therefore never get out again: its messages cannot even be deleted.
+#
+# The way chosen. The store never grows until the disk is full. Messages are refused while there is
+# still room for the reserve and for the log beside it. Room freed by deletions stays inside the
+# store's file, where the log cannot use it: without room of its own the log could not even write
+# messages into an empty store. Half of the log's room is for works that acknowledge and send in
+# one: they make room a moment later.
+#
+# Others may fill the disk nevertheless. Then everything but messages gets the room of the reserve,
+# and the last of it is for batches that free some.
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
 
 LOG_BYTES = schema.CHECKPOINT_PAGES * schema.PAGE_BYTES
-"""The log is emptied when it has so much. A longer batch needs as much room there as in the store."""
+"""Size at which the log is emptied. A longer batch needs as much room there as in the store."""
 _LAST_BYTES = RESERVE_BYTES // 4
-"""Of what the reserve gave up, so much is for what frees alone."""
+"""Part of the reserve's room that only batches that free some may use."""
 _AMPLE_BYTES = 8 * RESERVE_BYTES
-"""With more room than this nobody counts. With less the log is kept short: others may fill the disk at any moment."""
+"""Free room above which nothing is counted. Below it the log is kept short: others may fill the disk at any moment."""
 
 
 class Item(NamedTuple):
@@ -47,14 +50,14 @@ class Kind(enum.IntEnum):
     FREES = 0
     """The batch makes room, and takes little for notes. Without its incarnation no node starts."""
     NOTES = 1
-    """The batch notes something about messages, or has control messages of queues: without it nothing is consumed."""
+    """The batch records something about messages, or has control messages of queues: without it nothing is consumed."""
     WORKS = 2
-    """Work that acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon."""
+    """The batch acknowledges messages and sends others, as transactions do. What it acknowledges is deleted soon."""
     MESSAGES = 3
 
 
 def kind_of(batch: Batch) -> Kind:
-    """Tell which room a batch may have."""
+    """Return the kind of room that a batch may use."""
     kinds = {key[0] for key in batch.puts}
     if kinds <= {META}:
         return Kind.FREES
@@ -68,7 +71,7 @@ def kind_of(batch: Batch) -> Kind:
 
 
 def _is_control(value: object) -> bool:
-    """Tell whether a message is of this node's queues, or for them: it has no payload. Carried ones are not."""
+    """Return True if a message is from this node's queues, or for them: it has no payload. Carried ones are not."""
     if not isinstance(value, StoredMessage) or not (value.own or value.interesting):
         return False
     headers = value.descriptor.headers
@@ -81,19 +84,17 @@ class Room:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.reserve = Reserve(path)
         self.full = False
-        """Something found no room, and messages still would not."""
+        """True if something found no room, and messages still would not."""
         self._connection = connection
         self._path = path
         self._short = False
         self._demand: tuple[Kind, int, int] | None = None
-        """Purpose of the transaction that is being written, the bytes that it has, and how many were used before it.
-
-        None where there is room for anything.
-        """
+        """Kind of the transaction that is being written, the bytes that it has, and how many were used before it. None
+        if there is room for anything."""
         self.reserve.make()
 
     def begin(self, items: Sequence[Item]) -> None:
-        """See how things stand before a transaction writes these batches."""
+        """Determine the room before a transaction writes these batches."""
         free_bytes = schema.free_bytes(self._path)
         nbytes = sum(item.nbytes for item in items)
         self._limit_log(short=free_bytes < _AMPLE_BYTES)
@@ -102,7 +103,7 @@ class Room:
             self._demand = max(kind_of(item.batch) for item in items), nbytes, self._used_bytes()
 
     def takes(self) -> bool:
-        """Tell, before the transaction is committed, whether it leaves to others what is for them."""
+        """Return True if the transaction leaves the room that is reserved for others. Called before it is committed."""
         if self._demand is None:
             return True
         kind, nbytes, used_bytes = self._demand
@@ -120,9 +121,9 @@ class Room:
         return (self._pages("page_count") - self._pages("freelist_count")) * schema.PAGE_BYTES
 
     def _left_bytes(self) -> int:
-        """Tell how much room is left: on the disk, the reserve included, and inside the store.
+        """Return the room that is left: on the disk, the reserve included, and inside the store.
 
-        What the log has counts if the store has all of its pages already: else emptying the log takes room first.
+        The log's size counts if the store has all of its pages already: otherwise emptying the log takes room first.
         """
         own_bytes = self._path.stat().st_size
         left_bytes = schema.free_bytes(self._path) + self.reserve.held_bytes + own_bytes - self._used_bytes()
@@ -131,7 +132,7 @@ class Room:
         return left_bytes
 
     def make(self, item: Item) -> int:
-        """Make room for a batch that found none; how often the reserve was given up for that.
+        """Make room for a batch that found none; return the number of times that the reserve was given up.
 
         The log is emptied into the store, so that it is used from its start. The store may have to grow for that: then
         the log gets the reserve for a moment. Messages get no more than what the log leaves.
@@ -147,7 +148,7 @@ class Room:
         return int(given)
 
     def mend(self) -> None:
-        """Take the reserve again as soon as there is room; the log gives back what it does not need."""
+        """Restore the reserve as soon as there is room; the log returns what it does not need."""
         if not os.path.lexists(self._path):
             return
         if not self.reserve.make():
@@ -158,7 +159,7 @@ class Room:
                 self.full = self._left_bytes() < RESERVE_BYTES + 2 * LOG_BYTES
 
     def empty_log(self) -> bool:
-        """Write what the log has into the store and cut it off; whether that could be done."""
+        """Write the log into the store and truncate it; return True if that succeeded."""
         try:
             return not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except sqlite3.Error:

@@ -1,7 +1,7 @@
-"""Batches as rows: how values are encoded, and which statements a group of batches comes down to.
+"""Batches as rows: the encoding of values, and the statements for a group of batches.
 
-Each statement takes all rows of its table. The interpreter's lock is let go several times per statement, and beside a
-busy loop it is long in coming back: with a statement per row the writer would fall behind for good.
+Each statement handles all rows of its table. The interpreter's lock is released several times per statement, and beside
+a busy loop it is long in coming back: with a statement per row the writer would fall behind for good.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from carrypost.model.ids import NodeId
 from carrypost.node.store.schema import PIECE_BITS
 
 Entry = tuple[int, int]
-"""(number, which keys the store has of this id: the bits below, and one per piece from `_PIECE` on)."""
+"""(number, the keys that the store has of this id: the bits below, and one per piece from `_PIECE` on)."""
 
 _HASHES, _SEEN, _MESSAGE, _PIECE = 1, 2, 4, 8
 _ROW_MASK_SHIFT = 2
 _PIECE_SHIFT = 3
 _ROWS_MAX = 1000
-"""In one statement: SQLite takes 32,766 values."""
+"""Number of rows in one statement: SQLite accepts 32,766 values."""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +64,7 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 
 
 def _wire(descriptor: Descriptor) -> bytes:
-    """As `Descriptor.wire`, which would keep the bytes with the descriptor for as long as that lives."""
+    """Return `Descriptor.wire` without keeping the bytes with the descriptor for as long as that lives."""
     signature = descriptor.signature
     return b"%c%b%b" % (len(signature), signature, descriptor.encoded)
 
@@ -99,7 +99,7 @@ class _Statement:
         self._width = row.count("?")
 
     def run(self, connection: sqlite3.Connection, values: list[object]) -> None:
-        """Execute it for all rows, whose values stand one after the other."""
+        """Execute the statement for all rows, whose values are concatenated."""
         most = _ROWS_MAX * self._width
         for at in range(0, len(values), most):
             part = values[at : at + most]
@@ -123,9 +123,9 @@ _COPY = _Statement(
     "(?,?)",
     ") AS asked JOIN piece ON piece.n = asked.column2",
 )
-"""Copies pieces inside the file: rows to be made, each with the row that it is made of."""
+"""Statement that copies pieces inside the file: rows to make, each with its source."""
 _PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
-"""Tables whose rows have their key as it is, and how much of it."""
+"""Tables whose rows have their key unchanged, and the part of it that they use."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
 
@@ -134,7 +134,7 @@ _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
 def _delete_of(kind: str) -> _Statement:
     """Return the statement that deletes rows of a layer.
 
-    SQLite looks pairs up in no index: it would read all rows of a layer for every acknowledgement.
+    SQLite finds pairs by no index: it would read all rows of a layer for every acknowledgement.
     """
     return _Statement(f"DELETE FROM layer WHERE kind = '{kind}' AND name IN (", "?", ")")  # noqa: S608 - our own names
 
@@ -244,7 +244,7 @@ class Transaction:
         return _Touched(self._number - 1, 0)
 
     def _change(self, table: str, key: tuple[object, ...], value: object) -> None:
-        """A row that has its key as it is."""
+        """Change a row that has its key unchanged."""
         if value is None:
             self._deletes[table] += key
         else:
@@ -279,7 +279,7 @@ class Transaction:
             own.has &= ~_MESSAGE
 
     def _known(self, table: str, bit: int, own: _Touched, name: bytes, value: object) -> None:
-        """A row that an id has or has not in a table."""
+        """Change a row that an id has or has not in a table."""
         if value is not None:
             self._puts[table] += (own.number, name, value)
             own.has |= bit
@@ -288,7 +288,7 @@ class Transaction:
             own.has ^= bit
 
     def _rows(self) -> None:
-        """The rows of table `message`, which say what there is besides of a message."""
+        """Add the rows of table `message`, which list what else there is of a message."""
         for name, own in self._touched.items():
             had, has = own.had >> _ROW_MASK_SHIFT, own.has >> _ROW_MASK_SHIFT
             if own.value is not None or (has and not had):
@@ -305,7 +305,7 @@ class Transaction:
         return any(changes)
 
     def execute(self, connection: sqlite3.Connection) -> None:
-        """Everything, inside the transaction that is open. Deletions before puts: their room is used at once."""
+        """Execute everything, inside the open transaction. Deletions before puts: their room is used at once."""
         _COPY.run(connection, self._copies)  # What they are made of may be deleted.
         for table, values in self._deletes.items():
             _DELETE[table].run(connection, values)
@@ -317,7 +317,7 @@ class Transaction:
             _PUT[table].run(connection, values)
 
     def committed(self) -> None:
-        """Tell the directory."""
+        """Update the directory."""
         entries = self._directory.entries
         self._directory.number = self._number
         for name, own in self._touched.items():

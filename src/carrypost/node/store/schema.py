@@ -1,11 +1,10 @@
 """The store's file: its tables, their versions, and whether a file may be used at all.
 
-A file is a carrypost store if its `application_id` says so; `user_version` counts the migrations it has been through.
+A file is a carrypost store by its `application_id`; `user_version` counts the migrations that it has been through.
 Nothing here deletes or overwrites a file that is not what it should be: it is named, and the user is told what to do.
-
 Rows are numbered in order of arrival, whatever their ids, so that new ones are appended and the same few pages are
-written again and again: an index over the ids, which are random, costs more than everything else together. Which number
-an id has is read once, at the start.
+written again and again: an index over the ids, which are random, costs more than everything else together. The number
+of each id is read once, at the start.
 """
 
 from __future__ import annotations
@@ -25,17 +24,18 @@ APPLICATION_ID = 0x43505354
 PAGE_BYTES = 4096
 CHECKPOINT_PAGES = 256
 PIECE_BITS = 24
-"""A piece has its message's number, shifted by so many bits, plus its own."""
+"""Number of bits by which a message's number is shifted to make room for the numbers of its pieces."""
 CHECK_S_MAX = 1.0
 CHECK_S_MAX_UNCLEAN = 5.0
-"""Time for which the structure of a file is checked when it is opened, the second after the node was cut off."""
+"""Time for which the structure of a file is checked when it is opened; the second after an unclean end."""
 BUSY_S = 2.0
 
 _HEADER = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 """Bytes of the header: the size of a page is at 16, in two bytes, the number of pages at 28, in four."""
 _STATEMENTS_MAX = 12
-"""Prepared ones kept, more than a program's commit needs: each keeps a copy of the values that it last had."""
+"""Number of prepared statements that are kept, more than a program's commit needs: each keeps a copy of its last
+values."""
 _ROOM_BYTES_MIN = 64 * 1024
 
 MIGRATIONS: tuple[Sequence[str], ...] = (
@@ -127,7 +127,10 @@ def _has_log(path: Path) -> bool:
 
 
 def _make(path: Path) -> None:
-    """A new store, for its owner only. It gets its name once it is whole, so that an empty one is never a new one."""
+    """Make a new store, for its owner only.
+
+    It gets its name once it is complete, so that an empty file is never a new one.
+    """
     part = path.with_name(path.name + ".new")
     leftovers = [part, part.with_name(part.name + "-journal")]
     try:
@@ -163,10 +166,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def limit_log(connection: sqlite3.Connection, *, short: bool) -> None:
-    """Say how much of its length the log keeps when it is used from its start; `short`: the disk has little room.
+    """Set the size that the log keeps when it is used from its start; `short`: the disk has little room.
 
-    To cut it off at what it may have would be to write the end of it anew every time: that waits for the disk. But on a
-    full disk deletions would fit into the end of a long log, and nothing that is to have the room that they make.
+    Truncating it to the limit would write its end anew every time, and wait for the disk. But on a full disk deletions
+    would fit into the end of a long log, and nothing that is to use the room that they make.
     """
     pages = CHECKPOINT_PAGES if short else 2 * CHECKPOINT_PAGES
     connection.execute(f"PRAGMA journal_size_limit = {pages * PAGE_BYTES}")
@@ -221,7 +224,7 @@ def _migrate(connection: sqlite3.Connection, migration: Sequence[str], version: 
 
 
 def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
-    """Look at the structure of the file, for so long: a large one is not read in full at every start."""
+    """Check the structure of the file, for a limited time: a large one is not read in full at every start."""
     until = time.monotonic() + limit_s
     connection.set_progress_handler(lambda: time.monotonic() > until, 20_000)
     try:

@@ -1,24 +1,25 @@
 """One node, heard at several addresses, is one peer.
 
-A node announces itself by every means on every interface, so its neighbours hear the same bytes from several addresses
-of it: IPv4 and IPv6, wireless and wired. Whoever says the same bytes to the link within `WINDOW_S` is taken for one
-*peer*. The host knows a peer by its *name*, the address at which it was first heard, which stays until that address
-was silent for `KEEP_S`. What is sent to the peer goes to its *destination*, one of its addresses.
-
-Nobody vouches for an address, so whoever repeats the bytes of another gets into its peer, and can speak as that peer,
-as everybody can who forges source addresses. What keeps it from taking the peer's place:
-
-- Only what is said to the link counts, never what is sent to this node alone.
-- A replayer is behind the one whom it repeats. The destination moves only to an address that was ahead of it
-  `LEADS` times running, or when it fell silent, or when nothing can be sent to it.
-- Addresses that announce different nodes are never one peer. One that announces now this node and now that one is a
-  peer of its own until it has kept to one for `STEADY_S`.
-- A datagram is dropped as a duplicate only if its peer has it already; what a replayer says first under a name of
-  its own takes nothing from anybody.
-- Every table is bounded. Where they are full, a node may be seen as several peers, which costs effort, not messages.
-
-No clock and no sockets: `now_s` is any time in seconds that never decreases.
+A node announces itself by every means on every interface, so its neighbours hear the same bytes from several of its
+addresses: IPv4 and IPv6, wireless and wired. Addresses that send the same bytes to the link within `WINDOW_S` are taken
+for one *peer*. The host knows a peer by its *name*, the address at which it was first heard, which stays until that
+address was silent for `KEEP_S`. Datagrams for the peer go to its *destination*, one of its addresses. There is no clock
+here and no socket: `now_s` is any time in seconds that never decreases.
 """
+
+# The attack. Nobody vouches for an address, so a replayer that repeats the bytes of another gets
+# into its peer, and can speak as that peer, as anybody can who forges source addresses. What keeps
+# it from taking the peer's place:
+#
+# - Only broadcasts count, never datagrams sent to this node alone.
+# - A replayer is behind the node that it repeats. The destination moves only to an address that was
+#   ahead of it `LEADS` times in a row, or when it fell silent, or when nothing can be sent to it.
+# - Addresses that announce different nodes are never one peer. An address that changes its node is
+#   a peer of its own until it has kept to one for `STEADY_S`.
+# - A datagram is dropped as a duplicate only if its peer has it already; what a replayer sends
+#   first under a name of its own takes nothing from anybody.
+# - Every table is bounded. When they are full, a node may be seen as several peers, which costs
+#   effort, not messages.
 
 from __future__ import annotations
 
@@ -29,21 +30,21 @@ from carrypost.gossip.wire.codec import MAGIC, VERSION
 from carrypost.gossip.wire.frames import Announce
 
 WINDOW_S = 2.0
-"""Within this, equal bytes were said once."""
+"""Time within which equal bytes are one datagram."""
 SILENT_S = 12.0
-"""A destination that was not heard for so long gives way: two announcements at the default pace."""
+"""Silence after which a destination is replaced: two announcements at the default pace."""
 KEEP_S = 60.0
-"""Addresses are forgotten after so much silence."""
+"""Silence after which an address is forgotten."""
 STEADY_S = 10.0
-"""An address that announced another node than before is a peer of its own for so long."""
+"""Time for which an address that announced another node than before is a peer of its own."""
 LEADS = 3
-"""The destination moves to an address that was ahead of it so often running."""
+"""Number of times in a row that an address has to be ahead of the destination to replace it."""
 SIGHTINGS_MAX = 4_096
-"""Datagrams that are remembered, at most for `WINDOW_S`."""
+"""Number of datagrams that are remembered, at most for `WINDOW_S`."""
 COPIES_MAX = 16
-"""Ways of one datagram that are told apart."""
+"""Number of ways of one datagram that are distinguished."""
 LONE_MAX = 1_024
-"""Addresses that are peers of their own; the one met first is forgotten first."""
+"""Number of addresses that are peers of their own; the one met first is forgotten first."""
 JOINED_MAX = 512
 """Addresses that share a peer."""
 MEMBERS_MAX = 8
@@ -74,7 +75,7 @@ def announced(datagram: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _Address:
-    """An address that speaks to the link."""
+    """An address that sends to the link."""
 
     text: str
     since_s: float
@@ -110,11 +111,11 @@ class _Copies:
     taken: dict[str, int]
     """Number of them that each peer was given."""
     led: bool = False
-    """True if it was counted that its first address was ahead of the destination."""
+    """True if its first address was counted as ahead of the destination."""
 
 
 _Sighting = tuple[str, Hashable, str, float]
-"""A datagram that was heard lately: from which address first, how, of which peer, and when."""
+"""A datagram that was heard lately: its first address and way, its peer, and the time."""
 
 
 class Aliases:
@@ -122,7 +123,7 @@ class Aliases:
 
     def __init__(self) -> None:
         self.version = 0
-        """Rises whenever `name` may answer differently from before."""
+        """Rises whenever `name` may return something else than before."""
         self._lone: dict[str, _Address] = {}
         self._joined: dict[str, _Address] = {}
         self._peers: dict[str, _Peer] = {}
@@ -137,7 +138,7 @@ class Aliases:
         return len(self._lone) + len(self._joined)
 
     def name(self, address: str) -> str:
-        """Name of the peer that has this address."""
+        """Return the name of the peer that has this address."""
         joined = self._joined.get(address)
         return address if joined is None or joined.peer is None else joined.peer.name
 
@@ -147,10 +148,11 @@ class Aliases:
         return name if peer is None else peer.destination.text
 
     def heard(self, address: str, way: Hashable, datagram: bytes, now_s: float, *, learn: bool = True) -> str | None:
-        """A datagram was said to the link: the name of the peer, or None if that peer was already given it.
+        """Process a broadcast datagram: return the name of the peer, or None if that peer already got it.
 
-        `way`: how it came (interface and means). The n-th copy on one way is new if fewer than n were given, so that
-        bytes which a node says twice on purpose are not lost. Without `learn` nothing is concluded about addresses.
+        `way`: interface and means by which it came. The n-th copy on one way is new if fewer than n were passed on, so
+        that bytes which a node sends twice on purpose are not lost. Without `learn` nothing is concluded about
+        addresses.
         """
         source = self._joined.get(address) or self._lone.get(address) or self._separate(_Address(address, now_s, now_s))
         source.heard_s = now_s
@@ -173,7 +175,7 @@ class Aliases:
         return name
 
     def failed(self, name: str, now_s: float) -> bool:
-        """Choose another destination for a peer to which nothing can be sent; whether there is one."""
+        """Choose another destination for a peer to which nothing can be sent; return True if there is one."""
         peer = self._peers.get(name)
         if peer is None:
             return False
@@ -201,7 +203,7 @@ class Aliases:
         self._copies_before, self._copies = self._copies, {}
 
     def _again(self, key: int, sighting: _Sighting, source: _Address, way: Hashable, learned: bytes) -> str | None:
-        """Bytes that were heard before: the name, if the peer is to be given this copy; else None."""
+        """Process bytes that were heard before: return the name, if the peer gets this copy; else None."""
         first, first_way, first_name, _ = sighting
         copies = self._copies.get(key) or self._copies_before.get(key)
         if copies is None:
@@ -222,7 +224,7 @@ class Aliases:
         return name
 
     def _follows(self, first_text: str, source: _Address, copies: _Copies) -> None:
-        """Learn from a source that says what another address said first."""
+        """Learn from a source that sends what another address sent first."""
         first = self._joined.get(first_text) or self._lone.get(first_text)
         if first is None or first is source:
             return
@@ -299,7 +301,7 @@ class Aliases:
         return True
 
     def _leave(self, address: _Address) -> None:
-        """Take an address out of its peer."""
+        """Remove an address from its peer."""
         peer = address.peer
         if peer is None:
             return

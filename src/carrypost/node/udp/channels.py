@@ -1,8 +1,8 @@
-"""Means by which everybody on a link is reached, and which of them are needed.
+"""Means by which everybody on a link is reached, and the choice of those that are needed.
 
-A *channel* is one means on one interface: an ear, and a target to send to. What a channel needs is planned from the
-interface as it is (`plan`); when that changes, the channel is closed and another one opened. `cover` finds the fewest
-channels of an interface that reach everybody heard on it.
+A *channel* is one means on one interface: a listening socket, and a target to send to. It is planned from the present
+state of the interface (`plan`); when that changes, the channel is closed and another one opened. `cover` finds the
+fewest channels of an interface that reach everybody heard on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carrypost.node.udp.sockets import Control
 LATELY_S = 30.0
 """Time after which a node that was not heard counts as gone: two times three announcements at the default pace."""
 PEERS_MAX = 1_024
-"""Peers of a channel that are remembered; more are served all the same, by every means."""
+"""Number of peers of a channel that are remembered; further ones are served by every means."""
 
 
 class Means(enum.StrEnum):
@@ -136,7 +136,7 @@ class Channel:
         """Error of the system at the last send; empty: none."""
 
     def hears(self, peer: str, now_s: float) -> bool:
-        """Note that a peer speaks on this channel; whether it had not been heard here lately."""
+        """Note that a peer was heard on this channel; return True if it had not been heard here lately."""
         peers = self.peers
         new = peer not in peers
         if not new or len(peers) < PEERS_MAX:
@@ -144,12 +144,12 @@ class Channel:
         return new
 
     def forget(self, now_s: float) -> None:
-        """Forget who was not heard lately."""
+        """Forget peers that were not heard lately."""
         self.peers = {peer: heard_s for peer, heard_s in self.peers.items() if now_s - heard_s <= LATELY_S}
 
 
 def cover(channels: Iterable[Channel]) -> list[Channel]:
-    """As few channels of one interface as reach all who are heard on it; the preferred ones where there is a choice."""
+    """Return the fewest channels of one interface that reach all nodes heard on it, preferred ones first."""
     preference = list(Means).index
     able = sorted((each for each in channels if not each.send_error), key=lambda each: preference(each.plan.means))
     if any(len(each.peers) >= PEERS_MAX for each in able):

@@ -1,8 +1,8 @@
-"""From raw datagrams to what the host is given: whose they are, and which are dropped undecoded.
+"""From raw datagrams to those for the host: assigns them to peers, and drops some undecoded.
 
-Dropped are this node's own echoes, what the gate does not let in, and what came already by another means. Each
-is counted. What is known about a source is worked out once and kept in a bounded table, so that a datagram costs a few
-lookups.
+Dropped are this node's own echoes, datagrams that the gate does not admit, and copies that came already by another
+means. Each is counted. What is known about a source is determined once and kept in a bounded table, so that a datagram
+costs a few lookups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carrypost.node.udp.statics import StaticPeer
 Known = Mapping[SocketAddress, StaticPeer]
 """Static peers by their addresses."""
 SOURCES_MAX = 8_192
-"""Addresses that are remembered; beyond that all of them are worked out anew, which costs only time."""
+"""Number of addresses that are remembered; beyond that all of them are determined anew, which costs only time."""
 _ECHO, _GATED = "echoes", "gated"
 
 
@@ -31,12 +31,12 @@ class _Source(NamedTuple):
     name: str
     """The peer that it belongs to."""
     dropped: str
-    """The counter of what is dropped of it; empty: it is let in."""
+    """The counter for its dropped datagrams; empty: it is admitted."""
     static: StaticPeer | None
 
 
 class Intake:
-    """Decides which datagrams the host is given, and under which names."""
+    """Decides which datagrams the host gets, and under which names."""
 
     def __init__(self, traffic: UdpTraffic, gate: Iterable[str] | None, look_again: Callable[[], None]) -> None:
         self.aliases = Aliases()
@@ -54,7 +54,7 @@ class Intake:
 
     @property
     def gate(self) -> frozenset[str] | None:
-        """The addresses whose datagrams are let in; None: everybody's."""
+        """The addresses whose datagrams are admitted; None: all."""
         return self._gate
 
     @gate.setter
@@ -64,7 +64,7 @@ class Intake:
         self._sources.clear()
 
     def look(self, own: Iterable[tuple[str, int]], interface_names: Mapping[int, str], statics: Known) -> None:
-        """Learn this node's own addresses, the names of interfaces and the static peers, as they are now."""
+        """Update this node's own addresses, the names of interfaces and the static peers."""
         self._own = frozenset(own)
         self._ports = frozenset(port for _, port in self._own)
         self._interface_names = interface_names
@@ -74,10 +74,10 @@ class Intake:
     def take(
         self, raw: Raw, now_s: float, channel: Channel | None, *, to_all: bool
     ) -> tuple[list[tuple[str, bytes]], bool]:
-        """The datagrams to be decoded, each with its peer; and whether somebody was heard who had not been lately.
+        """Return the datagrams to decode, each with its peer; and True if a peer was heard that had not been lately.
 
-        `to_all`: they were, or may have been, said to everybody, so that copies may have come another way. Where it is
-        not known by which channel, because a node's own port is the shared one, nothing is learnt from them.
+        `to_all`: they were, or may have been, broadcast, so that copies may have come another way. If the channel is
+        not known, because a node's own port is the shared one, nothing is learnt from them.
         """
         counters, sources, aliases = self._traffic.counters, self._sources, self.aliases
         batch, nbytes, met = [], 0, False
@@ -116,7 +116,7 @@ class Intake:
         return address_text(address, self._interface_names)
 
     def _meet(self, address: SocketAddress) -> _Source:
-        """Work out what is to be known about a source."""
+        """Determine what is known about a source."""
         if address[1] in self._ports and address[:2] not in self._own:
             self._look_again()  # It has this node's port: is it this node, at an address that is new?
         text = self.text(address)

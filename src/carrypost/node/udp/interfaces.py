@@ -1,6 +1,6 @@
 """Network interfaces of this machine at the moment, and those that a node uses.
 
-Interfaces come and go while a node runs: `snapshot` is asked again and again, and costs a fraction of a millisecond.
+Interfaces come and go while a node runs: `snapshot` is called again and again, and costs a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import psutil
 
 _PREFIX_WITH_BROADCAST_MAX = 30
-"""Networks of one or two addresses have none to broadcast to."""
+"""Longest prefix of a network with a broadcast address: those of one or two addresses have none."""
 _MTU_BYTES_MAX = 1_500
 """MTU of Ethernet and of wireless networks."""
 HEADERS_BYTES = 48
-"""Of IPv6 and UDP; those of IPv4 are shorter."""
+"""Bytes of the headers of IPv6 and UDP; those of IPv4 are shorter."""
 _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6})
 _Entry = tuple[int, str, str | None, str | None]
 """Family, address, netmask and broadcast address."""
@@ -76,7 +76,7 @@ def snapshot() -> list[Interface]:
 def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable: bool = True) -> list[Interface]:
     """Return the interfaces that the settings name; without patterns all of them, loopback only if it is alone.
 
-    Not `usable`: also such as a node would use if they worked.
+    Not `usable`: including those that a node would use if they worked.
     """
     found = [each for each in interfaces if each.usable or not usable]
     if patterns:
@@ -85,10 +85,10 @@ def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable
 
 
 def datagram_bytes(used: Iterable[Interface]) -> int:
-    """Return the longest datagram that all of these carry in one packet; 0 if that is not known of all of them.
+    """Return the longest datagram that all of these carry in one packet; 0 if that is not known for all of them.
 
-    Loopback and some cables carry packets of 9,000 bytes and more. More than Ethernet's is not made use of: others on
-    the same link may carry less, and a loss then costs more than a longer datagram gains.
+    Loopback and some cables carry packets of 9,000 bytes and more. More than Ethernet's is not used: others on the same
+    link may carry less, and a loss then costs more than a longer datagram gains.
     """
     carried = [each.mtu_bytes for each in used]
     return max(0, min([_MTU_BYTES_MAX, *carried]) - HEADERS_BYTES) if carried and all(carried) else 0

@@ -1,4 +1,4 @@
-"""Sending without waiting: what a socket does not take at once waits in a bounded queue, and beyond that is dropped.
+"""Sending without waiting: datagrams that a socket does not accept at once wait in a bounded queue, or are dropped.
 
 Datagrams may be lost anyway, so nothing here is an error to the caller; everything is counted.
 """
@@ -15,9 +15,9 @@ from carrypost.node.udp.channels import Target
 
 QUEUE_BYTES_MAX = 1 << 20
 _PAUSE_S = 0.003
-"""Until the next attempt where the system cannot say when there is room again."""
+"""Delay before the next attempt if the system cannot signal when there is room again."""
 _PATIENCE_S = 0.5
-"""An interface that takes nothing for so long is not to keep the others waiting."""
+"""Time after which an interface that accepts nothing must not keep the others waiting."""
 _COUNTED = ("received", "received_bytes", "sent", "sent_bytes", "echoes", "duplicates", "gated", "send_queue_dropped")
 _ONE_ONLY = frozenset({errno.EMSGSIZE})
 """Errors that say nothing about the next datagram to the same target."""
@@ -50,11 +50,11 @@ class Outlet:
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._refused_s: float | None = None
-        """Since when the interface of the first in the queue takes nothing."""
+        """Time since which the interface of the first in the queue accepts nothing."""
         self._multicast_by = ""
 
     def send(self, datagrams: Sequence[bytes], target: Target) -> str:
-        """Send them, or put them into the queue. Returns the system's name of what went wrong; empty: nothing."""
+        """Send datagrams, or queue them; return the system's name of an error, or an empty text."""
         failure = ""
         for position, datagram in enumerate(datagrams):
             if self._queue:
@@ -106,7 +106,7 @@ class Outlet:
             self._queue_bytes += len(datagram)
 
     def _wait(self, error: OSError) -> None:
-        """Go on when there is room: the loop says when, unless it is the interface's queue that is full."""
+        """Continue when there is room: the loop signals it, unless the interface's own queue is full."""
         if error.errno != errno.ENOBUFS and self._timer is None:
             try:
                 self._loop.add_writer(self._socket, self._flush)

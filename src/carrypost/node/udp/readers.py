@@ -1,8 +1,8 @@
 """Reading datagrams in batches.
 
 asyncio's own datagram endpoints read one datagram per turn of the loop into a buffer of 256 KiB and lose most of a
-burst. Here the loop only says that a socket has something; then up to `BATCH` datagrams are taken at once, about as
-fast as a thread that does nothing else would. Loops that cannot watch sockets get an endpoint on the same socket.
+burst. Here the loop only signals that a socket is readable; then up to `BATCH` datagrams are read at once, about as
+fast as a dedicated thread would. Loops that cannot watch sockets get an endpoint on the same socket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from carrypost.node.udp.addresses import SocketAddress
 
 BATCH = 128
-"""Datagrams that are taken before other sockets have their turn."""
+"""Number of datagrams that are read before other sockets have their turn."""
 Raw = list[tuple[bytes, SocketAddress]]
 """Datagrams and where they came from."""
 Take = Callable[[Raw], None]
@@ -22,9 +22,9 @@ Failed = Callable[[OSError], object]
 
 
 async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> Callable[[], None]:
-    """Hand over whatever comes, from now on, each datagram cut off after so many bytes.
+    """Pass on all datagrams that arrive from now on, each cut off after `nbytes` bytes.
 
-    Returns what ends that and closes the socket.
+    Returns a function that ends that and closes the socket.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -41,7 +41,7 @@ async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> 
 
 
 def drain(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> None:
-    """Take what is there now, up to a batch."""
+    """Read what is there now, up to a batch."""
     receive, raw = made.recvfrom, []
     try:
         for _ in range(BATCH):

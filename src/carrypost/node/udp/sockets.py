@@ -1,9 +1,9 @@
-"""Sockets as a node needs them, and sentences for people where the system refuses one.
+"""Sockets as a node needs them, and sentences for people if the system refuses one.
 
 A node has one *own* socket per address family: it sends everything, so the source of an announcement is where unicast
 is received. It is bound to a port of its own, which it shares with nobody. And it has one *listening* socket per
-interface and means, bound to the group or broadcast address and to the port that all nodes of a link have in common,
-with address reuse: several nodes can run on one machine.
+interface and means, bound to the group or broadcast address and to the port that all nodes of a link share, with
+address reuse: several nodes can run on one machine.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def close_all(sockets: dict[socket.AddressFamily, socket.socket]) -> None:
 
 
 def check_shared_port(group: str, port: int) -> None:
-    """Raise `NodeError` if nobody can listen together with others on this port."""
+    """Raise `NodeError` if this port cannot be shared with other listeners."""
     try:
         _listening(socket.AF_INET, (_bindable(group), port)).close()
     except OSError as error:
@@ -112,12 +112,12 @@ def listen_broadcast(broadcast: str, port: int, interface: str) -> socket.socket
 
 
 def leaving_by(index: int, address: str) -> Control:
-    """Ancillary data for a datagram that is to leave by this interface, from this address; Linux only."""
+    """Return ancillary data for a datagram that leaves by this interface, from this address; Linux only."""
     return [(socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("=i4s4s", index, socket.inet_aton(address), bytes(4)))]
 
 
 def enlarge(made: socket.socket, receive_bytes: int) -> int:
-    """Ask for a receive buffer; returns what was granted."""
+    """Request a receive buffer; return the size that was granted."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     size = min(receive_bytes, 2**31 - 1)
     try:
@@ -129,11 +129,11 @@ def enlarge(made: socket.socket, receive_bytes: int) -> int:
 
 
 def let_in(made: socket.socket, magic: bytes, shunned: Sequence[SocketAddress] = ()) -> None:
-    """Let the system drop what does not begin with these two bytes, or comes from one of these addresses.
+    """Let the system drop datagrams that do not begin with these two bytes, or come from one of these addresses.
 
-    A flood of either is then free. Replaces what was asked for before. Where the system cannot do it, the node drops
-    the same by itself, at the cost of reading it. Linux: a small program for the kernel; what it sees of a datagram
-    begins with the UDP header, and the IP header can be looked at as well.
+    A flood of either is then free. Replaces the previous request. If the system cannot do it, the node drops the same
+    itself, at the cost of reading it. Linux: a small program for the kernel; a datagram begins with the UDP header for
+    it, and the IP header can be read as well.
     """
     if not LINUX:
         return
@@ -151,7 +151,7 @@ def let_in(made: socket.socket, magic: bytes, shunned: Sequence[SocketAddress] =
 
 
 def _unless_from(family: socket.AddressFamily, host: str, port: int) -> list[_Instruction]:
-    """Drop what comes from there; go on with what does not."""
+    """Return instructions that drop datagrams from there, and continue with all others."""
     source = socket.inet_pton(family, host)
     begin = _BPF_NETWORK_HEADER + (_SOURCE_V4 if family == socket.AF_INET else _SOURCE_V6)
     words = [(begin + at, int.from_bytes(source[at : at + 4], "big")) for at in range(0, len(source), 4)]
@@ -214,7 +214,7 @@ def _bound_together(made: socket.socket, address: SocketAddress) -> socket.socke
 
 
 def _bindable(address: str, wildcard: str = "") -> str:
-    """Windows cannot bind to a group or a broadcast address."""
+    """Return the address to bind to: Windows cannot bind to a group or a broadcast address."""
     return wildcard if sys.platform == "win32" else address
 
 

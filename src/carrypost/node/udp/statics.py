@@ -1,8 +1,8 @@
 """Static peers: nodes that are named in the settings and reached by unicast, wherever they are.
 
-Names are resolved by a thread, now and again, because a node that moves from network to network finds other addresses
-behind them. What cannot be resolved is said once and tried again; until then its last address stands, because a
-network without a name server may still have the node. Of several addresses the one that answers is kept.
+Names are resolved by a thread, at intervals, because a node that moves from network to network finds other addresses
+behind them. A failure is logged once and retried; until then the last address is used, because a network without a name
+server may still have the node. Of several addresses the one that answers is kept.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StaticPeers:
         return {peer.address: peer for peer in self.peers if peer.address is not None}
 
     async def resolve(self, families: Collection[int], changed: Callable[[], None]) -> bool:
-        """Resolve all names at once, and call `changed` for each new address; whether all are known now."""
+        """Resolve all names at once, and call `changed` for each new address; return True if all are known now."""
         await asyncio.gather(*(self._resolve(peer, families, changed) for peer in self.peers))
         return not any(peer.troubled for peer in self.peers)
 
@@ -102,7 +102,7 @@ async def _named(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
 async def _looked_up(host: str, port: int) -> list[SocketAddress]:
     """Return the system's addresses for a name.
 
-    In a thread that nobody waits for at the end: without a name server it may take a minute, and the loop's own
+    In a thread that nothing waits for at the end: without a name server it may take a minute, and the loop's own
     threads would keep the process alive for so long.
     """
     answer: Future[list[SocketAddress]] = Future()
