@@ -1,4 +1,4 @@
-"""First words of docstrings: a verb, a noun phrase, or a number or time with its unit."""
+"""Docstrings: their first words, and whether they say anything."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,10 +17,32 @@ FOLDERS = ("src", "tests", "benchmarks", "tools", "examples")
 _OPENS_BADLY = re.compile(
     r"(?:What|Who|Whom|Whose|Whether|How|When|Where|Which|That|Those|This|These|It|Its|They|Nobody|Somebody|Everybody)\b"
 )
+# One that has no other words says nothing by itself.
+_PRONOUNS = frozenset(
+    re.findall(
+        r"\w+",
+        "a all also an and any as both each either every he her him his it its likewise more neither none of one ones "
+        "other others same she some such that the them themselves these they this those too we you",
+    )
+)
+# One that has no words but these and those of the name that it is for says nothing that the name does not. It may stand
+# there, since public names need one, but has no reason to be long.
+_EMPTY = _PRONOUNS.union(
+    re.findall(r"\w+", "be been by do does for from given had has have in is now on return returns to was were")
+)
+_SAYING_NOTHING_WORDS_MAX = 6
 
 
-def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the lines and texts of docstrings: of the module, of classes, functions, fields and constants."""
+class Docstring(NamedTuple):
+    """A docstring, and the name that it is for; empty for a module."""
+
+    line: int
+    name: str
+    text: str
+
+
+def docstrings(tree: ast.AST) -> Iterator[Docstring]:
+    """Yield the docstrings of the module, of classes, functions, fields and constants."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
@@ -29,37 +52,87 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
             follows = isinstance(before, ast.Assign | ast.AnnAssign) or (before is None and documented)
             match each:
                 case ast.Expr(value=ast.Constant(value=str(text))) if follows:
-                    yield each.lineno, text
+                    yield Docstring(each.lineno, _name(node if before is None else before), text)
+
+
+def _name(node: ast.AST) -> str:
+    match node:
+        case ast.Assign(targets=[target, *_]) | ast.AnnAssign(target=target):
+            return ast.unparse(target)
+        case _:
+            return getattr(node, "name", "")
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text or a name, in lower case and without endings that inflect them."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", text)
+    return [re.sub(r"(?<=[a-z]{2})(?:ing|ed|es|s|e)$", "", part.lower()) for part in parts]
+
+
+_EMPTY_STEMS = frozenset(stem for word in _EMPTY for stem in (word, *_words(word)))
+
+
+def fault_of(docstring: Docstring) -> str:
+    """Return what is wrong with a docstring, or an empty text."""
+    words = re.findall(r"\w+", docstring.text.lower())
+    if _OPENS_BADLY.match(docstring.text):
+        return "opens with a question or a pronoun"
+    if _PRONOUNS.issuperset(words):
+        return "is a lone pronoun"
+    known = _EMPTY_STEMS.union(_words(docstring.name))
+    if docstring.name and len(words) > _SAYING_NOTHING_WORDS_MAX and known.issuperset(_words(docstring.text)):
+        return "is long and says no more than the name"
+    return ""
 
 
 def faults(source: str) -> list[tuple[int, str]]:
-    """Return the line and the first line of each docstring that opens badly."""
-    found = docstrings(ast.parse(source))
-    return [(line, text.partition("\n")[0]) for line, text in found if _OPENS_BADLY.match(text)]
+    """Return the line of each docstring with a fault, and the fault with the docstring's first line."""
+    found = sorted((each.line, fault_of(each), each) for each in docstrings(ast.parse(source)))
+    return [(line, f"{fault}: {each.text.splitlines()[0]}") for line, fault, each in found if fault]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_docstrings_open_with_a_verb_or_a_noun(folder: str) -> None:
+def test_docstrings_open_with_a_verb_or_a_noun_and_say_something(folder: str) -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {text}"
+        f"{path.relative_to(ROOT)}:{line} {text}"
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line, text in faults(path.read_text(encoding="utf-8"))
     ]
     assert found == []
 
 
+def quoted(*words: str) -> str:
+    """Return a docstring of these words. Written out, it would be a fault of this file to whatever looks for them."""
+    return '"' * 3 + " ".join(words) + "." + '"' * 3
+
+
 def test_the_check_sees_every_kind_of_docstring() -> None:
-    source = '''"""What it is."""
-LIMIT = 3
-"""How many there are."""
-class A:
-    """It."""
-    size: int
-    """Whether it is long."""
-    def f(self):
-        """Return the size."""
-        self.x = 1
-        """Those that wait."""
-        "What is no docstring may open as it likes."
-'''
-    assert [line for line, _ in faults(source)] == [1, 3, 5, 7, 11]
+    lines = [
+        quoted("What", "it", "is"),
+        "LIMIT = 3",
+        quoted("How", "many", "there", "are"),
+        "class A:",
+        "    " + quoted("It"),
+        "    size: int",
+        "    " + quoted("Whether", "it", "is", "long"),
+        "    def f(self):",
+        "        " + quoted("Return", "the", "length", "in", "bytes"),
+        "        self.x = 1",
+        "        " + quoted("Those", "that", "wait"),
+        '        "What is no docstring may open as it likes."',
+    ]
+    assert [line for line, _ in faults("\n".join(lines))] == [1, 3, 5, 7, 11]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("All", "of", "them"), "is a lone pronoun"),
+        (("The", "same"), "is a lone pronoun"),
+        (("Close", "it"), ""),
+        (("Close", "the", "thing", "and", "all", "its", "files"), ""),
+        (("Close", "it", "as", "it", "has", "to", "be", "closed"), "is long and says no more than the name"),
+    ],
+)
+def test_a_docstring_says_something_or_is_short(words: tuple[str, ...], fault: str) -> None:
+    assert fault_of(Docstring(1, "close", " ".join(words) + ".")) == fault
