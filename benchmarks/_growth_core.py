@@ -18,10 +18,10 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.index import ProfileIndex
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link, Links
 from carrypost.gossip.transfers.loss import LossRecovery
 from carrypost.gossip.transfers.outbox import PARCEL_ITEMS, Job, Outbox
@@ -115,7 +115,7 @@ def remembering(size: int) -> Work:
             assert holdings.is_delivered(copy)
             assert holdings.is_given(copy)
             holdings.confirm((copy,))
-        outputs.journal.take()
+        outputs.journal.pop_batch()
 
     return work
 
@@ -207,7 +207,7 @@ def buffering(size: int) -> Work:
     outputs = Outputs(settings.limits)
     links = Links(settings, outputs)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
-    ground = Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), links)
+    ground = HostContext(Identity.plain(_HERE), settings, holdings, outputs, OwnInterests(settings, _HERE), links)
     wants, link = Wants(ground), Link("there", links)
     links.add(link)
     want = wants.add(link, OfferEntry(MessageId(b"message"), 1, size * _FRAGMENT_BYTES, 0), 0)

@@ -17,10 +17,10 @@ from carrypost.errors import NameNotFoundException
 from carrypost.events import Event, Handed
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
@@ -69,7 +69,9 @@ def post(size: int) -> Work:
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
-    ground = Ground(Identity.plain(_HERE), settings, holdings, outputs, Own(settings, _HERE), Links(settings, outputs))
+    ground = HostContext(
+        Identity.plain(_HERE), settings, holdings, outputs, OwnInterests(settings, _HERE), Links(settings, outputs)
+    )
     made = Post(ground, CONTROL)
     journal = outputs.journal
 
@@ -78,7 +80,7 @@ def post(size: int) -> Work:
         for number in range(size):
             journal.put((META, b"row", number), b"")
             made.add(NodeId(f"n{number}"), Said(Withdraw("queue", number)))
-            batch = journal.take()
+            batch = journal.pop_batch()
             assert batch is not None
             made.batched(batch.serial)
             serials.append(batch.serial)

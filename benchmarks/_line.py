@@ -15,7 +15,7 @@ from benchmarks._pair import ROUND_US, Side
 from carrypost.config import Limits, Settings
 from carrypost.events import Event, PayloadWanted
 from carrypost.gossip.wire.frames import Frame
-from carrypost.gossip.wire.payloads import filled, gathered
+from carrypost.gossip.wire.payloads import assemble_payload, fill_payloads
 from carrypost.host import Host
 from carrypost.model.ids import NodeId
 from carrypost.overlay.arrivals import LegArrived
@@ -31,13 +31,13 @@ class Place(Side):
         if isinstance(event, LegArrived):
             self.delivered += 1
         elif isinstance(event, PayloadWanted):
-            payload = gathered(event.descriptor, self._piece, _LIMITS)
+            payload = assemble_payload(event.descriptor, self._piece, _LIMITS)
             self.host.payload_read(event.descriptor.id, payload, now)
         else:
             super()._take(event, now)
 
     def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        found, _ = filled(frames, self._piece)  # What was acknowledged in the same round is gone.
+        found, _ = fill_payloads(frames, self._piece)  # What was acknowledged in the same round is gone.
         return tuple(found)
 
 

@@ -14,7 +14,7 @@ from carrypost.config import Settings
 from carrypost.events import Delivered, Event
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Transmission, kind
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
@@ -98,7 +98,7 @@ class Side:
                 self.host.confirm(open_ones, now)
 
     def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        found, gone = filled(frames, self._piece)
+        found, gone = fill_payloads(frames, self._piece)
         assert not gone
         return tuple(found)
 

@@ -113,9 +113,9 @@ class NodeSide(Line):
         self.parts.bytes_max = native.parts_bytes_max
         self._guest: Served = native.join(self)
 
-    def take(self, frame: calls.AnyCall) -> None:
+    def receive(self, frame: calls.AnyCall) -> None:
         assert isinstance(frame, calls.Call)
-        self._guest.take(frame)
+        self._guest.receive(frame)
 
     def went_on(self) -> None:
         self._guest.went_on()

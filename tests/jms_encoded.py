@@ -30,9 +30,9 @@ class EncodedProgram:
     def _tell(self, name: str, *args: object) -> None:
         news = NEWS[name]
         for decoded in news.decode(news.encode((args,))):
-            getattr(self._program, name)(*decoded)
+            getattr(self._program, news.method)(*decoded)
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         self._tell("take", handed, body)
 
     def gave_up(self, event: GivenUp) -> None:
@@ -97,7 +97,7 @@ class EncodedProvider(Asking):
             raise raised(error) from None
         return call.decode_value(call.encode_value(value))
 
-    def tell(self, call: Call, *args: object) -> None:
+    def notify(self, call: Call, *args: object) -> None:
         there = call.decode(call.encode(args))
         asyncio.get_running_loop().call_soon(partial(getattr(self._inner, call.name), *there))
 

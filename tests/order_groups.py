@@ -241,7 +241,7 @@ class GroupHost:
             self.log.append(("deliver", descriptor))
             if descriptor.label in self.answers:
                 queue.extend(self._broadcast(self._described(*self.answers.pop(descriptor.label))))
-        for each in self.group.take_expired():
+        for each in self.group.pop_expired():
             if each.label in self._told:
                 self.history.faults.append("expired twice")
             self._told.add(each.label)

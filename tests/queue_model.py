@@ -21,7 +21,7 @@ from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
 from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.journal import MESSAGE, MOM
 from carrypost.model import address

@@ -16,7 +16,7 @@ from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
 from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known, part_of
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
 from carrypost.model.address import queue

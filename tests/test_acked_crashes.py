@@ -19,7 +19,7 @@ from carrypost import testing
 from carrypost.errors import LocalError
 from carrypost.events import Acknowledged, Delivered, Event
 from carrypost.gossip.acked.records import from_row
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.journal import ACKED, MOM, SEEN, Key
 from carrypost.model.address import EVERYBODY, queue
 from carrypost.model.headers import Headers

@@ -12,7 +12,7 @@ from carrypost import testing
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import LASTS_US, Acked
 from carrypost.gossip.acked.known import Known
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
 from carrypost.model.ids import MessageId

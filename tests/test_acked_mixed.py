@@ -11,7 +11,7 @@ import pytest
 from tests.examples import soaked
 
 from carrypost import testing
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
 from carrypost.model.ids import MessageId
 

@@ -15,8 +15,8 @@ from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.events import Failed, Reason, Received, Stored
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.lives import CopyState
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
@@ -34,7 +34,7 @@ def at(net: testing.Network, node: str) -> Iterator[Deliveries]:
     host, now = net.host(node), round(net.now * 1e6)
     with host.step(now):
         yield host._deliveries  # noqa: SLF001 - what messaging is given when it joins a host
-        host._steps.grant_wishes(now)  # noqa: SLF001
+        host._steps.apply_interest_changes(now)  # noqa: SLF001
 
 
 def carry(net: testing.Network, *nodes: str) -> None:
@@ -67,7 +67,7 @@ class Receptions:
 
 
 def test_what_is_not_told_takes_no_room_in_the_profile_and_makes_it_no_other() -> None:
-    own = Own(Settings.emulated(limits={"profile_entries_max": 2}), NodeId("here"))
+    own = OwnInterests(Settings.emulated(limits={"profile_entries_max": 2}), NodeId("here"))
     for name in "ab":
         own.add(entry(name))
     revision = own.revision
@@ -85,7 +85,7 @@ def test_a_node_wants_something_as_long_as_there_is_anything_that_it_does_not_te
     with testing.network("a", seed=1) as net:
         carry(net, "a")
         net.advance(5)
-        own = net.host("a")._ground.own  # noqa: SLF001
+        own = net.host("a")._ground.interests  # noqa: SLF001
         before = own.wants_something
         number = want(net, "a", "queue/a/.*")
         meanwhile = own.wants_something
@@ -94,7 +94,7 @@ def test_a_node_wants_something_as_long_as_there_is_anything_that_it_does_not_te
 
 
 def test_carrying_more_is_told_once_and_only_if_it_is_more() -> None:
-    own = Own(Settings.emulated(altruistic=["news"]), NodeId("here"))
+    own = OwnInterests(Settings.emulated(altruistic=["news"]), NodeId("here"))
     own.carry(TO_ALL)
     revision = own.revision
     assert revision == 1
@@ -205,7 +205,7 @@ def test_messages_between_nodes_push_nothing_else_out_of_a_carrier_and_are_not_f
 
 
 def carried(net: testing.Network, node: str) -> list[str]:
-    return [each.descriptor.label for each in net.host(node)._ground.holdings.take_carried()]  # noqa: SLF001
+    return [each.descriptor.label for each in net.host(node)._ground.holdings.pop_carried()]  # noqa: SLF001
 
 
 def copy_of(net: testing.Network, node: str, message: MessageId) -> Copy:

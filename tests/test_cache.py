@@ -80,7 +80,7 @@ def names(cache: Cache, mask: int) -> str:
 
 
 def evicted(cache: Cache) -> str:
-    return "".join(copy.descriptor.label for copy, reason in cache.take_removed() if reason is Reason.EVICTED)
+    return "".join(copy.descriptor.label for copy, reason in cache.pop_removed() if reason is Reason.EVICTED)
 
 
 # -------------------------------------------------------------------------------------------- coming in
@@ -263,7 +263,7 @@ def test_a_thousand_pins_and_removals_do_not_change_the_order() -> None:
         cache.pin((first,), DELIVERIES)
         cache.unpin((first,), DELIVERIES)
         cache.remove(put(cache, message("c", deadline_us=9_000), turn % 9), Reason.EXPIRED)
-        cache.take_released()
+        cache.pop_released()
     for name in "def":
         put(cache, message(name), 9)
     assert evicted(cache) == "ab"
@@ -505,9 +505,9 @@ def test_what_is_remembered_of_a_removed_copy(reason: Reason, done: bool, memory
     cache.remove(copy, reason, done=done)
     assert (cache.whole, cache.messages, cache.bytes, copy.here) == (0, 0, 0, False)
     assert (cache.done, cache.declined) == ((memory == "done") * 1, (memory == "declined") * 1)
-    assert cache.take_released() == (memory == "nothing")
+    assert cache.pop_released() == (memory == "nothing")
     assert (cache.get(copy.id) is copy) == (memory != "nothing")
-    assert cache.take_removed() == []
+    assert cache.pop_removed() == []
 
 
 def test_a_copy_marked_done_is_never_wanted_again_once_it_leaves() -> None:
@@ -532,7 +532,7 @@ def test_an_own_message_that_is_refused_leaves_no_trace() -> None:
     put(cache, message("a"), 5)
     assert offer(cache, message("b"), 4, own=True) is Reason.NO_ROOM
     assert cache.get(message("b").id) is None
-    assert (cache.take_released(), (cache.whole | cache.done | cache.declined)) == (0, 1)
+    assert (cache.pop_released(), (cache.whole | cache.done | cache.declined)) == (0, 1)
 
 
 def test_a_declined_message_may_still_come_and_keeps_its_slot() -> None:
@@ -554,7 +554,7 @@ def test_declined_messages_are_asked_for_again_once_there_is_room() -> None:
     assert names(cache, cache.declined) == "n"
     cache.remove(copies[1], Reason.WITHDRAWN)
     assert cache.declined == 0
-    assert (cache.take_released(), cache.get(message("n").id)) == (1 << 10, None)
+    assert (cache.pop_released(), cache.get(message("n").id)) == (1 << 10, None)
 
 
 def test_the_room_a_copy_leaves_is_no_reason_to_ask_for_it_again() -> None:
@@ -568,7 +568,7 @@ def test_memory_is_bounded_and_forgets_the_earliest_deadline_first() -> None:
     for name, deadline_us in (("a", 9_000), ("b", None), ("c", 8_000), ("d", 9_500)):
         cache.remember(message(name, deadline_us=deadline_us))
     assert names(cache, cache.done) == "bd"
-    assert cache.take_released() == 0b101
+    assert cache.pop_released() == 0b101
 
 
 def test_memory_is_bounded_in_bytes_too() -> None:
@@ -606,7 +606,7 @@ def test_everything_goes_at_its_deadline_and_only_copies_are_named() -> None:
     assert (cache.deadlines.due_us, cache.expire(1_999)) == (2_000, [])
     assert [copy.descriptor.label for copy in cache.expire(3_000)] == ["a", "p"]
     assert (cache.whole, cache.declined, names(cache, cache.done), cache.messages) == (0, 0, "e", 0)
-    assert cache.take_released() == 0b1111
+    assert cache.pop_released() == 0b1111
     assert cache.deadlines.due_us == NEVER
 
 
@@ -615,8 +615,8 @@ def test_a_slot_is_not_given_again_before_its_release_was_told() -> None:
     put(cache, message("a", deadline_us=2_000))
     cache.expire(2_000)
     assert put(cache, message("b")).slot == 1
-    assert cache.take_released() == 1
-    assert cache.take_released() == 0
+    assert cache.pop_released() == 1
+    assert cache.pop_released() == 0
     assert put(cache, message("c")).slot == 0
 
 

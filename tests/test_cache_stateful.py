@@ -457,7 +457,7 @@ class CacheMachine(RuleBasedStateMachine):
         chosen = {id(found[1]): found for pick in several if (found := self.pick(pick)) is not None}
         self.cache.throw_out([copy for copy, _ in chosen.values()], Reason.PURGED)
         self.model.throw_out([known for _, known in chosen.values()])
-        removed = self.cache.take_removed()
+        removed = self.cache.pop_removed()
         assert all(reason is Reason.PURGED for _, reason in removed)
         assert [copy.id for copy, _ in removed] == self.model.removed
         self.model.removed = []
@@ -534,11 +534,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def take_released(self) -> None:
-        self.shadow &= ~self.cache.take_released()
+        self.shadow &= ~self.cache.pop_released()
         assert self.shadow == sum(1 << slot for slot, _ in self.slots.values())
 
     def compare_removed(self) -> None:
-        removed = self.cache.take_removed()
+        removed = self.cache.pop_removed()
         assert all(reason is Reason.EVICTED for _, reason in removed)
         assert [copy.id for copy, _ in removed] == self.model.removed
         self.model.removed = []

@@ -228,7 +228,7 @@ def test_it_does_not_matter_which_messages_come_together(
         together += burst.receive(arrivals[:size], world.time_us)
         arrivals = arrivals[size:]
     assert together == one_by_one
-    assert burst.take_expired() == single.take_expired()
+    assert burst.pop_expired() == single.pop_expired()
     assert burst.sizes(world.time_us) == single.sizes(world.time_us)
 
 
@@ -348,14 +348,14 @@ def test_causal_what_depends_on_a_message_that_died_undelivered_never_comes() ->
         assert each.receive(third, second, at=10) == []
         assert each.due == 50
     assert causal.expire(50) == []
-    assert causal.group.take_expired() == [second, third]
-    assert causal.group.take_expired() == []
+    assert causal.group.pop_expired() == [second, third]
+    assert causal.group.pop_expired() == []
     assert causal.sizes(50)[2] == 0
     assert causal.receive(fourth, other, at=51) == [other]
-    assert causal.group.take_expired() == [fourth]
+    assert causal.group.pop_expired() == [fourth]
     assert forgetful.expire(50) == [second, third]
     assert forgetful.receive(fourth, other, at=51) == [fourth, other]
-    assert forgetful.group.take_expired() == []
+    assert forgetful.group.pop_expired() == []
 
 
 def test_a_message_that_depends_on_a_dead_one_ends_at_once() -> None:
@@ -363,12 +363,12 @@ def test_a_message_that_depends_on_a_dead_one_ends_at_once() -> None:
     last = message("c", 1, missing, dead, deadline=None)
     group = Seconds(CAUSAL)
     assert group.receive(last, at=60) == []
-    assert group.group.take_expired() == [last]
+    assert group.group.pop_expired() == [last]
     group = Seconds(CAUSAL)
     assert group.receive(last, at=10) == []
     assert group.due == 50
     assert group.expire(50) == []
-    assert group.group.take_expired() == [last]
+    assert group.group.pop_expired() == [last]
 
 
 def test_what_is_dead_by_the_clock_of_the_group_is_never_delivered() -> None:
@@ -376,14 +376,14 @@ def test_what_is_dead_by_the_clock_of_the_group_is_never_delivered() -> None:
         group = Seconds(ordering)
         fast, late = message("a", created=120, deadline=200), message("b", created=0, deadline=100)
         assert group.receive(fast, late, at=60) == [fast]
-        assert group.group.take_expired() == [late]
+        assert group.group.pop_expired() == [late]
 
 
 def test_a_message_is_dead_from_its_deadline_on() -> None:
     for at, delivered in ((99, True), (100, False)):
         group, lone = Seconds(), message("a", deadline=100)
         assert group.receive(lone, at=at) == [lone] * delivered
-        assert group.group.take_expired() == [lone] * (not delivered)
+        assert group.group.pop_expired() == [lone] * (not delivered)
 
 
 def test_what_waits_is_not_delivered_when_it_dies_with_what_it_waits_for() -> None:
@@ -394,7 +394,7 @@ def test_what_waits_is_not_delivered_when_it_dies_with_what_it_waits_for() -> No
         group = Seconds(ordering)
         assert group.receive(third, second, at=1) == []
         assert group.expire(50) == [third] * (ordering is DELTA)
-        expired = group.group.take_expired()
+        expired = group.group.pop_expired()
         assert {each.author for each in expired} == ({"b"} if ordering is DELTA else {"b", "c"})
 
 
@@ -467,7 +467,7 @@ def test_a_copy_that_left_is_waited_for_and_comes_again() -> None:
     assert group.sizes(1)[2] == 1
     assert group.receive(first, at=2) == [first]
     assert group.receive(second, at=3) == [second, third]
-    assert group.group.take_expired() == []
+    assert group.group.pop_expired() == []
 
 
 def test_a_copy_that_left_is_not_delivered_by_what_it_waited_for() -> None:
@@ -562,7 +562,7 @@ def test_thousands_of_messages_that_wait_for_a_dead_one_are_delivered_or_given_u
         group = Seconds(ordering)
         group.receive(*reversed(messages[1:]), at=1)
         assert group.expire(50) == (messages[1:] if ordering is DELTA else [])
-        assert sorted(each.sequence for each in group.group.take_expired()) == (
+        assert sorted(each.sequence for each in group.group.pop_expired()) == (
             [] if ordering is DELTA else list(range(1, 3_000))
         )
         assert group.sizes(50)[2] == 0

@@ -9,7 +9,7 @@ from carrypost.config import Limits
 from carrypost.errors import LimitError, LocalError
 from carrypost.gossip.wire import checks, codec
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame, LayerFrame, StoredData, kind
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.model.ids import MessageId
 
 LIMITS = Limits()
@@ -51,7 +51,7 @@ def test_what_is_wrapped_is_counted_filled_in_and_travels_as_a_datagram(count: i
     with pytest.raises(LocalError, match="read from the store"):
         codec.encode(envelope)
     piece = bytes(range(256)) * 2
-    (full,), gone = filled([envelope], lambda _message, _piece: piece)
+    (full,), gone = fill_payloads([envelope], lambda _message, _piece: piece)
     assert (gone, kind(envelope)) == ((), "Wrapped")
     assert codec.wire_size(envelope) == codec.wire_size(full) == len(codec.encode(full))
     (sent,) = codec.decode(codec.datagrams([full], 65_507)[0], LIMITS).frames
@@ -66,4 +66,7 @@ def test_what_is_wrapped_is_counted_filled_in_and_travels_as_a_datagram(count: i
 def test_what_is_gone_is_left_out_of_what_wraps_it_and_an_empty_envelope_is_not_sent() -> None:
     gone = StoredData(1, 2, 3, False, ID, 0, 0, 2)
     both, alone = OpenWrapped((Ack(1, b""), gone), "a", "c"), OpenWrapped((gone,), "a", "c")
-    assert filled([both, alone], lambda _message, _piece: None) == ([OpenWrapped((Ack(1, b""),), "a", "c")], (ID,))
+    assert fill_payloads([both, alone], lambda _message, _piece: None) == (
+        [OpenWrapped((Ack(1, b""),), "a", "c")],
+        (ID,),
+    )

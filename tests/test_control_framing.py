@@ -48,12 +48,12 @@ def test_parts_are_joined_by_their_numbers_with_others_between_them() -> None:
         (calls.CallPart(1, b"e"), (1, b"abcde")),
     ]  # fmt: skip
     for frame, expected in steps:
-        found = parts.take(frame)
+        found = parts.join(frame)
         if isinstance(expected, tuple):
             assert (found.number, bytes(found.args), found.length) == (*expected, 0)
         else:
             assert found is expected
-    assert parts.take(announced(1, 100)) is None, "what is complete does not count any more"
+    assert parts.join(announced(1, 100)) is None, "what is complete does not count any more"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_parts_are_joined_by_their_numbers_with_others_between_them() -> None:
 def test_parts_that_fit_nothing_are_told(frames: list[Any], told: str) -> None:
     parts = Parts(100)
     for frame in frames[:-1]:
-        parts.take(frame)
+        parts.join(frame)
     with pytest.raises(LocalError, match=told):
-        parts.take(frames[-1])
+        parts.join(frames[-1])

@@ -15,7 +15,7 @@ from carrypost.config import Limits, Settings
 from carrypost.events import Delivered
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, OpenParcel, Transmission
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE
 from carrypost.model.ids import MessageId, NodeId, node_prefix
@@ -110,7 +110,7 @@ class Air:
                 self.delivered[name] += sum(len(event.deliveries) for event in delivered)
 
     def _transmit(self, name: str, transmission: Transmission) -> None:
-        frames, _ = filled(transmission.frames, lambda message, piece: self.pieces[name].get((message, piece)))
+        frames, _ = fill_payloads(transmission.frames, lambda message, piece: self.pieces[name].get((message, piece)))
         for datagram in codec.datagrams(frames, self.packed[name]):
             self.longest[name] = max(self.longest.get(name, 0), len(datagram))
             self._send(name, transmission.to, datagram)

@@ -9,7 +9,7 @@ from tests.examples import examples
 from tests.test_offers_regressions import Scene
 
 from carrypost import testing
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.frames import Offer, OfferEntry, kind
 from carrypost.model.ids import MessageId
 

@@ -28,7 +28,7 @@ from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
+from carrypost.gossip.holdings.copy_states import COPY_TABLE, state_of
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.checks import Refusal
 from carrypost.gossip.wire.pieces import full_mask

@@ -25,9 +25,9 @@ class Watching(InboxApplication):
         super().__init__()
         self.told: list[tuple[int, Event]] = []
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         self.told.append((driver.t_us, event))
-        super().take(driver, event)
+        super().handle_event(driver, event)
 
 
 class Wrong:

@@ -199,9 +199,9 @@ class Reacting(InboxApplication):
         self._kind = kind
         self._react: Callable[[EmulatedDriver], None] | None = react
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         self.told.append(type(event))
-        super().take(driver, event)
+        super().handle_event(driver, event)
         if isinstance(event, self._kind) and (react := self._react) is not None:
             self._react = None
             react(driver)

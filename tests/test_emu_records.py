@@ -90,7 +90,7 @@ def test_columns_of_different_lengths_after_an_interruption_are_cut_to_the_short
     record.t_us.append(4)
     record.kind.append("join")
     with Sink(tmp_path / "r.parquet") as sink:
-        sink.take(record)
+        sink.write(record)
     assert records.read(tmp_path / "r.parquet").num_rows == 3
 
 

@@ -42,7 +42,7 @@ class Search:
 @pytest.fixture(scope="module")
 def searched() -> Search:
     found = Search([])
-    take = Programs.take
+    take = Programs.handle_event
 
     def watched(self: Programs, driver: EmulatedDriver, event: Event) -> None:
         found.told[type(event)] += 1
@@ -56,7 +56,7 @@ def searched() -> Search:
         return act
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Programs, "take", watched)
+        patched.setattr(Programs, "handle_event", watched)
         patched.setattr(programs, "_ACTIONS", tuple(map(counted, programs._ACTIONS)))  # noqa: SLF001 - to count them
         found.outcomes = list(soak(SEEDS, family=MESSAGING))
     return found

@@ -149,7 +149,7 @@ def test_the_bound_can_be_spared() -> None:
 def test_a_table_tells_the_same_as_its_record() -> None:
     copy = told()
     with Sink(None) as sink:
-        sink.take(copy)
+        sink.write(copy)
     assert summarise(sink.close().table) == summarise(told())
 
 
@@ -161,7 +161,7 @@ def test_runs_of_one_table_are_taken_apart() -> None:
         record = told()
         record.run = name
         with Sink(None) as sink:
-            sink.take(record)
+            sink.write(record)
         tables.append(sink.close().table)
     both = pa.concat_tables(tables)
     with pytest.raises(LocalError, match="2 runs: 'x', 'y'"):

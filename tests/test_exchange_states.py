@@ -10,24 +10,30 @@ import pytest
 
 from carrypost import testing
 from carrypost.errors import StateError
-from carrypost.gossip.strategy.states import EXCHANGE_TABLE, Agreement, ExchangeState, Move, ReviewRun
+from carrypost.gossip.strategy.exchange_machine import (
+    EXCHANGE_TABLE,
+    ExchangeInput,
+    ExchangeMachine,
+    ExchangeState,
+    ReviewRun,
+)
 
-Key = tuple[ExchangeState, Move]
+Key = tuple[ExchangeState, ExchangeInput]
 SHOWN_SLOTS = 0b101
 
-MAKES: dict[Move, Callable[[Agreement], None]] = {
-    Move.PROFILE_KNOWN: Agreement.profile_known,
-    Move.PROFILE_CHANGED: Agreement.profile_changed,
-    Move.BEGIN: lambda agreement: agreement.begin(ReviewRun(1, 0)),
-    Move.GIVE_WAY: Agreement.give_way,
-    Move.SHOWN: lambda agreement: agreement.shown(SHOWN_SLOTS),
-    Move.AGREE: Agreement.agree,
+MAKES: dict[ExchangeInput, Callable[[ExchangeMachine], None]] = {
+    ExchangeInput.PROFILE_KNOWN: ExchangeMachine.profile_known,
+    ExchangeInput.PROFILE_CHANGED: ExchangeMachine.profile_changed,
+    ExchangeInput.BEGIN: lambda agreement: agreement.begin(ReviewRun(1, 0)),
+    ExchangeInput.GIVE_WAY: ExchangeMachine.give_way,
+    ExchangeInput.SHOWN: lambda agreement: agreement.shown(SHOWN_SLOTS),
+    ExchangeInput.AGREE: ExchangeMachine.agree,
 }
 
 
-def paths() -> dict[ExchangeState, list[Move]]:
+def paths() -> dict[ExchangeState, list[ExchangeInput]]:
     """The shortest way to every state that can be reached."""
-    found: dict[ExchangeState, list[Move]] = {Agreement().state: []}
+    found: dict[ExchangeState, list[ExchangeInput]] = {ExchangeMachine().state: []}
     for state in (queue := list(found)):
         for (before, move), after in EXCHANGE_TABLE.items():
             if before is state and after not in found:
@@ -36,18 +42,18 @@ def paths() -> dict[ExchangeState, list[Move]]:
     return found
 
 
-def brought_to(state: ExchangeState) -> Agreement:
-    agreement = Agreement()
+def brought_to(state: ExchangeState) -> ExchangeMachine:
+    agreement = ExchangeMachine()
     for move in paths()[state]:
         MAKES[move](agreement)
     return agreement
 
 
-def facts(agreement: Agreement) -> tuple[object, ...]:
-    return tuple(getattr(agreement, name) for name in Agreement.__slots__)
+def facts(agreement: ExchangeMachine) -> tuple[object, ...]:
+    return tuple(getattr(agreement, name) for name in ExchangeMachine.__slots__)
 
 
-def check(agreement: Agreement) -> None:
+def check(agreement: ExchangeMachine) -> None:
     """Check that the knowledge belongs to the state."""
     state = agreement.state
     assert (agreement.asking is not None) == (state in {ExchangeState.COMPARING, ExchangeState.REVIEWING})
@@ -58,8 +64,10 @@ def test_every_state_is_reached_from_the_first() -> None:
     assert paths().keys() == set(ExchangeState)
 
 
-@pytest.mark.parametrize(("state", "move"), list(product(ExchangeState, Move)))
-def test_a_move_leads_where_the_table_says_or_raises_and_changes_nothing(state: ExchangeState, move: Move) -> None:
+@pytest.mark.parametrize(("state", "move"), list(product(ExchangeState, ExchangeInput)))
+def test_a_move_leads_where_the_table_says_or_raises_and_changes_nothing(
+    state: ExchangeState, move: ExchangeInput
+) -> None:
     agreement = brought_to(state)
     assert agreement.state is state
     check(agreement)
@@ -69,7 +77,7 @@ def test_a_move_leads_where_the_table_says_or_raises_and_changes_nothing(state: 
         MAKES[move](agreement)
         assert agreement.state is after
         check(agreement)
-    elif move is Move.GIVE_WAY:
+    elif move is ExchangeInput.GIVE_WAY:
         MAKES[move](agreement)  # Who has begun no run has none to give up.
         assert facts(agreement) == before
     else:
@@ -123,14 +131,14 @@ SORTS: tuple[Callable[[int], None], ...] = (
 
 def test_hosts_make_every_move_of_the_table_and_no_other() -> None:
     seen: set[Key] = set()
-    move = Agreement._move  # noqa: SLF001 - all moves go through it
+    move = ExchangeMachine._move  # noqa: SLF001 - all moves go through it
 
-    def seeing(agreement: Agreement, kind: Move) -> None:
+    def seeing(agreement: ExchangeMachine, kind: ExchangeInput) -> None:
         before = agreement.state
         move(agreement, kind)
         seen.add((before, kind))
 
-    with mock.patch.object(Agreement, "_move", seeing):
+    with mock.patch.object(ExchangeMachine, "_move", seeing):
         for seed, sort in product(range(100), SORTS):
             if seen == EXCHANGE_TABLE.keys():
                 break

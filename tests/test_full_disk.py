@@ -11,7 +11,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.emu.engine.network import Network
 from carrypost.events import Dropped, Event, Failed, NeighbourUp, Reason, Stored
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.host import Host
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.security.identity import Identity

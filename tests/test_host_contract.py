@@ -12,7 +12,7 @@ from carrypost.config import Settings
 from carrypost.errors import ConfigError, LocalError, PatternError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
@@ -94,7 +94,7 @@ def resolved(hand: Hand, frames: Sequence[Frame]) -> Sequence[Frame]:
         assert isinstance(body, bytes)
         return body
 
-    found, gone = filled(frames, read)
+    found, gone = fill_payloads(frames, read)
     assert not gone
     return found
 

@@ -58,7 +58,7 @@ def test_edges_are_those_of_the_rule(done: list[tuple[object, ...]]) -> None:
         assert edges.claimants == {host for host, (claimed, _) in told.said.items() if OWN in claimed}
         changed = {host for host in (OWN, *OTHERS) if before[host] != told.ends(host)}
         assert (edges.version > version) is bool(changed)
-        assert edges.take_changed() == changed & told.known
+        assert edges.pop_changed() == changed & told.known
 
 
 def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
@@ -73,7 +73,7 @@ def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
             edges.forget(host)
         case "say", (bytes() as host, frozenset() as claimed, frozenset() as denied) if host in told.known:
             told.said[host] = claimed, denied
-            edges.say(host, claimed, denied)
+            edges.set_claims(host, claimed, denied)
         case "hear", (dict() as heard,):
             told.heard = {host: each for host, each in heard.items() if host in told.known}
             edges.hear(told.heard)

@@ -90,7 +90,7 @@ def test_paths_follow_changes_of_the_graph() -> None:
     told.remove((0, 2))
     told.remove((1, 2))
     assert routes.path(name(2), 0) is None
-    routes.tell(Told([(0, 5), (5, 2)]))
+    routes.set_graph(Told([(0, 5), (5, 2)]))
     assert routes.path(name(2), 0) == ("n5", "n2")
 
 

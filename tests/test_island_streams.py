@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.hostile import message, scene
 from tests.islands import Islands, S
 
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX
 from carrypost.model.ids import NodeId
 

@@ -472,7 +472,7 @@ class Taking:
     def __init__(self) -> None:
         self.bodies: list[bytes | None] = []
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:  # noqa: ARG002 - only the body is looked at
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:  # noqa: ARG002 - only the body is looked at
         self.bodies.append(body)
 
     def node_ended(self, reason: str) -> None:

@@ -44,7 +44,7 @@ class CountingDrive(ProgramDriver):
         if not self.slow:
             self.node.write()
         for event in self.node.events:
-            self.provider.take(event)
+            self.provider.handle_event(event)
         self.node.events = []
 
     def stored(self, descriptor: Descriptor) -> bytes:

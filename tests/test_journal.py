@@ -26,10 +26,10 @@ def journal(released: list[Event]) -> Journal:
 
 
 def test_nothing_changed_is_no_batch(journal: Journal) -> None:
-    assert journal.take() is None
+    assert journal.pop_batch() is None
     journal.put(key("a"), 1)
-    assert journal.take() is not None
-    assert journal.take() is None
+    assert journal.pop_batch() is not None
+    assert journal.pop_batch() is None
 
 
 def test_of_several_changes_to_a_key_the_last_one_counts(journal: Journal) -> None:
@@ -39,7 +39,7 @@ def test_of_several_changes_to_a_key_the_last_one_counts(journal: Journal) -> No
     journal.delete(key("b"))
     journal.delete(key("c"))
     journal.put(key("c"), 4)
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     assert (batch.puts, batch.deletes) == ({key("a"): 2, key("c"): 4}, (key("b"),))
 
@@ -52,7 +52,7 @@ def test_a_batch_is_as_safe_as_its_most_demanding_change(journal: Journal) -> No
     ):
         for number, durability in enumerate(demands):
             journal.put(key(str(number)), 1, durability)
-        batch = journal.take()
+        batch = journal.pop_batch()
         assert batch is not None
         assert batch.durability is expected
 
@@ -65,11 +65,11 @@ def test_an_event_with_nothing_to_wait_for_is_released_at_once(journal: Journal,
 def test_an_event_waits_for_the_batch_of_the_change_before_it(journal: Journal, released: list[Event]) -> None:
     journal.put(key("a"), 1)
     journal.hold(ONE)
-    first = journal.take()
+    first = journal.pop_batch()
     journal.hold(TWO)
     journal.put(key("b"), 1)
     journal.hold(THREE)
-    second = journal.take()
+    second = journal.pop_batch()
     assert first is not None
     assert second is not None
     assert released == []
@@ -86,7 +86,7 @@ def test_events_are_released_in_order_whatever_the_order_of_the_answers(
     for number, event in enumerate((ONE, TWO, THREE)):
         journal.put(key(str(number)), 1)
         journal.hold(event)
-        batch = journal.take()
+        batch = journal.pop_batch()
         assert batch is not None
         serials.append(batch.serial)
     journal.durable(serials[2])
@@ -100,13 +100,13 @@ def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[E
     journal.put(key("a"), 1)
     journal.delete(key("b"))
     journal.hold(ONE)
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     answered = journal.lost(batch.serial)
     assert answered is not None
     assert (answered.puts, answered.held) == ((key("a"),), (ONE,))
     journal.delete_again()
-    again = journal.take()
+    again = journal.pop_batch()
     assert again is not None
     assert (again.puts, again.deletes) == ({}, (key("b"),))
     assert journal.lost(batch.serial) is None
@@ -118,7 +118,7 @@ def test_serials_rise(journal: Journal) -> None:
     serials = []
     for number in range(3):
         journal.put(key("a"), number)
-        batch = journal.take()
+        batch = journal.pop_batch()
         assert batch is not None
         serials.append(batch.serial)
     assert serials == sorted(set(serials))
@@ -127,7 +127,7 @@ def test_serials_rise(journal: Journal) -> None:
 def lost_delete(journal: Journal) -> int:
     """A batch that deletes `a`; its serial."""
     journal.delete(key("a"))
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     return batch.serial
 
@@ -136,28 +136,28 @@ def test_a_delete_that_was_lost_is_not_repeated_once_the_key_was_put_again(journ
     journal.lost(lost_delete(journal))
     journal.put(key("a"), 2)
     journal.delete_again()
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     assert (batch.puts, batch.deletes) == ({key("a"): 2}, ())
     journal.lost(lost_delete(journal))
     journal.put_all({key("a"): 3})
-    journal.take()
+    journal.pop_batch()
     journal.delete_again()
-    assert journal.take() is None
+    assert journal.pop_batch() is None
 
 
 def test_nor_if_it_was_put_again_before_the_answer_came(journal: Journal) -> None:
     serial = lost_delete(journal)
     journal.put(key("a"), 2)
-    newer = journal.take()
+    newer = journal.pop_batch()
     journal.lost(serial)
     journal.delete_again()
-    assert journal.take() is None
+    assert journal.pop_batch() is None
     assert newer is not None
     other = lost_delete(journal)
     journal.put(key("a"), 3)
     journal.lost(other)
     journal.delete_again()
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     assert (batch.puts, batch.deletes) == ({key("a"): 3}, ())

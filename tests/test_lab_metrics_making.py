@@ -61,7 +61,7 @@ def story(run: str, hops: int = 1) -> Record:
 def put(folder: Path, name: str, record: Record) -> Path:
     (folder / "records").mkdir(exist_ok=True)
     with Sink(folder / "records" / f"{name}.parquet") as sink:
-        sink.take(record)
+        sink.write(record)
     return folder / "records" / f"{name}.parquet"
 
 

@@ -106,7 +106,7 @@ def test_the_command_tells_what_became_of_each_run_of_one_record(
     story.receive(8, "b", "p", detail="again")
     story.deliver(9, "b", "p", detail="redelivered")
     with Sink(tmp_path / "one.parquet") as sink:
-        sink.take(story.end(999))
+        sink.write(story.end(999))
     options = ["-f", "processing", "-f", "delays", "--engine", "local", "--out", str(tmp_path / "tables")]
     assert command(["lab", "metrics", str(tmp_path / "one.parquet"), *options]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -134,7 +134,7 @@ def test_recipients_are_those_that_a_publication_lists_and_classes_are_modes_and
         record.add(Kind.RECEIVE, t_us, node, peer="a", message=message, source="a", size=10, hops=1)
         record.add(Kind.DELIVER, t_us, node, message=message, source="a", size=10)
     with Sink(tmp_path / "one.parquet") as sink:
-        sink.take(record)
+        sink.write(record)
     assert command(["lab", "metrics", str(tmp_path / "one.parquet"), "--engine", "local", "--out", str(tmp_path)]) == 0
 
     def rows(family: Table, *names: str) -> list[tuple[object, ...]]:

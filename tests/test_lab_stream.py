@@ -151,10 +151,10 @@ def counts(*values_us: int) -> pa.Table:
 
 
 def test_a_batch_that_comes_again_is_counted_once(tmp_path: Path) -> None:
-    Live(tmp_path).tell_delays(counts(1_000_000, 3_000_000), 0)
+    Live(tmp_path).update_delays(counts(1_000_000, 3_000_000), 0)
     again = Live(tmp_path)  # As after a kill before Spark had noted that the batch is done.
-    again.tell_delays(counts(1_000_000, 3_000_000), 0)
-    again.tell_delays(counts(3_000_000), 1)
+    again.update_delays(counts(1_000_000, 3_000_000), 0)
+    again.update_delays(counts(3_000_000), 1)
     (found,) = Live(tmp_path).delays().to_pylist()
     assert (found["count"], found["min_s"], found["max_s"], found["p50_s"]) == (3, 1.0, 3.0, 3.0)
     assert found["avg_s"] == pytest.approx(7 / 3, abs=1e-6)
@@ -167,23 +167,23 @@ def test_windows_and_nodes_are_replaced_by_what_they_are_now(tmp_path: Path) -> 
 
     live = Live(tmp_path)
     for t, count in ((60.0, 1), (0.0, 4), (60.0, 3), (60.0, 3)):
-        live.tell_timeline(window(t, count))
+        live.update_timeline(window(t, count))
     assert [(each["t"], each["count"]) for each in Live(tmp_path).timeline.to_pylist()] == [(0.0, 4), (60.0, 3)]
 
 
 def test_totals_survive_a_kill_between_the_moves_of_a_table(tmp_path: Path) -> None:
     known = dict.fromkeys(NODES.names, 0) | {"node": "a", "last": 5.0, "published": 3}
-    Live(tmp_path).tell_nodes(pa.Table.from_pylist([known], NODES.arrow))
+    Live(tmp_path).update_nodes(pa.Table.from_pylist([known], NODES.arrow))
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     (tmp_path / "nodes").rename(tmp_path / f".nodes.{dead.pid}.old.partial")
     live = Live(tmp_path)
-    live.tell_nodes(pa.Table.from_pylist([known | {"node": "b"}], NODES.arrow))
+    live.update_nodes(pa.Table.from_pylist([known | {"node": "b"}], NODES.arrow))
     assert Live(tmp_path).nodes["node"].to_pylist() == ["a", "b"]
 
 
 def test_delays_that_were_counted_are_told_also_after_a_kill(tmp_path: Path) -> None:
-    Live(tmp_path).tell_delays(counts(1_000_000), 0)
+    Live(tmp_path).update_delays(counts(1_000_000), 0)
     shutil.rmtree(tmp_path / "metrics")  # As if it had been killed right after the counts were written.
     Live(tmp_path)
     assert folders.read_arrow(tmp_path / "metrics", DELAY_SPREAD)["count"].to_pylist() == [1]

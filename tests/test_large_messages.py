@@ -13,7 +13,7 @@ import zstandard
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, Received
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, StoredMessage
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -219,7 +219,7 @@ class Ferry:
                 self.store(host)
                 frames = [frame for sent in host.outgoing() for frame in sent.frames]
                 host.events()
-                found, gone = filled(frames, lambda message, piece: self.pieces[message, piece])
+                found, gone = fill_payloads(frames, lambda message, piece: self.pieces[message, piece])
                 assert not gone
                 self.hosts[other].receive(found, name, self.now)
                 self.store(self.hosts[other])

@@ -17,7 +17,7 @@ from carrypost.config import Limits, Settings
 from carrypost.errors import DecodeError, IllegalStateException, LocalError
 from carrypost.events import Done, Event, LayerEvent, Undone
 from carrypost.gossip.layer import Handler, Layer, Steps
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, LayerFrame
@@ -61,7 +61,7 @@ class Bells(Layer):
 
     kind = "bells"
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._node, self._links, self._outputs = str(ground.node), ground.links, ground.outputs
         self.awaited: dict[str, tuple[str, ...]] = {}
         """The paths of rings that did not come back yet, by their targets."""
@@ -99,7 +99,7 @@ class Bells(Layer):
     def _forget(self, target: str) -> None:
         if self.awaited.pop(target, None) is not None:
             self._outputs.journal.delete((self.kind, target.encode(), 0))
-            self._outputs.tell(Rang(self._node, target))
+            self._outputs.emit(Rang(self._node, target))
 
     def expire(self, now: int) -> None:
         """Ring again every second, as long as anything is awaited."""
@@ -111,7 +111,7 @@ class Bells(Layer):
         if ring.at == 0 and ring.back:
             self._forget(ring.path[-1])
         elif ring.at == len(ring.path) - 1:
-            self._outputs.tell(Rang(ring.path[0], self._node))
+            self._outputs.emit(Rang(ring.path[0], self._node))
             self._send(Ring(ring.path, ring.at - 1, back=True))
         else:
             self._send(msgspec.structs.replace(ring, at=ring.at + (-1 if ring.back else 1)))

@@ -13,7 +13,7 @@ from carrypost.errors import MessageFormatException, PayloadError
 from carrypost.events import Delivered, PayloadWanted
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Layer
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.headers import Covers, Headers
@@ -25,7 +25,7 @@ from carrypost.testing import network
 class Counting(Layer):
     """Numbers the events of each channel."""
 
-    def __init__(self, _: Ground) -> None:
+    def __init__(self, _: HostContext) -> None:
         self.last: dict[str, int] = {}
 
     def last_event(self, destination: str) -> int | None:
@@ -116,12 +116,12 @@ def test_a_layer_reads_payloads_by_its_driver(payload: bytes | Blank, monkeypatc
     class Reading(Layer):
         """Wants every payload."""
 
-        def __init__(self, ground: Ground) -> None:
+        def __init__(self, ground: HostContext) -> None:
             self._outputs = ground.outputs
 
-        def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
             for copy in copies:
-                self._outputs.tell(PayloadWanted(copy.descriptor))
+                self._outputs.emit(PayloadWanted(copy.descriptor))
             return copies
 
         def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:

@@ -17,10 +17,10 @@ from carrypost.config import Settings
 from carrypost.events import Delivered, Dropped, Event, Reason
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Handler, Layer
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
@@ -41,7 +41,7 @@ class Vouch(msgspec.Struct, frozen=True):
 class Quorum(Layer):
     kind = "quorum"
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._ground = ground
         self.held: dict[MessageId, Copy] = {}
         self.vouchers: dict[MessageId, set[str]] = {}
@@ -72,7 +72,7 @@ class Quorum(Layer):
             self._changed.add(message)
             self.due_us = now  # What it lets pass goes on when the next step begins.
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         for copy in copies:
             self.held[copy.id] = copy
             self.due_us = min(self.due_us, self._ground.holdings.now_us + PATIENCE_US)
@@ -135,7 +135,7 @@ class Site:
             self.start(name)
 
     def start(self, name: str) -> None:
-        def quorum(ground: Ground) -> Quorum:
+        def quorum(ground: HostContext) -> Quorum:
             self.quorums[name] = Quorum(ground)
             return self.quorums[name]
 
@@ -165,7 +165,7 @@ class Site:
     def _carry(self, name: str, transmission: Transmission) -> None:
         pieces = self.stores[name]
         self.sent += [(name, transmission.to, frame) for frame in transmission.frames]
-        frames, _ = filled(transmission.frames, lambda message, piece: pieces.get((PIECE, message, piece)))  # type: ignore[arg-type,return-value]
+        frames, _ = fill_payloads(transmission.frames, lambda message, piece: pieces.get((PIECE, message, piece)))  # type: ignore[arg-type,return-value]
         for other, host in self.hosts.items():
             if other != name and transmission.to in (None, other):
                 host.receive(frames, name, self.now)

@@ -10,7 +10,7 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
 from carrypost.gossip.wire.frames import Announce, Frame, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
@@ -297,6 +297,8 @@ def test_a_restarted_neighbour_is_recognised_and_an_old_announcement_is_not() ->
 
 
 @pytest.mark.parametrize("state", list(NeighbourState))
-@pytest.mark.parametrize("sign", list(Sign))
-def test_the_table_of_links_is_total_and_only_being_listed_makes_one_usable(state: NeighbourState, sign: Sign) -> None:
-    assert (NEIGHBOUR_TABLE[state, sign] is NeighbourState.LINKED) == (sign is Sign.LISTS_ME)
+@pytest.mark.parametrize("sign", list(NeighbourInput))
+def test_the_table_of_links_is_total_and_only_being_listed_makes_one_usable(
+    state: NeighbourState, sign: NeighbourInput
+) -> None:
+    assert (NEIGHBOUR_TABLE[state, sign] is NeighbourState.LINKED) == (sign is NeighbourInput.LISTS_ME)

@@ -23,7 +23,7 @@ def batch(serial: int, puts: dict[Key, Value], *deletes: Key) -> Batch:
 
 def test_a_taken_batch_is_readable_and_a_crash_loses_it() -> None:
     store = MemoryStore()
-    store.take(batch(1, {PIECE: b"0123456789"}))
+    store.accept(batch(1, {PIECE: b"0123456789"}))
     assert store.piece(M, 0) == b"0123456789"
     assert store.piece(M, 1) is None
     store.crash()
@@ -33,9 +33,9 @@ def test_a_taken_batch_is_readable_and_a_crash_loses_it() -> None:
 
 def test_a_committed_batch_survives_a_crash() -> None:
     store = MemoryStore()
-    store.take(batch(1, {META: 7}))
+    store.accept(batch(1, {META: 7}))
     store.commit(1)
-    store.take(batch(2, {META: 8}))
+    store.accept(batch(2, {META: 8}))
     assert store.get(META) == 8
     store.crash()
     assert list(store.state()) == [(META, 7)]
@@ -43,21 +43,21 @@ def test_a_committed_batch_survives_a_crash() -> None:
 
 def test_a_taken_deletion_hides_what_is_on_disk_until_it_is_lost() -> None:
     store = MemoryStore()
-    store.take(batch(1, {PIECE: b"0123"}))
+    store.accept(batch(1, {PIECE: b"0123"}))
     store.commit(1)
-    store.take(batch(2, {}, PIECE))
+    store.accept(batch(2, {}, PIECE))
     assert store.piece(M, 0) is None
     store.crash()
     assert store.piece(M, 0) == b"0123"
-    store.take(batch(3, {}, PIECE))
+    store.accept(batch(3, {}, PIECE))
     store.commit(3)
     assert len(store) == 0
 
 
 def test_batches_are_committed_in_order() -> None:
     store = MemoryStore()
-    store.take(batch(1, {META: 1}))
-    store.take(batch(2, {META: 2}))
+    store.accept(batch(1, {META: 1}))
+    store.accept(batch(2, {META: 2}))
     with pytest.raises(StateError, match="1 is next, not 2"):
         store.commit(2)
     store.commit(1)
@@ -67,7 +67,7 @@ def test_batches_are_committed_in_order() -> None:
 
 def test_a_refused_batch_was_never_there() -> None:
     store = MemoryStore()
-    store.take(batch(1, {META: 1}))
+    store.accept(batch(1, {META: 1}))
     store.refuse(1)
     assert store.get(META) is None
     with pytest.raises(StateError, match="no batch 1"):
@@ -76,7 +76,7 @@ def test_a_refused_batch_was_never_there() -> None:
 
 def test_payloads_do_not_come_back_at_a_restart_but_stay_readable() -> None:
     store = MemoryStore()
-    store.take(batch(1, {PIECE: b"x", META: 1}))
+    store.accept(batch(1, {PIECE: b"x", META: 1}))
     store.commit(1)
     store.crash()
     assert list(store.state()) == [(META, 1)]
@@ -89,7 +89,7 @@ def test_a_batch_that_is_written_at_once_is_durable_at_once(waiting: bool) -> No
     store = MemoryStore()
     store.write(batch(1, {META: 1, PIECE: b"x"}))
     if waiting:
-        store.take(batch(2, {META: 2}))
+        store.accept(batch(2, {META: 2}))
         with pytest.raises(StateError, match="2 is next, not 3"):
             store.write(batch(3, {}, PIECE))
         store.commit(2)
@@ -117,7 +117,7 @@ def test_a_payload_comes_out_as_it_was_published(payload: bytes) -> None:
         fragment_bytes=1_000,
     )
     store = MemoryStore()
-    store.take(batch(1, {("piece", message.id, n): piece for n, piece in enumerate(packed.pieces)}))
+    store.accept(batch(1, {("piece", message.id, n): piece for n, piece in enumerate(packed.pieces)}))
     assert store.payload(message, Limits()) == payload
     store.crash()
     if payload:
@@ -127,9 +127,9 @@ def test_a_payload_comes_out_as_it_was_published(payload: bytes) -> None:
 
 def test_a_piece_of_another_message_is_copied_also_if_that_is_deleted_with_it() -> None:
     store, other = MemoryStore(), MessageId(b"a:1:2")
-    store.take(batch(1, {PIECE: b"0123"}))
+    store.accept(batch(1, {PIECE: b"0123"}))
     copied = Batch(2, Durability.NORMAL, {("piece", other, 0): PieceOf(M), META: 1}, (PIECE,), refers=True)
-    store.take(copied)
+    store.accept(copied)
     assert (store.piece(other, 0), store.piece(M, 0)) == (b"0123", None)
     store.commit(1)
     store.commit(2)

@@ -58,7 +58,7 @@ def test_what_the_clock_says(floor: int, moves: list[tuple[int, int]], expected:
     said = []
     for passed, set_by in moves:
         times.pass_(passed, set_by=set_by)
-        said.append((clock.now(), clock.take_step_us()))
+        said.append((clock.now(), clock.pop_step_us()))
     assert said == expected
 
 
@@ -68,8 +68,8 @@ def test_steps_add_up_until_they_are_taken() -> None:
     for _ in range(3):
         times.pass_(S, set_by=HOUR)
         clock.now()
-    assert clock.take_step_us() == 3 * HOUR
-    assert clock.take_step_us() == 0
+    assert clock.pop_step_us() == 3 * HOUR
+    assert clock.pop_step_us() == 0
 
 
 def test_it_says_how_far_it_is_ahead() -> None:
@@ -123,7 +123,7 @@ def test_it_never_decreases_nor_falls_behind_nor_stands_still(floor: int, told: 
         assert now >= times.wall
         # It is never faster than time, but where it follows the system's.
         assert now <= before + passed or now == times.wall
-        step = clock.take_step_us()
+        step = clock.pop_step_us()
         assert step == 0 or now == before + passed + step == times.wall
         assert step > 0 or now < before + passed + STEP_US
         before, steps = now, steps + step

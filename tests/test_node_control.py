@@ -210,7 +210,7 @@ async def test_peers_are_told_with_the_names_their_owner_gave_them(tmp_path: Pat
         served(tmp_path, "b", udp=udp) as (b, _),
         await client_of(a) as client,
     ):
-        a.home.set_pet_name(b.host.node, "bert")
+        a.folder.set_pet_name(b.host.node, "bert")
 
         async def linked() -> bool:
             return [peer["state"] for peer in await client.peers()] == ["linked"]

@@ -17,7 +17,7 @@ from tests.loopback import apart
 
 from carrypost.errors import ConfigError, LocalError, NodeError, RunningError
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.folder import Home, exposed, read_key, write_key
+from carrypost.node.folder import NodeFolder, exposed, read_key, write_key
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 from carrypost.security.identity import Identity
@@ -41,8 +41,8 @@ def settings(folder: Path, **keywords: object) -> NodeSettings:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(settings(tmp_path / "node"))
+def home(tmp_path: Path) -> NodeFolder:
+    made = NodeFolder(settings(tmp_path / "node"))
     made.create()
     return made
 
@@ -59,7 +59,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    home = Home(settings(tmp_path / "deep" / "node"))
+    home = NodeFolder(settings(tmp_path / "deep" / "node"))
     home.create()
     home.create()
     assert mode(home.folder) == 0o700
@@ -69,18 +69,18 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "node"):
         with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another one \(data\)"):
-            Home(settings(folder)).create()
+            NodeFolder(settings(folder)).create()
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_lock_that_is_no_file_is_told(home: Home) -> None:
+def test_a_lock_that_is_no_file_is_told(home: NodeFolder) -> None:
     (home.folder / "lock").unlink()
     (home.folder / "lock").mkdir()
     with pytest.raises(NodeError, match=r"cannot use the folder .*: Is a directory"), home.locked():
         pass
 
 
-def test_a_second_node_in_the_folder_is_told_which_process_has_it(home: Home) -> None:
+def test_a_second_node_in_the_folder_is_told_which_process_has_it(home: NodeFolder) -> None:
     with home.locked():
         with pytest.raises(RunningError, match=rf"already running in .*node \(process {os.getpid()}\)"), home.locked():
             pass
@@ -92,7 +92,7 @@ def test_a_second_node_in_the_folder_is_told_which_process_has_it(home: Home) ->
 
 
 def test_a_lock_that_the_system_cannot_give_is_not_taken_for_another_node(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: NodeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
@@ -103,7 +103,7 @@ def test_a_lock_that_the_system_cannot_give_is_not_taken_for_another_node(
     assert not isinstance(caught.value, RunningError)
 
 
-def test_the_lock_is_free_again_after_its_holder_was_killed(home: Home) -> None:
+def test_the_lock_is_free_again_after_its_holder_was_killed(home: NodeFolder) -> None:
     command = [sys.executable, "-c", HOLDER, str(home.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:  # noqa: S603 - our own program
         assert holder.stdout is not None
@@ -119,19 +119,19 @@ def test_the_lock_is_free_again_after_its_holder_was_killed(home: Home) -> None:
 # --- the key --------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_made_once_for_its_owner_alone_and_read_again(home: Home) -> None:
+def test_a_key_is_made_once_for_its_owner_alone_and_read_again(home: NodeFolder) -> None:
     first = home.identity()
     content = home.key_file.read_bytes()
     assert first.signed
     assert mode(home.key_file) == 0o600
     assert not exposed(home.key_file)
-    again = Home(settings(home.folder)).identity()
+    again = NodeFolder(settings(home.folder)).identity()
     assert (again.node, again.seed) == (first.node, first.seed)
     assert home.key_file.read_bytes() == content
     assert not list(home.folder.glob("*.part")) + list(home.folder.glob(".*"))
 
 
-def test_a_key_that_others_can_read_is_noticed(home: Home) -> None:
+def test_a_key_that_others_can_read_is_noticed(home: NodeFolder) -> None:
     home.identity()
     home.key_file.chmod(0o640)
     assert exposed(home.key_file)
@@ -159,7 +159,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "what"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_key_is_told_and_left_as_it_is(home: Home, damage: Callable[[bytes], bytes], what: str) -> None:
+def test_a_damaged_key_is_told_and_left_as_it_is(home: NodeFolder, damage: Callable[[bytes], bytes], what: str) -> None:
     home.identity()
     home.key_file.write_bytes(damage(home.key_file.read_bytes()))
     before = contents(home.folder)
@@ -173,21 +173,21 @@ def test_a_damaged_key_is_told_and_left_as_it_is(home: Home, damage: Callable[[b
     assert contents(home.folder) == before
 
 
-def test_a_key_that_cannot_be_read_is_told_and_left_as_it_is(home: Home) -> None:
+def test_a_key_that_cannot_be_read_is_told_and_left_as_it_is(home: NodeFolder) -> None:
     home.key_file.mkdir()
     with pytest.raises(NodeError, match=r"cannot read the key file .*: Is a directory; see who may read it"):
         home.identity()
     assert home.key_file.is_dir()
 
 
-def test_a_key_that_is_elsewhere_and_not_there_now_is_not_replaced(home: Home) -> None:
+def test_a_key_that_is_elsewhere_and_not_there_now_is_not_replaced(home: NodeFolder) -> None:
     home.key_file.symlink_to(home.folder / "stick" / "node.key")
     with pytest.raises(NodeError, match="there is no key file"):
         home.identity()
     assert home.key_file.is_symlink()
 
 
-def test_a_store_without_its_key_does_not_get_another_key(home: Home) -> None:
+def test_a_store_without_its_key_does_not_get_another_key(home: NodeFolder) -> None:
     home.store_file.write_bytes(b"precious")
     with pytest.raises(NodeError, match=r"the key file .* is missing, but the node's store is there: put the key back"):
         home.identity()
@@ -195,7 +195,7 @@ def test_a_store_without_its_key_does_not_get_another_key(home: Home) -> None:
     assert home.store_file.read_bytes() == b"precious"
 
 
-def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: Home) -> None:
+def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: NodeFolder) -> None:
     """Check that no key is made: it would be refused, too, and stand in the way of the one that is restored."""
     node = home.identity().node
     home.key_file.unlink()
@@ -204,7 +204,7 @@ def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: Home) -> None
     assert not home.has_key
 
 
-def test_a_folder_belongs_to_one_key(home: Home) -> None:
+def test_a_folder_belongs_to_one_key(home: NodeFolder) -> None:
     mine = home.identity().node
     home.key_file.unlink()
     other = Identity.generate()
@@ -216,17 +216,17 @@ def test_a_folder_belongs_to_one_key(home: Home) -> None:
 
 
 def test_a_folder_belongs_to_one_name_where_security_is_off(tmp_path: Path) -> None:
-    anna = Home(settings(tmp_path, security="off"))
+    anna = NodeFolder(settings(tmp_path, security="off"))
     anna.create()
     assert anna.identity().node == "anna"
     assert not anna.key_file.exists()
     with pytest.raises(NodeError, match="belongs to the node anna, and this is bert"):
-        Home(parse("", {}, {"node": {"data": str(tmp_path), "name": "bert"}, "security": "off"})).identity()
+        NodeFolder(parse("", {}, {"node": {"data": str(tmp_path), "name": "bert"}, "security": "off"})).identity()
     with pytest.raises(NodeError, match="belongs to the node anna"):
-        Home(settings(tmp_path)).identity()
+        NodeFolder(settings(tmp_path)).identity()
 
 
-def test_a_damaged_mark_of_the_owner_is_told(home: Home) -> None:
+def test_a_damaged_mark_of_the_owner_is_told(home: NodeFolder) -> None:
     node = home.identity().node
     (home.folder / "node.id").write_bytes(b"\xff")
     with pytest.raises(NodeError, match=f"it is damaged; remove it if the folder belongs to the node {node}"):
@@ -236,7 +236,9 @@ def test_a_damaged_mark_of_the_owner_is_told(home: Home) -> None:
     assert (home.folder / "node.id").read_text() == f"{node}\n"
 
 
-def test_a_backup_is_a_key_file_for_its_owner_alone_and_never_goes_over_anything(home: Home, tmp_path: Path) -> None:
+def test_a_backup_is_a_key_file_for_its_owner_alone_and_never_goes_over_anything(
+    home: NodeFolder, tmp_path: Path
+) -> None:
     identity = home.identity()
     copy = tmp_path / "copy"
     (tmp_path / "copy.part").write_text("mine")
@@ -256,7 +258,7 @@ def test_a_backup_is_a_key_file_for_its_owner_alone_and_never_goes_over_anything
 
 
 def test_a_backup_goes_to_a_stick_that_knows_no_second_names(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: NodeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -269,7 +271,7 @@ def test_a_backup_goes_to_a_stick_that_knows_no_second_names(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "node"]
 
 
-def test_a_disk_that_fails_leaves_no_half_key(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_leaves_no_half_key(home: NodeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -324,7 +326,7 @@ def test_a_plain_name_without_a_store_begins_after_all_its_earlier_lives(tmp_pat
     assert lives == sorted(set(lives))
 
 
-def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: Home) -> None:
+def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: NodeFolder) -> None:
     assert home.written_us() == 0
     home.store_file.write_bytes(b"")
     os.utime(home.store_file, (5, 5))
@@ -338,13 +340,13 @@ def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: Home) ->
 # --- pet names ------------------------------------------------------------------------------------------------------
 
 
-def test_pet_names_are_kept_changed_and_removed(home: Home) -> None:
+def test_pet_names_are_kept_changed_and_removed(home: NodeFolder) -> None:
     assert home.pet_names() == {}
     home.set_pet_name(ANNA, "anna")
     home.set_pet_name(BERT, "Bert from [next] door ☂")
     home.set_pet_name(ANNA, "anne")
     home.set_pet_name(ANNA, "anne")
-    assert Home(settings(home.folder)).pet_names() == {ANNA: "anne", BERT: "Bert from [next] door ☂"}
+    assert NodeFolder(settings(home.folder)).pet_names() == {ANNA: "anne", BERT: "Bert from [next] door ☂"}
     assert mode(home.folder / "names.json") == 0o600
     home.set_pet_name(ANNA, "")
     assert list(home.pet_names()) == [BERT]
@@ -352,7 +354,7 @@ def test_pet_names_are_kept_changed_and_removed(home: Home) -> None:
         home.set_pet_name(ANNA, "")
 
 
-def test_a_pet_name_is_of_one_node(home: Home) -> None:
+def test_a_pet_name_is_of_one_node(home: NodeFolder) -> None:
     home.set_pet_name(ANNA, "anna")
     with pytest.raises(LocalError, match=f"'anna' is already the name of {ANNA}"):
         home.set_pet_name(BERT, "anna")
@@ -362,14 +364,14 @@ def test_a_pet_name_is_of_one_node(home: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 65, " x", "x ", "\x1b[31m", "a\nb"])
-def test_a_pet_name_can_be_printed(home: Home, name: str) -> None:
+def test_a_pet_name_can_be_printed(home: NodeFolder, name: str) -> None:
     with pytest.raises(LocalError, match="a pet name has 1 to 64 printable characters"):
         home.set_pet_name(ANNA, name)
     assert home.pet_names() == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"n1": 3}', b"\xff", b"[" * 100_000])
-def test_damaged_pet_names_are_told_and_left_as_they_are(home: Home, content: bytes) -> None:
+def test_damaged_pet_names_are_told_and_left_as_they_are(home: NodeFolder, content: bytes) -> None:
     file = home.folder / "names.json"
     file.write_bytes(content)
     for act in (home.pet_names, lambda: home.set_pet_name(ANNA, "anna")):

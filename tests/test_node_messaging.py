@@ -39,9 +39,9 @@ class WatchedNode(Node):
         self.numbers = count(1)
         self.session = 0
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         self.told.append(event)
-        super()._take(event)
+        super()._handle_event(event)
 
     @property
     def handed(self) -> list[Handed]:

@@ -26,11 +26,11 @@ from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.host import Host
 from carrypost.journal import SEEN, Key
 from carrypost.node import driver as drivers
-from carrypost.node.folder import Home
+from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
 from carrypost.node.udp import interfaces, outlet, statics
@@ -177,7 +177,7 @@ async def test_a_chore_that_died_does_not_keep_a_node_from_ending(tmp_path: Path
         future = direct.publish("news", b"")
     assert future.done()
     assert future.exception() is None
-    with Home(node.settings).locked():
+    with NodeFolder(node.settings).locked():
         pass
 
 
@@ -344,7 +344,7 @@ def test_carried_copies_go_on_giving_way_while_sends_go_on_failing() -> None:
 
 
 def test_a_full_disk_that_cannot_even_take_the_name_of_who_has_it_locks_all_the_same(tmp_path: Path) -> None:
-    home = Home(parse("", {}, {"node.data": str(tmp_path)}))
+    home = NodeFolder(parse("", {}, {"node.data": str(tmp_path)}))
     home.create()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))

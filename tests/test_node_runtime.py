@@ -16,7 +16,7 @@ from tests.nodes import scene
 
 from carrypost.errors import IllegalStateException, NodeError
 from carrypost.events import Reason
-from carrypost.node.folder import Home
+from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 
@@ -109,7 +109,7 @@ async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
         node = Node(settings(tmp_path / "n", udp=taken, record=record))
         with pytest.raises(NodeError, match="is taken by another program or node"):
             await node.start()
-        with Home(node.settings).locked():
+        with NodeFolder(node.settings).locked():
             pass
     async with Node(settings(tmp_path / "n", udp=taken, record=record)) as again, Programs(again).context() as ctx:
         await ctx.send("topic/news", b"")
@@ -134,7 +134,7 @@ def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
     async def scene() -> None:
         for _ in range(2):
             async with Node(settings(tmp_path)) as node:
-                node.home.key_file.chmod(0o644)
+                node.folder.key_file.chmod(0o644)
 
     asyncio.run(scene())
     assert [record.getMessage() for record in caplog.records] == [

@@ -175,11 +175,11 @@ def test_a_filter_knows_sources_of_both_families_by_address_and_port(family: soc
         ear.settimeout(DEADLINE_S)
 
         def heard(*shunned: socket.socket) -> list[bytes]:
-            sockets.let_in(ear, b"CP", [each.getsockname() for each in shunned])
+            sockets.attach_filter(ear, b"CP", [each.getsockname() for each in shunned])
             for number, each in enumerate(mouths):
                 each.sendto(b"CP%d" % number, ear.getsockname())
                 each.sendto(b"XX%d" % number, ear.getsockname())
-            sockets.let_in(ear, b"")
+            sockets.attach_filter(ear, b"")
             mouths[0].sendto(b"end", ear.getsockname())
             return list(iter(lambda: ear.recv(100), b"end"))
 

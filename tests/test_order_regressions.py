@@ -46,7 +46,7 @@ def test_what_waits_is_given_up_when_its_author_who_lost_its_store_is_delivered_
     assert group.receive((old,), 1) == []
     assert group.receive((new,), 1) == [new]
     assert group.receive((a,), 1) == [a]
-    assert group.take_expired() == [old]
+    assert group.pop_expired() == [old]
     assert group.receive((answer,), 2) == [answer], "what was delivered stays so"
 
 
@@ -59,7 +59,7 @@ def test_in_causal_order_what_a_new_life_says_does_not_depend_on_what_is_hopeles
     answer = described("u", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(new),))
     assert group.receive((hopeless,), 2 * S) == []
     assert group.receive((described("u", 9, ordering=Ordering.CAUSAL, barrier=(named(follows),)),), 2 * S) == []
-    assert [each.sequence for each in group.take_expired()] == [1, 9]
+    assert [each.sequence for each in group.pop_expired()] == [1, 9]
     assert group.receive((answer,), 2 * S) == []
     assert group.receive((new,), 2 * S) == [new, answer]
 
@@ -134,7 +134,7 @@ class Alone:
         """A message came, however."""
         holdings, layers = self.host._holdings, self.host._layers  # noqa: SLF001
         copy: Any = holdings.admit(descriptor, nbytes=0, interesting=True, held=1, now=now)
-        layers.take([copy])
+        layers.receive([copy])
         holdings.keep((copy,))
 
     def delivered(self) -> list[str]:

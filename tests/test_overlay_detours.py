@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from carrypost.config import Settings
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.items import Detour
@@ -25,7 +25,7 @@ class Home:
         self.seated = set(seated)
         rosters = SimpleNamespace(serving=lambda _: {node_prefix(NodeId(each)): Served(0, 1) for each in self.seated})
         ground = SimpleNamespace(settings=settings, limits=settings.limits)
-        self.detours = Detours(cast("Ground", ground), cast("Topology", SimpleNamespace(rosters=rosters)))
+        self.detours = Detours(cast("HostContext", ground), cast("Topology", SimpleNamespace(rosters=rosters)))
 
     def ask(self, source: str, counter: int, to: str, last: int = 1) -> int | None:
         """Return the number of the last event that the answer names; None if there is no answer."""

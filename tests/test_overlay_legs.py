@@ -257,7 +257,7 @@ def test_messages_that_were_told_are_remembered_within_a_bound(monkeypatch: pyte
         arrivals.tell(LegArrived(hostile.message(author, b"", sequence=number).descriptor, "", 1), now=0)
     rows = dict(journal.puts)
     assert len(rows) == 100
-    batch = journal.take()
+    batch = journal.pop_batch()
     assert batch is not None
     journal.durable(batch.serial)
     assert len(told) == 110, "the last one was told before"

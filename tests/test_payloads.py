@@ -10,7 +10,7 @@ from carrypost.config import Limits
 from carrypost.errors import StoreError
 from carrypost.events import Dropped, Event, Reason
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame, OpenParcel, StoredData
-from carrypost.gossip.wire.payloads import filled, gathered
+from carrypost.gossip.wire.payloads import assemble_payload, fill_payloads
 from carrypost.journal import PIECE, Batch, Durability
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -40,7 +40,7 @@ def test_what_names_stored_bytes_gets_them_and_the_rest_stays_as_it_is() -> None
         Ack(1, b""), parcel(SMALL), parcel(EMPTY), parcel(BLANK), parcel(OTHER, b"there"), stored(0, 256, 3),
         stored(1, 0, 3_616), stored(7, 0, 0), BlankData(1, 2, 3, True, 9),
     ]  # fmt: skip
-    found, gone = filled(frames, read)
+    found, gone = fill_payloads(frames, read)
     assert gone == ()
     assert list(found) == [
         Ack(1, b""), parcel(SMALL, b"hello"), parcel(EMPTY, b""), parcel(BLANK), parcel(OTHER, b"there"),
@@ -51,7 +51,7 @@ def test_what_names_stored_bytes_gets_them_and_the_rest_stays_as_it_is() -> None
 
 def test_where_nothing_is_to_be_filled_in_the_frames_are_handed_on() -> None:
     frames = (Ack(1, b""), parcel(BLANK), parcel(SMALL, b"hello"))
-    assert filled(frames, lambda _message, _piece: pytest.fail("it was read")) == (frames, ())
+    assert fill_payloads(frames, lambda _message, _piece: pytest.fail("it was read")) == (frames, ())
 
 
 def test_what_is_gone_is_left_out_and_named_once() -> None:
@@ -63,22 +63,22 @@ def test_what_is_gone_is_left_out_and_named_once() -> None:
         stored(1, 3_600, 17),
         stored(1, 3_600, 16),
     ]
-    found, gone = filled(frames, read)
+    found, gone = fill_payloads(frames, read)
     assert list(found) == [parcel(SMALL, b"hello"), Data(1, 2, 3, True, bytes(16))]
     assert gone == (OTHER.id, LARGE.id)
 
 
 @pytest.mark.parametrize("body", [b"", b"hell", b"hello!"])
 def test_a_small_message_whose_stored_bytes_are_not_all_of_it_is_gone(body: bytes) -> None:
-    assert filled([parcel(SMALL)], lambda _message, _piece: body) == ([], (SMALL.id,))
+    assert fill_payloads([parcel(SMALL)], lambda _message, _piece: body) == ([], (SMALL.id,))
 
 
 def test_pieces_are_put_together_and_a_missing_one_is_named() -> None:
-    assert gathered(LARGE, read, Limits()) == PIECES[LARGE.id, 0] + PIECES[LARGE.id, 1]
-    assert gathered(EMPTY, read, Limits()) == b""
-    assert gathered(BLANK, read, Limits()) == bytes(5)
+    assert assemble_payload(LARGE, read, Limits()) == PIECES[LARGE.id, 0] + PIECES[LARGE.id, 1]
+    assert assemble_payload(EMPTY, read, Limits()) == b""
+    assert assemble_payload(BLANK, read, Limits()) == bytes(5)
     with pytest.raises(StoreError, match="piece 0 of alan:1:2 is gone"):
-        gathered(OTHER, read, Limits())
+        assemble_payload(OTHER, read, Limits())
 
 
 @pytest.mark.parametrize("size", [5, 3_000])

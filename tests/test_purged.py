@@ -10,7 +10,7 @@ from tests.test_addressed import Receptions, carry, want
 from carrypost import testing
 from carrypost.events import Dropped, Reason
 from carrypost.gossip.holdings import purged
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.transfers.purging import strike
 from carrypost.model.address import control, queue

@@ -10,7 +10,7 @@ from tests.programs import Program, declare
 
 from carrypost import testing
 from carrypost.events import Assigned, Dropped, Event, Published, Reason
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.journal import MOM
 from carrypost.mom.commands import Redelivery
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip.transfers.acks import Receipts
+from carrypost.gossip.transfers.ack_tracker import AckTracker
 from carrypost.gossip.wire.frames import Ack
 
 SERIALS = st.one_of(st.integers(0, 40), st.integers(0, 9_000))
@@ -21,7 +21,7 @@ def named(acks: list[Ack]) -> set[int]:
 def test_serials_noted_together_are_acknowledged_as_if_they_came_one_by_one(
     bursts: list[tuple[list[int], bool]],
 ) -> None:
-    together, singly = Receipts(), Receipts()
+    together, singly = AckTracker(), AckTracker()
     for serials, reported in bursts:
         earlier = [ack for serial in serials for ack in singly.note([serial])]
         assert together.note(serials) == earlier
@@ -32,7 +32,7 @@ def test_serials_noted_together_are_acknowledged_as_if_they_came_one_by_one(
 
 @given(st.lists(BURSTS, min_size=1, max_size=12))
 def test_everything_that_came_is_acknowledged_and_nothing_else(bursts: list[list[int]]) -> None:
-    receipts = Receipts()
+    receipts = AckTracker()
     acks: list[Ack] = []
     for serials in bursts:
         acks += receipts.note(serials)
@@ -41,7 +41,7 @@ def test_everything_that_came_is_acknowledged_and_nothing_else(bursts: list[list
 
 
 def test_a_gap_that_a_repetition_makes_up_for_in_number_stays_a_gap() -> None:
-    receipts = Receipts()
+    receipts = AckTracker()
     receipts.note([10])
     receipts.note([20, 20, 22])
     receipts.note([32, 30, 34])

@@ -15,7 +15,7 @@ from tests.test_addressed import Receptions
 
 from carrypost import testing
 from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, PayloadError
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, decode
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_bytes

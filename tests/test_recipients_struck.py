@@ -15,7 +15,7 @@ from tests.test_purged import Drops, notice, refused
 from carrypost import testing
 from carrypost.events import Dropped, Reason
 from carrypost.gossip.holdings import recipients
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.transfers.purging import strike

@@ -40,10 +40,10 @@ class Side:
         # Slots differ from host to host: nothing may depend on them.
         self.slots = Slots()
         for _ in range(chance.randrange(5)):
-            self.slots.take()
+            self.slots.allocate()
 
     def add(self, value: int) -> None:
-        (slot,) = self.slots.take()
+        (slot,) = self.slots.allocate()
         descriptor = Descriptor("a", 1, slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
         descriptor.__dict__["fingerprint"] = value
         self.copies.setdefault(value, []).append(Held(slot, descriptor))

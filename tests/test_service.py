@@ -88,7 +88,7 @@ async def test_settings_that_can_change_at_once_do_and_the_others_are_named(
         udp={"hear": ["127.0.0.1:4000"], "peers": ["127.0.0.1:4001"], "poll_s": 1.0},
         node={"log": "debug"}, stomp={"declare": False},
     )  # fmt: skip
-    (node.home.folder / TOKEN_FILE).write_text("another-passcode\n")
+    (node.folder.folder / TOKEN_FILE).write_text("another-passcode\n")
     service.reload()
     assert taken(said) == [
         "node.log is now debug",
@@ -148,7 +148,7 @@ async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: 
     service.reload()
     assert "cannot read the settings file" in taken(said)[0]
     file.path.write_text(before)
-    token = served.node.home.folder / TOKEN_FILE
+    token = served.node.folder.folder / TOKEN_FILE
     token.write_bytes(b"\xff\xfe")
     service.reload()
     assert taken(said)[0].startswith("the passcode of STOMP clients stays: ")

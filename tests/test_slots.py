@@ -9,16 +9,16 @@ from carrypost.gossip.slots import Slots, bits, mask_of
 
 def test_slots_are_taken_from_zero_upwards() -> None:
     slots = Slots()
-    assert slots.take(4) == [0, 1, 2, 3]
+    assert slots.allocate(4) == [0, 1, 2, 3]
 
 
 def test_the_lowest_free_slot_is_taken_first() -> None:
     slots = Slots()
     for _ in range(5):
-        slots.take()
+        slots.allocate()
     for slot in (3, 0, 4):
         slots.release(slot)
-    assert slots.take(4) == [0, 3, 4, 5]
+    assert slots.allocate(4) == [0, 3, 4, 5]
 
 
 @given(st.lists(st.integers(min_value=0, max_value=9), max_size=80))
@@ -26,7 +26,7 @@ def test_no_slot_has_two_tenants(choices: list[int]) -> None:
     slots, taken, high = Slots(), list[int](), 0
     for choice in choices:
         if choice < 6 or not taken:
-            (slot,) = slots.take()
+            (slot,) = slots.allocate()
             assert slot == min(set(range(len(taken) + 1)) - set(taken))
             taken.append(slot)
             high = max(high, len(taken))

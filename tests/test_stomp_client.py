@@ -36,7 +36,7 @@ class Wire:
 
     # --- an output -----------------------------------------------------------------------------------------
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         self._written.feed(data)
         while (frame := self._written.next()) is not None:
             self.frames.append(frame)
@@ -53,7 +53,7 @@ class Wire:
 
     # --- a client ------------------------------------------------------------------------------------------
 
-    async def write(self, text: str | bytes) -> None:
+    async def feed(self, text: str | bytes) -> None:
         """Send frames: lines, an empty line, a body; ^ is NUL."""
         self._read.feed(text if isinstance(text, bytes) else text.replace("^", "\0").encode())
         try:
@@ -64,7 +64,7 @@ class Wire:
             self.client.fail(error)
 
     async def connect(self, version: str = "1.2", more: str = "") -> None:
-        await self.write(f"CONNECT\naccept-version:{version}\nhost:x\n{more}\n^")
+        await self.feed(f"CONNECT\naccept-version:{version}\nhost:x\n{more}\n^")
         self._written.version = self.client.version
         assert self.take("CONNECTED").headers["version"] == version
 
@@ -88,7 +88,7 @@ class Wire:
 
     async def error(self, text: str, expected: str) -> Frame:
         """Send frames that end the connection."""
-        await self.write(text)
+        await self.feed(text)
         await self.until(lambda: bool(self.frames))
         found = self.take("ERROR")
         assert expected in found.headers["message"]
@@ -110,13 +110,13 @@ def _ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @scene("a")
 async def test_a_client_connects_with_the_highest_version_and_the_slower_beats(net: testing.Network) -> None:
     wire = Wire(net, "a", heart_beat_ms=10_000)
-    await wire.write("CONNECT\naccept-version:1.0,1.1,1.2\nheart-beat:20000,5000\n\n^")
+    await wire.feed("CONNECT\naccept-version:1.0,1.1,1.2\nheart-beat:20000,5000\n\n^")
     headers = wire.take("CONNECTED").headers
     assert headers["version"] == "1.2"
     assert headers["heart-beat"] == "10000,10000"
     assert wire.client.beats_ms == (10_000, 20_000)
     old = Wire(net, "a")
-    await old.write("CONNECT\nlogin: me\n\n^")
+    await old.feed("CONNECT\nlogin: me\n\n^")
     assert "heart-beat" not in old.take("CONNECTED").headers
     assert old.client.version is V1_0
     assert old.client.beats_ms == (0, 0)
@@ -129,7 +129,7 @@ async def test_who_may_not_connect_is_told_why(net: testing.Network) -> None:
     wire = Wire(net, "a", token="secret")  # noqa: S106 - likewise
     await wire.connect(more="passcode:secret\n")
     wire = Wire(net, "a")
-    await wire.write("CONNECT\naccept-version:2.0\n\n^")
+    await wire.feed("CONNECT\naccept-version:2.0\n\n^")
     assert wire.take("ERROR").headers["version"] == "1.0,1.1,1.2"
     assert wire.client.closed
     await Wire(net, "a").error(
@@ -151,11 +151,11 @@ async def test_messages_go_between_clients_of_two_nodes_and_programs_of_jms(net:
     await other.connect("1.1")
     async with net.context("b") as program:
         inbox = await program.create_consumer("topic/news")
-        await other.write("SUBSCRIBE\nid:7\ndestination:/topic/news\nselector:level > 2\nreceipt:r\n\n^")
+        await other.feed("SUBSCRIBE\nid:7\ndestination:/topic/news\nselector:level > 2\nreceipt:r\n\n^")
         assert other.take("RECEIPT").headers == {"receipt-id": "r"}
         await net.run(SOON_S)
         for level in (1, 3):
-            await one.write(f"SEND\ndestination:/topic/news\nlevel:{level}\ncarrypost-types:level=int\n\nat {level}^")
+            await one.feed(f"SEND\ndestination:/topic/news\nlevel:{level}\ncarrypost-types:level=int\n\nat {level}^")
         found = await other.message()
         assert (found.headers["subscription"], found.body) == ("7", b"at 3")
         assert found.headers["carrypost-types"] == "level=int"
@@ -171,12 +171,12 @@ async def test_a_queue_is_declared_by_its_first_subscriber_and_each_message_goes
     home, away = Wire(net, "a"), Wire(net, "b")
     await home.connect()
     await away.connect()
-    await home.write("SUBSCRIBE\nid:1\ndestination:/queue/jobs\nack:client-individual\n\n^")
+    await home.feed("SUBSCRIBE\nid:1\ndestination:/queue/jobs\nack:client-individual\n\n^")
     await net.run(SOON_S)
-    await away.write("SUBSCRIBE\nid:1\ndestination:/queue/jobs\nack:client-individual\n\n^")
+    await away.feed("SUBSCRIBE\nid:1\ndestination:/queue/jobs\nack:client-individual\n\n^")
     await net.run(SOON_S)
     for number in range(6):
-        await away.write(f"SEND\ndestination:/queue/jobs\npersistent:true\nreceipt:{number}\n\n{number}^")
+        await away.feed(f"SEND\ndestination:/queue/jobs\npersistent:true\nreceipt:{number}\n\n{number}^")
     await net.run(SOON_S)
     bodies = [frame.body for wire in (home, away) for frame in wire.frames if frame.command == "MESSAGE"]
     assert sorted(bodies) == [b"%d" % number for number in range(6)]
@@ -195,7 +195,7 @@ async def test_a_receipt_of_a_persistent_send_waits_for_the_disk_and_a_full_one_
     wire = Wire(net, "a")
     await wire.connect()
     net.fill_disk("a")
-    await wire.write("SEND\ndestination:/topic/a\npersistent:true\nreceipt:1\n\nx^")
+    await wire.feed("SEND\ndestination:/topic/a\npersistent:true\nreceipt:1\n\nx^")
     await wire.until(lambda: bool(wire.frames))
     assert wire.take("ERROR").headers["receipt-id"] == "1"
     assert wire.client.closed
@@ -220,13 +220,13 @@ def test_acknowledged_is_acknowledged_and_the_rest_comes_again(
     async def play(net: testing.Network) -> None:
         wire = Wire(net, "a")
         await wire.connect(version)
-        await wire.write(f"SUBSCRIBE\nid:s\ndestination:/queue/q\nack:{mode}\nprefetch-count:3\n\n^")
+        await wire.feed(f"SUBSCRIBE\nid:s\ndestination:/queue/q\nack:{mode}\nprefetch-count:3\n\n^")
         for number in range(5):
-            await wire.write(f"SEND\ndestination:/queue/q\npersistent:true\n\n{number}^")
+            await wire.feed(f"SEND\ndestination:/queue/q\npersistent:true\n\n{number}^")
         await net.run(SOON_S)
         frames = [await wire.message() for _ in range(3)]
         assert not wire.frames, "no more than were asked for"
-        await wire.write(f"ACK\n{named(frames[1])}\nreceipt:1\n\n^")
+        await wire.feed(f"ACK\n{named(frames[1])}\nreceipt:1\n\n^")
         await net.run(SOON_S)
         assert wire.take("RECEIPT").headers["receipt-id"] == "1"
         more = [wire.take("MESSAGE").body for _ in range(len(wire.frames))]
@@ -234,7 +234,7 @@ def test_acknowledged_is_acknowledged_and_the_rest_comes_again(
         await wire.client.close()
         again = Wire(net, "a")
         await again.connect(version)
-        await again.write("SUBSCRIBE\nid:s\ndestination:/queue/q\n\n^")
+        await again.feed("SUBSCRIBE\nid:s\ndestination:/queue/q\n\n^")
         await net.run(SOON_S)
         bodies = sorted(frame.body for frame in again.frames)
         assert bodies == ([b"0", b"2", b"3", b"4"] if mode == "client-individual" else [b"2", b"3", b"4"])
@@ -246,18 +246,18 @@ def test_acknowledged_is_acknowledged_and_the_rest_comes_again(
 async def test_what_is_refused_comes_again_until_it_came_too_often(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
-    await wire.write("SUBSCRIBE\nid:s\ndestination:/queue/q\nack:client\nprefetch-count:1\n\n^")
-    await wire.write("SEND\ndestination:/queue/q\n\nbad^")
+    await wire.feed("SUBSCRIBE\nid:s\ndestination:/queue/q\nack:client\nprefetch-count:1\n\n^")
+    await wire.feed("SEND\ndestination:/queue/q\n\nbad^")
     for number in range(6):
         found = await wire.message()
         assert ("redelivered" in found.headers) is (number > 0)
-        await wire.write(f"NACK\nid:{found.headers['ack']}\n\n^")
+        await wire.feed(f"NACK\nid:{found.headers['ack']}\n\n^")
     await net.run(SOON_S)
     assert wire.frames == []
-    await wire.write("SEND\ndestination:/queue/q\n\nworse^")
+    await wire.feed("SEND\ndestination:/queue/q\n\nworse^")
     found = await wire.message()
-    await wire.write(f"NACK\nid:{found.headers['ack']}\nrequeue:false\n\n^")
-    await wire.write("SUBSCRIBE\nid:dead\ndestination:/queue/DLQ.q@a\n\n^")
+    await wire.feed(f"NACK\nid:{found.headers['ack']}\nrequeue:false\n\n^")
+    await wire.feed("SUBSCRIBE\nid:dead\ndestination:/queue/DLQ.q@a\n\n^")
     assert sorted([(await wire.message()).body, (await wire.message()).body]) == [b"bad", b"worse"]
 
 
@@ -266,11 +266,11 @@ async def test_a_client_that_reads_nothing_is_written_no_more_than_its_prefetch(
     slow, quick = Wire(net, "a"), Wire(net, "a")
     for wire in (slow, quick):
         await wire.connect()
-        await wire.write("SUBSCRIBE\nid:s\ndestination:/topic/t\nprefetch-count:5\n\n^")
+        await wire.feed("SUBSCRIBE\nid:s\ndestination:/topic/t\nprefetch-count:5\n\n^")
     slow.reads.clear()
     await net.run(1)
     for number in range(50):
-        await quick.write(f"SEND\ndestination:/topic/t\n\n{number}^")
+        await quick.feed(f"SEND\ndestination:/topic/t\n\n{number}^")
     await quick.until(lambda: len(quick.frames) == 50)
     assert len(slow.frames) == 1
     slow.reads.set()
@@ -287,20 +287,20 @@ async def test_a_transaction_sends_and_acknowledges_all_or_nothing(net: testing.
     wire = Wire(net, "a")
     await wire.connect()
     for name in ("one", "two"):
-        await wire.write(f"SUBSCRIBE\nid:{name}\ndestination:/queue/{name}\nack:client\n\n^")
-        await wire.write(f"SEND\ndestination:/queue/{name}\n\n{name}^")
-    await wire.write("SUBSCRIBE\nid:out\ndestination:/queue/out\n\n^")
+        await wire.feed(f"SUBSCRIBE\nid:{name}\ndestination:/queue/{name}\nack:client\n\n^")
+        await wire.feed(f"SEND\ndestination:/queue/{name}\n\n{name}^")
+    await wire.feed("SUBSCRIBE\nid:out\ndestination:/queue/out\n\n^")
     await net.run(1)
     first, second = sorted([wire.take("MESSAGE"), wire.take("MESSAGE")], key=lambda frame: frame.body)
     ends: list[str] = []
     for end in ("ABORT", "COMMIT"):
-        await wire.write("BEGIN\ntransaction:t\n\n^")
+        await wire.feed("BEGIN\ntransaction:t\n\n^")
         for frame in (first, second):
-            await wire.write(f"ACK\nid:{frame.headers['ack']}\ntransaction:t\n\n^")
-        await wire.write("SEND\ndestination:/queue/out\ntransaction:t\n\nboth^")
+            await wire.feed(f"ACK\nid:{frame.headers['ack']}\ntransaction:t\n\n^")
+        await wire.feed("SEND\ndestination:/queue/out\ntransaction:t\n\nboth^")
         await net.run(1)
         assert wire.frames == []
-        await wire.write(f"{end}\ntransaction:t\nreceipt:{end}\n\n^")
+        await wire.feed(f"{end}\ntransaction:t\nreceipt:{end}\n\n^")
         await net.run(SOON_S)
         ends += sorted(frame.command for frame in wire.frames)
         wire.frames.clear()
@@ -316,13 +316,13 @@ async def test_a_commit_after_the_end_of_a_subscription_tells_truly_what_was_don
     for word, told in (("NACK", "RECEIPT"), ("ACK", "ERROR")):
         wire = Wire(net, "a")
         await wire.connect()
-        await wire.write(f"SUBSCRIBE\nid:s\ndestination:/queue/{word}\nack:client\n\n^")
-        await wire.write(f"SEND\ndestination:/queue/{word}\n\nm^")
+        await wire.feed(f"SUBSCRIBE\nid:s\ndestination:/queue/{word}\nack:client\n\n^")
+        await wire.feed(f"SEND\ndestination:/queue/{word}\n\nm^")
         await net.run(1)
         number = wire.take("MESSAGE").headers["ack"]
-        await wire.write(f"BEGIN\ntransaction:t\n\n^{word}\nid:{number}\ntransaction:t\n\n^")
-        await wire.write(f"SEND\ndestination:/topic/{word}\ntransaction:t\n\nsent^UNSUBSCRIBE\nid:s\n\n^")
-        await wire.write("COMMIT\ntransaction:t\nreceipt:x\n\n^")
+        await wire.feed(f"BEGIN\ntransaction:t\n\n^{word}\nid:{number}\ntransaction:t\n\n^")
+        await wire.feed(f"SEND\ndestination:/topic/{word}\ntransaction:t\n\nsent^UNSUBSCRIBE\nid:s\n\n^")
+        await wire.feed("COMMIT\ntransaction:t\nreceipt:x\n\n^")
         await net.run(SOON_S)
         end = wire.take(told)
         assert (end.headers["receipt-id"], b"nothing of the transaction is done" in end.body) == ("x", word == "ACK")
@@ -344,18 +344,18 @@ async def test_a_durable_subscription_collects_until_it_is_ended_by_its_name(net
     for bodies in ([], [b"0"], [b"1"]):
         wire = Wire(net, "a")
         await wire.connect(more="client-id:me\n")
-        await wire.write(durable)
+        await wire.feed(durable)
         await net.run(SOON_S)
         assert [frame.body for frame in wire.frames] == bodies
-        await wire.write("DISCONNECT\nreceipt:end\n\n^")
+        await wire.feed("DISCONNECT\nreceipt:end\n\n^")
         assert wire.frames[-1] == Frame("RECEIPT", {"receipt-id": "end"})
         other = Wire(net, "a")
         await other.connect()
-        await other.write(f"SEND\ndestination:/topic/t\npersistent:true\n\n{len(bodies) and int(bodies[0]) + 1}^")
-        await other.write("DISCONNECT\n\n^")
+        await other.feed(f"SEND\ndestination:/topic/t\npersistent:true\n\n{len(bodies) and int(bodies[0]) + 1}^")
+        await other.feed("DISCONNECT\n\n^")
     wire = Wire(net, "a")
     await wire.connect(more="client-id:me\n")
-    await wire.write("UNSUBSCRIBE\nid:s\ndurable-subscription-name:mine\nreceipt:1\n\n^")
+    await wire.feed("UNSUBSCRIBE\nid:s\ndurable-subscription-name:mine\nreceipt:1\n\n^")
     assert wire.take("RECEIPT")
     overview = net.host("a").messaging.overview()
     assert overview is not None
@@ -367,16 +367,16 @@ async def test_a_durable_subscription_collects_until_it_is_ended_by_its_name(net
 async def test_a_temporary_queue_takes_replies_as_long_as_its_client_is_there(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
-    await wire.write("SUBSCRIBE\nid:r\ndestination:/temp-queue/answers\n\n^")
+    await wire.feed("SUBSCRIBE\nid:r\ndestination:/temp-queue/answers\n\n^")
     async with net.context("b") as program:
         program.responder("topic/ask")(lambda question: f"{question.get_body(str)}!")
         await program.start()
         await net.run(SOON_S)
-        await wire.write("SEND\ndestination:/topic/ask\nreply-to:/temp-queue/answers\ncorrelation-id:9\n\nwhy^")
+        await wire.feed("SEND\ndestination:/topic/ask\nreply-to:/temp-queue/answers\ncorrelation-id:9\n\nwhy^")
         found = await wire.message()
         assert (found.body, found.headers["correlation-id"]) == (b"why!", "9")
         address = found.headers["destination"]
-        await wire.write("DISCONNECT\n\n^")
+        await wire.feed("DISCONNECT\n\n^")
         assert address.endswith("@a")
         overview = net.host("a").messaging.overview()
         assert overview is not None
@@ -387,13 +387,13 @@ async def test_a_temporary_queue_takes_replies_as_long_as_its_client_is_there(ne
 async def test_an_ended_subscription_gives_back_what_was_not_written(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
-    await wire.write("SUBSCRIBE\nid:s\ndestination:/queue/q\nack:client\n\n^")
+    await wire.feed("SUBSCRIBE\nid:s\ndestination:/queue/q\nack:client\n\n^")
     wire.reads.clear()
     for number in range(3):
-        await wire.write(f"SEND\ndestination:/queue/q\n\n{number}^")
+        await wire.feed(f"SEND\ndestination:/queue/q\n\n{number}^")
     await net.run(1)
     assert len(wire.frames) == 1
-    await wire.write("UNSUBSCRIBE\nid:s\n\n^")
+    await wire.feed("UNSUBSCRIBE\nid:s\n\n^")
     wire.reads.set()
     async with net.context("a") as program:
         inbox = await program.create_consumer(Queue("q@a"))
@@ -435,7 +435,7 @@ def test_a_fault_is_one_error_with_the_receipt_and_the_end_and_the_next_client_i
         wire = Wire(net, "a")
         await wire.connect()
         assert (await wire.error(text, expected)).headers["receipt-id"] == "x"
-        await wire.write("SEND\ndestination:/topic/a\n\n^")
+        await wire.feed("SEND\ndestination:/topic/a\n\n^")
         assert wire.frames == []
         await wire.client.close()
         await Wire(net, "a").connect()
@@ -448,9 +448,9 @@ async def test_a_message_of_another_subscription_cannot_be_acknowledged(net: tes
     wire, other = Wire(net, "a"), Wire(net, "a")
     for each in (wire, other):
         await each.connect("1.1")
-        await each.write(f"SUBSCRIBE\nid:{'s' if each is wire else 'o'}\ndestination:/topic/t\nack:client\n\n^")
+        await each.feed(f"SUBSCRIBE\nid:{'s' if each is wire else 'o'}\ndestination:/topic/t\nack:client\n\n^")
     await net.run(1)
-    await wire.write("SEND\ndestination:/topic/t\n\nx^")
+    await wire.feed("SEND\ndestination:/topic/t\n\nx^")
     found = await wire.message()
     await other.message()
     await other.error(
@@ -463,12 +463,12 @@ async def test_what_a_client_may_have_open_is_bounded(net: testing.Network) -> N
     wire = Wire(net, "a")
     await wire.connect()
     for number in range(subscriptions.SUBSCRIPTIONS_MAX):
-        await wire.write(f"SUBSCRIBE\nid:{number}\ndestination:/topic/t\n\n^")
+        await wire.feed(f"SUBSCRIBE\nid:{number}\ndestination:/topic/t\n\n^")
     await wire.error("SUBSCRIBE\nid:x\ndestination:/topic/t\n\n^", "at most 100 subscriptions")
     wire = Wire(net, "a")
     await wire.connect()
     for number in range(transactions.TRANSACTIONS_MAX):
-        await wire.write(f"BEGIN\ntransaction:{number}\n\n^")
+        await wire.feed(f"BEGIN\ntransaction:{number}\n\n^")
     await wire.error("BEGIN\ntransaction:x\n\n^", "at most 16 transactions")
 
 
@@ -476,8 +476,8 @@ async def test_what_a_client_may_have_open_is_bounded(net: testing.Network) -> N
 async def test_a_transaction_is_bounded_in_bytes(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
-    await wire.write("BEGIN\ntransaction:t\n\n^")
-    await wire.write(f"SEND\ndestination:/topic/a\ntransaction:t\n\n{'x' * 1_000}^")
+    await wire.feed("BEGIN\ntransaction:t\n\n^")
+    await wire.feed(f"SEND\ndestination:/topic/a\ntransaction:t\n\n{'x' * 1_000}^")
     await wire.error(f"SEND\ndestination:/topic/a\ntransaction:t\n\n{'x' * 100}^", "at most 1,024 bytes")
 
 

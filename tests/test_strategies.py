@@ -17,10 +17,10 @@ from carrypost.gossip.strategy.choice import STRATEGIES
 from carrypost.gossip.strategy.contacts import Contact
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER
-from carrypost.gossip.transfers.departures import Departures
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.arrivals import Arrival
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.receptions import Arrival
+from carrypost.gossip.transfers.removals import Removals
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire.frames import Digest, Frame, Missing, Offer, OfferEntry, Summary
 
@@ -36,14 +36,14 @@ class Flood(Strategy[Contact]):
     contact = Contact
     serial = 0
 
-    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(ground, transfers, departures)
         ground.links.handlers[Digest] = self._compare
         # Who lists what it has, and hears nothing of that, compares.
         ground.links.handlers[Summary] = ground.links.handlers[Missing] = lambda _link, _frame, _now: None
 
     def _compare(self, link: Link, frame: Digest, _now: int) -> None:
-        own = self.ground.own.view
+        own = self.ground.interests.view
         if own is None or frame.profile != own.digest or (reply := reconcile.answer(own, frame).reply) is None:
             return
         pages = reconcile.split(reply, link.body_bytes_max)

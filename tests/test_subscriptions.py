@@ -22,7 +22,7 @@ from carrypost.errors import InvalidSelectorException, LocalError, PatternError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
@@ -66,7 +66,7 @@ hidden = st.tuples(interests, st.booleans())
 def test_whoever_asks_is_found_however_subscriptions_came_and_went(
     steps: list[Entry | tuple[Entry, bool] | int | Descriptor],
 ) -> None:
-    own, expected, lent, untold = Own(Settings(), NodeId("here")), dict[int, Entry](), set[int](), set[int]()
+    own, expected, lent, untold = OwnInterests(Settings(), NodeId("here")), dict[int, Entry](), set[int](), set[int]()
     subscriptions = Subscriptions(own, LIMITS)
     for step in steps:
         if isinstance(step, Entry):

@@ -16,7 +16,7 @@ import carrypost
 from carrypost import testing
 from carrypost.errors import ConfigError, LocalError, StateError
 from carrypost.events import Confirmed, Delivered, Event, Failed, NeighbourUp, Received, Refused, Stored
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.frames import Ack
 from carrypost.gossip.wire.pieces import Packed, hash_of, pack, root_of
 from carrypost.local import publishing

@@ -10,10 +10,10 @@ from tests.test_addressed import Receptions, carry, want
 from carrypost import testing
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.holdings.owners import ORDER, QUEUES
 from carrypost.gossip.layer import Layer
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.model.ids import MessageId
 
 PROMPT_S = 3.0
@@ -23,11 +23,11 @@ ROOM = 3
 class Shelf(Layer):
     """Has room for three messages to queues; takes all others for granted."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._holdings = ground.holdings
         self.here: list[Copy] = []
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         for copy in copies:
             if not copy.descriptor.destination.startswith("queue/") or copy in self.here:
                 continue

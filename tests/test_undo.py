@@ -30,7 +30,7 @@ class Desk:
         self.log.end(done=True)
 
     def batch(self) -> int:
-        batch = self.journal.take()
+        batch = self.journal.pop_batch()
         assert batch is not None
         return batch.serial
 

@@ -17,11 +17,11 @@ from carrypost.config import Limits, Settings
 from carrypost.events import Delivered, Event, Received
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Digest, Frame, Offer, ProfileRequest, Transmission
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch
 from carrypost.model.ids import MessageId, NodeId
@@ -37,7 +37,7 @@ SIZES = (1, 900, 1_100, 1_300, 16_384, 100_000, 2_000_000)
 class Tunnel(Link):
     """A link to a node that is two hops away."""
 
-    def __init__(self, ground: Ground, target: str, via: str) -> None:
+    def __init__(self, ground: HostContext, target: str, via: str) -> None:
         self._ends = (str(ground.node), target)
         room = len(codec.encode(Wrapped(*self._ends, bytes(256)))) - 256 + codec.datagram_overhead(1) + 1
         super().__init__(
@@ -56,7 +56,7 @@ class Tunnel(Link):
 class Tunnels(Layer):
     """Opens a tunnel to another node and offers there what is published here; passes on what is for others."""
 
-    def __init__(self, ground: Ground, target: str | None, via: str) -> None:
+    def __init__(self, ground: HostContext, target: str | None, via: str) -> None:
         self._ground = ground
         self._serial = 0
         self._offered: list[Copy] = []
@@ -121,7 +121,7 @@ class Chain:
     def _add(self, identity: Identity, target: str | None) -> None:
         name = str(identity.node)
 
-        def tunnels(ground: Ground) -> Tunnels:
+        def tunnels(ground: HostContext) -> Tunnels:
             self.layers[name] = Tunnels(ground, target, self.names["b"])
             return self.layers[name]
 
@@ -148,7 +148,7 @@ class Chain:
         host.durable(batch.serial, self.now)
 
     def _transmit(self, name: str, transmission: Transmission) -> None:
-        frames, gone = filled(transmission.frames, lambda message, piece: self.piece(name, message, piece))
+        frames, gone = fill_payloads(transmission.frames, lambda message, piece: self.piece(name, message, piece))
         assert not gone
         sizes = codec.wire_sizes(frames)
         mtu_bytes = self.settings.datagram_bytes

@@ -66,7 +66,7 @@ class FaultyStore(MemoryStore):
 
     def write(self, batch: Batch) -> None:
         """The disk takes a batch and has written it."""
-        self.take(batch)
+        self.accept(batch)
         self.commit(batch.serial)
 
     def commit(self, serial: int) -> None:

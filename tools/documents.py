@@ -29,9 +29,9 @@ import msgspec
 from carrypost import config, events, gossip, host, island
 from carrypost.config.rules import Rule
 from carrypost.emu.scenario import scenario, tables
-from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
-from carrypost.gossip.holdings import lives
-from carrypost.gossip.strategy import states
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
+from carrypost.gossip.holdings import copy_states
+from carrypost.gossip.strategy import exchange_machine as exchange
 from carrypost.gossip.wire import fields, frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
@@ -176,19 +176,19 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def link_machine() -> str:
     """The table of a link's states, and its diagram."""
-    head = ("state", *(sign.value for sign in Sign))
-    rows = [(state.value, *(NEIGHBOUR_TABLE[state, sign].value for sign in Sign)) for state in NeighbourState]
+    head = ("state", *(sign.value for sign in NeighbourInput))
+    rows = [(state.value, *(NEIGHBOUR_TABLE[state, sign].value for sign in NeighbourInput)) for state in NeighbourState]
     return _table(head, rows) + "\n\n" + _diagram(NeighbourState.SILENT, NEIGHBOUR_TABLE)
 
 
 def exchange_machine() -> str:
     """The diagram of an exchange, and what its states mean."""
-    return _machine(states, states.ExchangeState, states.EXCHANGE_TABLE)
+    return _machine(exchange, exchange.ExchangeState, exchange.EXCHANGE_TABLE)
 
 
 def copy_machine() -> str:
     """The diagram of a copy's life, and what its states mean."""
-    return _machine(lives, lives.CopyState, lives.COPY_TABLE)
+    return _machine(copy_states, copy_states.CopyState, copy_states.COPY_TABLE)
 
 
 def _machine(module: ModuleType, kind: type[Enum], table: Mapping[tuple[Any, Any], Any]) -> str:
@@ -209,7 +209,7 @@ def claim_machine() -> str:
     """The diagram of a claim, what its states mean, and what moves it."""
     found = {node.name: _docstrings(node) for node in _parsed(mom_state).body if isinstance(node, ast.ClassDef)}
     states = [(state.value, found["ClaimState"].get(state.name, "")) for state in mom_state.ClaimState]
-    moves = [(move.value, found["Move"].get(move.name, "")) for move in mom_state.Move]
+    moves = [(move.value, found["ClaimInput"].get(move.name, "")) for move in mom_state.ClaimInput]
     diagram = _diagram(mom_state.ClaimState.WAITING, mom_state.MOVES)
     return "\n\n".join([diagram, _table(("state", "meaning"), states), _table(("move", "meaning"), moves)])
 

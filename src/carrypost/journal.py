@@ -137,9 +137,9 @@ class Journal:
         self.released = released
         """Receiver of released events."""
         self.permitted: list[MessageId] = []
-        """Messages that may be sent from now on, until `take_permitted`."""
+        """Messages that may be sent from now on, until `pop_permitted`."""
         self.answered: list[int] = []
-        """Numbers of the commands whose `Done` was released, until `take_answered`."""
+        """Numbers of the commands whose `Done` was released, until `pop_answered`."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Store `value` under `key`."""
@@ -209,12 +209,12 @@ class Journal:
                 self.answered.append(event.number)
             self.released.append(event)
 
-    def take_permitted(self) -> list[MessageId]:
+    def pop_permitted(self) -> list[MessageId]:
         """Return the messages that may be sent from now on, once."""
         permitted, self.permitted = self.permitted, []
         return permitted
 
-    def take_answered(self) -> list[int]:
+    def pop_answered(self) -> list[int]:
         """Return the commands whose `Done` was released, once."""
         answered, self.answered = self.answered, []
         return answered
@@ -227,7 +227,7 @@ class Journal:
             else:
                 self.put(key, value)
 
-    def take(self) -> Batch | None:
+    def pop_batch(self) -> Batch | None:
         """Return the changes since the last call as one batch; None if there are none."""
         if not self.puts and not self.deletes:
             return None

@@ -146,7 +146,7 @@ class Network(engine.Network):
     def _route(self, _: float, node: str, event: Event) -> None:
         found = (self._providers or {}).get(node)
         if found is not None:
-            found.take(event)
+            found.handle_event(event)
 
     def kill(self, node: str) -> None:
         """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""

@@ -48,7 +48,7 @@ class UndoLog:
     """The commands of one host that were not answered yet, in the order in which they were carried out."""
 
     def __init__(self, journal: Journal, tell: Callable[[Event], None]) -> None:
-        self._journal, self._tell = journal, tell
+        self._journal, self._emit = journal, tell
         self._current: Command | None = None
         self._open: dict[int, Command] = {}
         self._senders: dict[MessageId, int] = {}
@@ -123,7 +123,7 @@ class UndoLog:
 
     def commit(self) -> None:
         """Commit the commands that are durable by now."""
-        for number in self._journal.take_answered():
+        for number in self._journal.pop_answered():
             if number in self._open:
                 for commit in self._close(number).commits:
                     commit()
@@ -161,7 +161,7 @@ class UndoLog:
                 abort()
             answer = Undone(command.number, reason)
             if command.serial == serial or not command.messages:
-                self._tell(answer)
+                self._emit(answer)
             else:
                 self._journal.hold(answer)
 

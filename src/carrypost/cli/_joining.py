@@ -119,7 +119,7 @@ async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: 
                 if joined.embeds:
                     _output.say(f"no node runs in {joined.settings.data}: {embedding}")
                 try:
-                    return await _told(joined, body)
+                    return await _run_body(joined, body)
                 finally:
                     ending.spare()  # A node inside this command ends in order.
         except asyncio.CancelledError:
@@ -128,7 +128,7 @@ async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: 
             return _signals.exit_code(ending.came[0])
 
 
-async def _told(joined: Joined, body: Body) -> int:
+async def _run_body(joined: Joined, body: Body) -> int:
     """Do what a command is for; raises what went wrong as commands tell of it."""
     try:
         return await body(joined)

@@ -92,7 +92,7 @@ async def _print(joined: Joined, opening: Opening[Consumer], count: int | None, 
         if sys.stderr.isatty():
             _output.say("waiting; Ctrl-C ends it")
         show = functools.partial(_shown.show, json=joined.json)
-        homeless = asyncio.ensure_future(_tell_homeless(consumer))
+        homeless = asyncio.ensure_future(_warn_homeless(consumer))
         try:
             came = await read(consumer, show, count=count, limit_s=limit_s)
         finally:
@@ -104,7 +104,7 @@ async def _print(joined: Joined, opening: Opening[Consumer], count: int | None, 
     return Exit.TIMEOUT
 
 
-async def _tell_homeless(consumer: Consumer) -> None:
+async def _warn_homeless(consumer: Consumer) -> None:
     """Tell after a while if no broker works for a consumer of a channel."""
     if isinstance(consumer.destination, ChannelTopic):
         await asyncio.sleep(_HOMELESS_S)

@@ -68,7 +68,7 @@ class Order:
                 if move is not None and count is not None:
                     move(done, count, "")
                 for sent in sents if each_told else sents[-1:] if done == count else []:
-                    await self._tell(joined, sent, "stored" if each_told else f"{count:,} messages stored")
+                    await self._report(joined, sent, "stored" if each_told else f"{count:,} messages stored")
         return await self._wait(joined, kept)
 
     async def _send(self, joined: Joined, number: int) -> Sent:
@@ -77,7 +77,7 @@ class Order:
             request_receipt=self.receipt, label=self.label,
         )  # fmt: skip
 
-    async def _tell(self, joined: Joined, sent: Sent, stored: str) -> None:
+    async def _report(self, joined: Joined, sent: Sent, stored: str) -> None:
         """Tell that a message is stored, with whom it can go, and when it expires."""
         neighbours, expires_s = await joined.neighbours(), sent.expiration
         if joined.json:

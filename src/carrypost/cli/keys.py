@@ -15,19 +15,19 @@ from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
-    from carrypost.node.folder import Home
+    from carrypost.node.folder import NodeFolder
     from carrypost.security.identity import Identity
 
 keys = Commands("keys", help="This node's key, and names for other nodes.")
 
 
-def _home(config: Path | None, data: Path | None) -> Home:
-    from carrypost.node.folder import Home  # noqa: PLC0415 - keeps --help quick
+def _home(config: Path | None, data: Path | None) -> NodeFolder:
+    from carrypost.node.folder import NodeFolder  # noqa: PLC0415 - keeps --help quick
 
-    return Home(settings_of(config, data))
+    return NodeFolder(settings_of(config, data))
 
 
-def _key(home: Home) -> Identity:
+def _key(home: NodeFolder) -> Identity:
     from carrypost.node.folder import read_key  # noqa: PLC0415 - keeps --help quick
 
     if not home.has_key:

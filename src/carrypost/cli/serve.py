@@ -54,7 +54,7 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
             if command.until_eof:
                 _end_at_eof(stopping)
             _reload_by_signal(Service(served.node, stomp, command.settings))
-            _tell_ready(served.node, stomp, json=command.json)
+            _report_ready(served.node, stomp, json=command.json)
             notify_ready()
             await stopping.wait()
         finally:
@@ -104,7 +104,7 @@ def _reload_by_signal(service: Service) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(service.reload))
 
 
-def _tell_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
+def _report_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
     carrying = Carrying.of(node.settings.core)
     ready = {
         "event": "ready",
@@ -118,7 +118,7 @@ def _tell_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
         lines = [
-            f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
+            f"node {node.host.node} is running in {node.folder.folder}; Ctrl-C ends it",
             f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             *([] if stomp is None else [_stomp_sentence(stomp)]),

@@ -45,7 +45,7 @@ class Rule:
         """For people, with the word for None."""
         return f'{self.what}, or "{self.none}"' if self.none else self.what
 
-    def take(self, name: str, value: object) -> object:
+    def convert(self, name: str, value: object) -> object:
         """The value as it is kept; a wrong one is told by the name of its field."""
         if self.none and (value is None or value == self.none):
             return None
@@ -268,4 +268,4 @@ def _check(value: object, prefix: str) -> None:
         if not isinstance(found := getattr(value, name), kind):
             raise ConfigError(f"{prefix}{name} must be {kind.__name__} here (or a table in `replace`), not {found!r}")
     for name, rule in rules_of(type(value)).items():
-        object.__setattr__(value, name, rule.take(prefix + name, getattr(value, name)))
+        object.__setattr__(value, name, rule.convert(prefix + name, getattr(value, name)))

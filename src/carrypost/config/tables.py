@@ -86,7 +86,7 @@ class Fields:
             hint = nearest(name, [*self._rules, *filter(None, self._kinds)])
             raise ConfigError(f"{where(name)}{name or 'an empty name'} is not a setting{hint}")
         table, _, key = name.rpartition(".")
-        found[table][key] = rule.take(where(name) + name, value)
+        found[table][key] = rule.convert(where(name) + name, value)
 
 
 def made(kind: type[_T], given: Iterable[_T | Mapping[str, object]]) -> tuple[_T, ...]:

@@ -103,7 +103,7 @@ class Prepared:
 
     def _flush(self, sink: Sink) -> None:
         self._receptions += self._record.kind.count(Kind.RECEIVE.value)
-        sink.take(self._record)
+        sink.write(self._record)
 
     def _progress(self, rows: int, end_us: int) -> Progress:
         receptions = self._receptions + self._record.kind.count(Kind.RECEIVE.value)

@@ -4,15 +4,16 @@ A host has its layers in a fixed order, lowest first. When messages become whole
 each returns those that may go on, and the last one is the application's side, which delivers them. Layers are informed
 of copies that leave the cache in the same order. A layer may have frames and rows of its own, links of its own (which
 it adds to `Links`), hold messages back, and have messages published. It reads gossip through what it was built on
-(`gossip.transfers.ground`) and is called by the host alone: its results are returned, or put into `Outputs`.
+(`gossip.transfers.host_context`) and is called by the host alone: its results are returned, or put into `Outputs`.
 
-Every step of a host is: `expire`, then the request (`take`, `published`, `confirmed`, `left`, frames), then `finish`. A
-host calls only methods that a layer overrides, so the others cost nothing.
+Every step of a host is: `expire`, then the request (`receive`, `published`, `confirmed`, `left`, frames), then
+`finish`. A host calls only methods that a layer overrides, so the others cost nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -92,6 +93,11 @@ class Layer:
     due_us: int = NEVER
     """Not after the time of its next `expire`."""
 
+    def __init_subclass__(cls) -> None:
+        if (take := vars(cls).get("take")) is not None:  # The name of `receive` in earlier versions.
+            warnings.warn(f"{cls.__name__}.take is now called receive", DeprecationWarning, stacklevel=2)
+            cls.receive = take  # type: ignore[method-assign]
+
     @classmethod
     def register(cls) -> None:
         """Register what it brings to this process: frames (`codec.register`), rows of the log (`record.register`).
@@ -132,14 +138,14 @@ class Layer:
         """Restore the layer's rows after a restart. Copies are restored already; nothing was announced yet."""
 
     def expire(self, now: int) -> None:
-        """Do what is due by now. Messages that it lets pass go on with the next `take`, which follows."""
+        """Do what is due by now. Messages that it lets pass go on with the next `receive`, which follows."""
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Handle whole messages that are wanted here; return those that pass now, in order, earlier ones included."""
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Handle messages of this node that were admitted; `take` of the same copies follows."""
+        """Handle messages of this node that were admitted; `receive` of the same copies follows."""
 
     def check_session(self, session: int) -> None:
         """Raise unless drafts may be kept for this session of programs."""
@@ -263,10 +269,10 @@ class Layers:
             layer.restore([row for row in self._stored if row[0][0] == layer.kind])
             self._stored = [row for row in self._stored if row[0][0] != layer.kind]
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Pass whole messages through the layers; return those newly given to the application."""
-        for take in self._of["take"]:
-            copies = take(copies)
+        for receive in self._of["receive"]:
+            copies = receive(copies)
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Dropped, Expired, Passed, Reason, Received, Refused
-from carrypost.gossip.wire.frames import Frame, Transmission, joined
+from carrypost.gossip.wire.frames import Frame, Transmission, coalesce
 from carrypost.journal import Journal
 from carrypost.undo import UndoLog
 
@@ -29,15 +29,15 @@ class Outputs:
 
     __slots__ = (
         "_expired", "_named", "_received", "_refusals_max", "dropped", "events", "gathered", "journal", "outgoing",
-        "refusals", "refused", "tell", "tracing", "undo",
+        "refusals", "refused", "emit", "tracing", "undo",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self.events: list[Event] = []
-        self.tell = self.events.append
+        self.emit = self.events.append
         """Emit an event at once; one that depends on a change is held in the journal instead."""
         self.journal = Journal(self.events)
-        self.undo = UndoLog(self.journal, self.tell)
+        self.undo = UndoLog(self.journal, self.emit)
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """True if `report` has anything to report."""
@@ -79,7 +79,7 @@ class Outputs:
 
     def passed(self, peer: NodeId, descriptors: Sequence[Descriptor]) -> None:
         """Report that a neighbour acknowledged whole messages."""
-        self.tell(Passed(peer, tuple(descriptors)))
+        self.emit(Passed(peer, tuple(descriptors)))
 
     def expire(self, descriptors: Sequence[Descriptor]) -> None:
         """Report messages that will never be delivered with the next `report`, after their reception."""
@@ -90,33 +90,33 @@ class Outputs:
         """Report what was collected: at the end of a step, and before copies are dropped for new messages."""
         self.gathered = False
         for (peer, path), receptions in self._received.items():
-            self.tell(Received(peer, tuple(receptions), path))
+            self.emit(Received(peer, tuple(receptions), path))
         self._received = {}
         if self._expired:
-            self.tell(Expired(tuple(self._expired)))
+            self.emit(Expired(tuple(self._expired)))
             self._expired = []
 
     def drop(self, descriptors: Sequence[Descriptor], reason: Reason, *, undelivered: bool = False) -> None:
         """Count and report copies that leave or were not admitted; `undelivered`: they expired while waiting."""
         self.dropped[reason] += len(descriptors)
-        self.tell(Expired(tuple(descriptors)) if undelivered else Dropped(tuple(descriptors), reason))
+        self.emit(Expired(tuple(descriptors)) if undelivered else Dropped(tuple(descriptors), reason))
 
     def refuse(self, reason: str, peer: str, message: str | None = None, *, count: int = 1) -> None:
         """Count a refusal, or several of a kind. Refusals that name no message are reported together."""
         self.refused[reason] += count
         if message is not None and self._named < self._refusals_max:
             self._named += 1
-            self.tell(Refused(reason, peer, count, message))
+            self.emit(Refused(reason, peer, count, message))
             return
         # Addresses are a stranger's to choose: beyond so many, what they cost is reported without them.
         self.refusals[reason, peer if len(self.refusals) < self._refusals_max else ""] += count
 
-    def take_outgoing(self) -> list[Transmission]:
+    def pop_outgoing(self) -> list[Transmission]:
         """Return everything to send, once."""
         taken, self.outgoing = self.outgoing, []
-        return taken if len(taken) == 1 else joined(taken)
+        return taken if len(taken) == 1 else coalesce(taken)
 
-    def take_events(self) -> list[Event]:
+    def pop_events(self) -> list[Event]:
         """Return all events, once."""
         if self.refusals:
             self.events.extend([Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()])

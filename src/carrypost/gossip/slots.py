@@ -37,7 +37,7 @@ class Slots:
         self._free: list[int] = []
         self._fresh = 0
 
-    def take(self, count: int = 1) -> list[int]:
+    def allocate(self, count: int = 1) -> list[int]:
         """Return the lowest free slots, ascending, and mark them as used."""
         free, fresh = self._free, self._fresh
         found = [heappop(free) for _ in range(min(count, len(free)))] if free else []

@@ -158,7 +158,7 @@ class ProgramDriver(HostDriver):
         except RemoteError as error:
             host.unreadable(descriptor.id, error.reason, self.now)
         except StoreError:
-            self._tell_gone(descriptor, host)
+            self._report_gone(descriptor, host)
         self.drain()
         return None
 
@@ -175,7 +175,7 @@ class ProgramDriver(HostDriver):
         code, refusal = compiled(wanted.module, self.settings.limits)
         self.command().overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal)
 
-    def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
+    def _report_gone(self, descriptor: Descriptor, host: Host) -> None:
         """Inform the host that a payload for a program is not in the store."""
         host.payload_gone(descriptor.id, self.now)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.holdings import owners
-from carrypost.gossip.holdings.lives import state_of
+from carrypost.gossip.holdings.copy_states import state_of
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 

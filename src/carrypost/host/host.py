@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.neighbour import LINKED
-from carrypost.gossip.holdings.lives import CopyState, state_of
+from carrypost.gossip.holdings.copy_states import CopyState, state_of
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.transfers.accounts import FRAME
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire import frames as fr
 from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
@@ -69,7 +69,7 @@ class Host:
         rng: Random,
         *,
         privilege: Privilege = privilege,
-        layers: Sequence[Callable[[Ground], Layer]] = (),
+        layers: Sequence[Callable[[HostContext], Layer]] = (),
         meter: Meter | None = None,
     ) -> None:
         parts = Parts(identity, settings, rng, privilege, layers, meter=meter)
@@ -253,7 +253,7 @@ class Host:
             asked = entry(pattern, selector, limits=self._ground.limits)
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked, confirmed=confirmed)
-            self._steps.grant_wishes(now)
+            self._steps.apply_interest_changes(now)
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
@@ -261,7 +261,7 @@ class Host:
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
-            self._steps.grant_wishes(now)
+            self._steps.apply_interest_changes(now)
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """Confirm deliveries, by themselves or by their ids; `Confirmed` follows once that is durable."""
@@ -384,7 +384,7 @@ class Host:
         if self._island is None:
             raise StateError("this host has no island: set island = true")
         with self.step(now):
-            self._island.tell(graph, now)
+            self._island.set_links(graph, now)
 
     def carry(self, datagram_bytes: int, now: int) -> None:
         """Set the longest datagram that the driver's interfaces carry; 0: not known. Neighbours are informed."""
@@ -432,12 +432,12 @@ class Host:
 
     def outgoing(self) -> list[fr.Transmission]:
         """Return the transmissions to send."""
-        return self._outputs.take_outgoing() if self._outputs.outgoing else []
+        return self._outputs.pop_outgoing() if self._outputs.outgoing else []
 
     def events(self) -> list[Event]:
         """Return the events since the last call."""
         outputs = self._outputs
-        return outputs.take_events() if outputs.events or outputs.refusals else []
+        return outputs.pop_events() if outputs.events or outputs.refusals else []
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
         """Return one step as a context; `number`: it is a command, which `Done` or `Undone` answers."""

@@ -14,7 +14,7 @@ from carrypost.overlay.view import OverlayView
 if TYPE_CHECKING:
     from carrypost.gossip.acked.acked import Acked
     from carrypost.gossip.discovery.neighbours import Neighbours
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
 
 ONE_WAY = "one-way"
@@ -65,7 +65,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(
-    ground: Ground,
+    ground: HostContext,
     neighbours: Neighbours,
     acked: Acked,
     island: Island | None,

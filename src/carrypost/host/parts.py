@@ -8,14 +8,14 @@ from carrypost.errors import LocalError
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.strategy.choice import chosen
-from carrypost.gossip.transfers.departures import Departures
-from carrypost.gossip.transfers.ground import Ground
+from carrypost.gossip.transfers.arrivals import Arrivals
+from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
-from carrypost.gossip.transfers.receptions import Receptions
+from carrypost.gossip.transfers.removals import Removals
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.host.recovery import Recovery
 from carrypost.host.steps import Steps
@@ -47,7 +47,7 @@ class Parts:
         settings: Settings,
         rng: Random,
         privilege: Privilege,
-        layers: Sequence[Callable[[Ground], Layer]],
+        layers: Sequence[Callable[[HostContext], Layer]],
         *,
         meter: Meter | None = None,
     ) -> None:
@@ -58,15 +58,15 @@ class Parts:
         kind = chosen(settings)
         holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=kind.ranking)
         links = Links(settings, outputs)
-        own = Own(settings, identity.node, everything=kind.carries_everything)
-        self.ground = ground = Ground(identity, settings, holdings, outputs, own, links)
+        own = OwnInterests(settings, identity.node, everything=kind.carries_everything)
+        self.ground = ground = HostContext(identity, settings, holdings, outputs, own, links)
         self.deliveries = Deliveries(ground)
         self.order = Order(ground, self.deliveries)
         upper = [self.order, *[make(ground) for make in layers], self.deliveries]
         self.acked = Acked(ground)
         self.layers = Layers([self.acked, *upper], links.handlers)
-        departures = Departures(ground, self.layers)
-        receptions = Receptions(ground, self.layers, departures)
+        departures = Removals(ground, self.layers)
+        receptions = Arrivals(ground, self.layers, departures)
         transfers = Transfers(ground, receptions, rng)
         self.strategy = strategy = kind(ground, transfers, departures)
         self.island = Island(ground, strategy, self.acked, rng) if settings.island else None

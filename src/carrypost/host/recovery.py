@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.removals import Removals
     from carrypost.local.deliveries import Deliveries
     from carrypost.local.publishing import Publisher
 
@@ -57,13 +57,13 @@ class Recovery:
     """The host's side of crashes and failing disks."""
 
     def __init__(
-        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, publisher: Publisher
+        self, ground: HostContext, layers: Layers, departures: Removals, deliveries: Deliveries, publisher: Publisher
     ) -> None:
         self._author = ground.identity.author
-        self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.own
+        self._holdings, self._cache, self._interests = ground.holdings, ground.holdings.cache, ground.interests
         self._outputs, self._journal, self._undo = ground.outputs, ground.outputs.journal, ground.outputs.undo
         self._layers = layers
-        self._departures = departures
+        self._removals = departures
         self._deliveries = deliveries
         self._publisher = publisher
         self._confirmations: list[MessageId] = []
@@ -213,7 +213,7 @@ class Recovery:
             elif not isinstance(event, Stored):
                 continue
             elif (copy := self._cache.get(event.message)) is None or not copy.here:
-                self._outputs.tell(Failed(event.message, reason))  # It expired meanwhile.
+                self._outputs.emit(Failed(event.message, reason))  # It expired meanwhile.
             elif event.message not in gone:
                 self._journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
 
@@ -244,10 +244,10 @@ class Recovery:
         if copy is None or not copy.here:
             return
         if copy.own and told and not written:
-            self._outputs.tell(Failed(copy.id, reason))
+            self._outputs.emit(Failed(copy.id, reason))
         self._deliveries.take_back(copy)
         self._holdings.discard(copy, Reason.STORE)
-        self._departures.sweep()
+        self._removals.sweep()
         if copy.own and told and written:
             self._journal.hold(Failed(copy.id, reason))
 
@@ -270,8 +270,8 @@ class Recovery:
         self._holdings.recipients.keep_again(struck)
         undelivered, self._undelivered = self._undelivered, {}
         known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
-        wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
-        self._holdings.keep(self._layers.take(wanted), again=True)
+        wanted = [copy for copy in known if copy.whole and self._interests.wants(copy.descriptor)]
+        self._holdings.keep(self._layers.receive(wanted), again=True)
         failed, self._failed = self._failed, []
         for event in failed:
             self._journal.hold(event)

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Layer
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrivals
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.gossip.transfers.removals import Removals
     from carrypost.host.recovery import Recovery
     from carrypost.host.works import Works
     from carrypost.journal import Batch
@@ -66,23 +66,23 @@ class Steps:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         deliveries: Deliveries,
         works: Works,
         recovery: Recovery,
         *,
-        departures: Departures,
-        receptions: Receptions,
+        departures: Removals,
+        receptions: Arrivals,
         strategy: Strategy[Any],
         neighbours: Neighbours,
     ) -> None:
         self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
         self._journal, self.undo = ground.outputs.journal, ground.outputs.undo
         self._cache, self._deadlines = ground.holdings.cache, ground.holdings.cache.deadlines
-        self._deliveries, self._wishes = deliveries, deliveries.wishes
+        self._deliveries, self._interest_changes = deliveries, deliveries.interest_changes
         self._works, self._layers, self._timed = works, works.layers, works.layers.timed
         self._publisher = works.publisher
-        self._recovery, self._departures, self._receptions = recovery, departures, receptions
+        self._recovery, self._removals, self._arrivals = recovery, departures, receptions
         self._strategy, self._transfers = strategy, strategy.transfers
         self._neighbours, self._schedule = neighbours, ground.links.schedule
         self.incarnation = 0
@@ -125,9 +125,9 @@ class Steps:
         changed = False
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
-            changed = self._departures.expire(now) and self._links.sending
+            changed = self._removals.expire(now) and self._links.sending
             if self._cache.memories.loosened:
-                self._transfers.second_look.room_appeared(now)
+                self._transfers.room_retry.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
@@ -145,19 +145,19 @@ class Steps:
         cache = self._cache
         if self._outputs.gathered:
             self._outputs.report()
-        if self._receptions.news:
+        if self._arrivals.news:
             self._pass_on(now)
         if self._layers.finishing or self._journal.answered:
             self._finish_layers(now)
         if cache.changed:
-            self._departures.sweep()
+            self._removals.sweep()
         if self._deliveries.burst or self._deliveries.waiting:
             self._deliveries.flush()
         # Without links nothing has to be answered now. Room that appeared is noted, and used at the
         # next tick.
         if not (links and self.ready):
             if cache.memories.loosened:
-                self._transfers.second_look.room_appeared(now)
+                self._transfers.room_retry.room_appeared(now)
             return
         if self._neighbours.profiles_wanted:
             self._neighbours.ask_profiles(now)
@@ -167,7 +167,7 @@ class Steps:
 
     def _pass_on(self, now: int) -> None:
         """Push and offer new messages; unasked ones have to be confirmed soon."""
-        news = self._receptions.take_news()
+        news = self._arrivals.pop_news()
         self._strategy.news(now, news)
         if news.unasked:
             self._neighbours.beacon.report(now)
@@ -176,8 +176,8 @@ class Steps:
         """Commit what is durable, apply changed interests, and publish drafts of layers."""
         if self._journal.answered:
             self.undo.commit()
-        if self._wishes:
-            self.grant_wishes(now)
+        if self._interest_changes:
+            self.apply_interest_changes(now)
         drafts = self._layers.finish(now)
         # A layer may publish in answer to its own publication, for example a leg to the next
         # broker. Each round is a step further, and ends because a layer publishes a bounded number
@@ -186,9 +186,9 @@ class Steps:
             self._works.publish_all(drafts, now)
             drafts = self._layers.follow_up(now)
 
-    def grant_wishes(self, now: int) -> None:
+    def apply_interest_changes(self, now: int) -> None:
         """Apply changes of this node's interests: pass on copies that are here, and inform neighbours."""
-        entries, found, unwanted = self._wishes.take()
+        entries, found, unwanted = self._interest_changes.pop()
         if unwanted:
             self._layers.left(unwanted, None)
         if found:
@@ -196,12 +196,12 @@ class Steps:
         if entries:
             self._transfers.inbound.interests_changed(entries)
             self._neighbours.announcing.interests_changed(now)
-        if (missed := self._wishes.take_untold()) is not None:
-            self._transfers.second_look.look_again(missed, now)
+        if (missed := self._interest_changes.pop_missed()) is not None:
+            self._transfers.room_retry.look_again(missed, now)
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Pass stored copies to the layers; the store learns which were delivered."""
-        self._holdings.keep(self._layers.take(copies), again=True)
+        self._holdings.keep(self._layers.receive(copies), again=True)
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Steps:
         if not (journal.puts or journal.deletes):
             return None
         self._layers.write(journal)
-        batch = journal.take()
+        batch = journal.pop_batch()
         if batch is not None and not self.ready and INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Layers
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Packed
     from carrypost.local.publishing import Publisher
     from carrypost.model.descriptor import Descriptor
@@ -47,7 +47,7 @@ class Works:
     """The publications of one host."""
 
     def __init__(
-        self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
+        self, ground: HostContext, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
     ) -> None:
         self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
         self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
@@ -85,9 +85,9 @@ class Works:
         """Pass admitted messages to the layers, journal them, and offer them to others."""
         copies = [copy for copy, _ in admitted]
         for copy in copies:
-            self._outputs.tell(Published(copy.descriptor))
+            self._outputs.emit(Published(copy.descriptor))
         self.layers.published(copies)
-        delivered = self.layers.take(copies)
+        delivered = self.layers.receive(copies)
         for copy, packed in admitted:
             self.publisher.journal(copy, packed, alone=alone)
         if others := [each for each in delivered if each not in copies]:

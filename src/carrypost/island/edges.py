@@ -34,13 +34,13 @@ class Edges:
         self.version = 0
         """Number that grows with each change of an edge that counts."""
         self._changed: set[bytes] = set()
-        """Known hosts with such a change since `take_changed`."""
+        """Known hosts with such a change since `pop_changed`."""
 
     def of(self, host: bytes) -> AbstractSet[bytes]:
         """Return the other ends of the edges of a host."""
         return self._ends.get(host, _NOBODY)
 
-    def take_changed(self) -> set[bytes]:
+    def pop_changed(self) -> set[bytes]:
         """Return the hosts whose edges changed since this was asked last."""
         changed, self._changed = self._changed, set()
         return changed
@@ -63,7 +63,7 @@ class Edges:
             self.version += 1
         self._changed = (self._changed | ends) - {host}
 
-    def say(self, host: bytes, claimed: frozenset[bytes], denied: frozenset[bytes]) -> None:
+    def set_claims(self, host: bytes, claimed: frozenset[bytes], denied: frozenset[bytes]) -> None:
         """Replace what a known host says in its record."""
         before = self._said.get(host, (_NOBODY, _NOBODY))
         self._said[host] = claimed, denied

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
 JITTER_US = 50_000
@@ -113,7 +113,7 @@ class Peer(msgspec.Struct, eq=False):
 class Flood:
     """Passes records on, and repairs losses."""
 
-    def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
+    def __init__(self, ground: HostContext, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._signed, self._table, self._rng = ground.identity.signed, table, rng
         self._nodes_max = ground.limits.island_nodes_max
@@ -164,7 +164,7 @@ class Flood:
         """Return the prefixes of a neighbour's neighbours; none if a driver asserts contacts."""
         return frozenset() if self.lossless else frozenset(peer.link.heard) - peer.one_way
 
-    def tell(self, relays: Iterable[bytes], one_way: Iterable[bytes]) -> None:
+    def set_state(self, relays: Iterable[bytes], one_way: Iterable[bytes]) -> None:
         """Set the content of link states: relays, and the nodes that are heard and do not hear this host."""
         self._relays, self._one_way = packed_prefixes(relays), packed_prefixes(one_way)
 
@@ -199,7 +199,7 @@ class Flood:
 
     # --- records -------------------------------------------------------------------------------------------
 
-    def take_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
+    def receive_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
         """Process a record and return it if it is new; raises `RemoteError`.
 
         Cheap checks come first, the signature last.
@@ -218,7 +218,7 @@ class Flood:
             known.senders.add(link.peer)
             self._plan(known, peer, now)
             return None
-        elif not (self.lossless or known.pace.take(0, now)):
+        elif not (self.lossless or known.pace.try_spend(0, now)):
             raise LimitError("rate")
         if self._signed:
             signed.check(record, link, now)
@@ -295,7 +295,7 @@ class Flood:
 
     # --- link states ---------------------------------------------------------------------------------------
 
-    def take_state(self, link: Link, frame: LinkState, now: int) -> bool:
+    def receive_state(self, link: Link, frame: LinkState, now: int) -> bool:
         """Process a neighbour's link state; raises `RemoteError`. Returns True if its relays or links changed."""
         peer = self.peers.get(link.peer)
         if peer is None:
@@ -303,7 +303,7 @@ class Flood:
         if frame == peer.said and peer.digest == self._table.digest and peer.compare_us == NEVER:
             return False  # As most of them.
         budgets, lists = link.budgets, bool(frame.heads or frame.wanted)
-        if not (self.lossless or budgets.states.take(1, now)) or (lists and not budgets.lists.take(1, now)):
+        if not (self.lossless or budgets.states.try_spend(1, now)) or (lists and not budgets.lists.try_spend(1, now)):
             raise LimitError("rate")
         peer.said = None if lists else frame
         before = peer.digest is None, peer.chose, peer.one_way
@@ -351,7 +351,7 @@ class Flood:
         room = (peer.link.datagram_bytes_max - _FRAME_BYTES - len(self._relays) - len(self._one_way)) // HEAD_BYTES
         lists = self._table.heads(max(2, room))
         if not self.lossless:
-            if not self._heads.take(len(self._table), now):
+            if not self._heads.try_spend(len(self._table), now):
                 peer.compare_us = now + _SECOND_US
                 return
             peer.quiet_us = now + (_SECOND_US << peer.tries)
@@ -388,7 +388,7 @@ class Flood:
             peer.link.send(found)
 
     def _may_send(self, now: int) -> bool:
-        return not self._signed or self._pace.take(1, now)
+        return not self._signed or self._pace.try_spend(1, now)
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.island.routes import Graph
@@ -42,7 +42,7 @@ _SURE_US = 1_000_000
 class Island(Layer):
     """The part of the network that one host can reach."""
 
-    def __init__(self, ground: Ground, strategy: Strategy[Any], acked: Acked, rng: Random) -> None:
+    def __init__(self, ground: HostContext, strategy: Strategy[Any], acked: Acked, rng: Random) -> None:
         self._acked, self._holdings = acked, ground.holdings
         self._node, self._outputs = ground.node, ground.outputs
         self.table = Table(ground.node)
@@ -65,11 +65,11 @@ class Island(Layer):
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers of frames about links, and of relayed ones."""
-        return {LinkState: self._take_state, LinkRecord: self._take_record, **self.relaying.handlers}
+        return {LinkState: self._receive_state, LinkRecord: self._receive_record, **self.relaying.handlers}
 
     def reach(self) -> Mapping[NodeId, int]:
         """Return the reachable hosts, with the number of hops to each."""
-        if not self._told:
+        if not self._has_graph:
             return self._within(self.table.distances(self._node))
         version, found = self._reach
         if version != self._graph.version:
@@ -85,15 +85,15 @@ class Island(Layer):
         now = self._holdings.now_us
         return {node: path for node in self.reach() if (path := self.routes.path(node, now)) is not None}
 
-    def tell(self, graph: Graph, now: int) -> None:
+    def set_links(self, graph: Graph, now: int) -> None:
         """Use the links between hosts that a driver knows, from now on or again after a change."""
         if graph is not self._graph:
             self._graph, self._reach = graph, (-1, {})
-            self.routes.tell(graph)
+            self.routes.set_graph(graph)
         self._changed(now)
 
     @property
-    def _told(self) -> bool:
+    def _has_graph(self) -> bool:
         """True if the driver provides the links: then hosts do not exchange them."""
         return self._graph is not self.table
 
@@ -107,37 +107,37 @@ class Island(Layer):
     def met(self, link: Link, now: int) -> None:
         """Begin a contact: what could not go over the link before may go now."""
         self.routes.use(self._node, link.node)
-        if not self._told:
+        if not self._has_graph:
             self.survey.met(link, now)
             self._look_ahead()
 
     def parted(self, link: Link, now: int) -> None:
         """End a contact."""
-        if not self._told:
+        if not self._has_graph:
             self.survey.parted(link, now)
             self._look_ahead()
 
     def heard(self, link: Link, now: int) -> None:
         """Handle a neighbour's new list of nodes that it hears."""
-        if not self._told:
+        if not self._has_graph:
             self.survey.heard(link, now)
             self._look_ahead()
 
     def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
         """Return link states to send beside announcements."""
-        found = () if self._told else self.survey.companions(now, link)
+        found = () if self._has_graph else self.survey.companions(now, link)
         self._look_ahead()
         return found
 
-    def _take_state(self, link: Link, frame: LinkState, now: int) -> bool:
+    def _receive_state(self, link: Link, frame: LinkState, now: int) -> bool:
         due_us = self.due_us
-        self.survey.take_state(link, frame, now)
+        self.survey.receive_state(link, frame, now)
         self._look_ahead()
         return self.due_us < due_us
 
-    def _take_record(self, link: Link, record: LinkRecord, now: int) -> bool:
+    def _receive_record(self, link: Link, record: LinkRecord, now: int) -> bool:
         due_us = self.due_us
-        entry = self.survey.take_record(link, record, now)
+        entry = self.survey.receive_record(link, record, now)
         if entry is not None and entry.rebooted:
             self.ways.rebooted(entry.node, now)
         self._look_ahead()
@@ -148,11 +148,11 @@ class Island(Layer):
         self.routes.changed()
         contrary = self.reach().keys() ^ self._in_reach
         self._unsure = {node: self._unsure.get(node, now) for node in sorted(contrary)}
-        self._tell_reach(now)
+        self._report_reach(now)
 
-    def _tell_reach(self, now: int) -> None:
+    def _report_reach(self, now: int) -> None:
         """Report hosts that are in reach, or not any more, once that is certain."""
-        since_us = now if self._told else now - _SURE_US
+        since_us = now if self._has_graph else now - _SURE_US
         sure = [node for node, unsure_us in self._unsure.items() if unsure_us <= since_us]
         reach = self.reach() if sure else {}
         for node in sure:
@@ -162,11 +162,11 @@ class Island(Layer):
                 continue  # A record that came since then made it untrue again; `_changed` has yet to see it.
             if hops is None:
                 self._in_reach.discard(node)
-                self._outputs.tell(Unreachable(node))
+                self._outputs.emit(Unreachable(node))
                 self.ways.unreachable(node, now)
             else:
                 self._in_reach.add(node)
-                self._outputs.tell(Reachable(node, hops))
+                self._outputs.emit(Reachable(node, hops))
                 self.ways.reachable(node)
         self._sure_us = min(self._unsure.values(), default=NEVER) + _SURE_US
 
@@ -183,7 +183,7 @@ class Island(Layer):
         """Choose the way of own messages."""
         self.ways.published(copies)
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Examine messages that arrived for this host and others."""
         self.ways.received(copies)
         return copies
@@ -195,10 +195,10 @@ class Island(Layer):
 
     def expire(self, now: int) -> None:
         """Do what is due."""
-        if not self._told and self.survey.due_us <= now and self.survey.expire(now):
+        if not self._has_graph and self.survey.due_us <= now and self.survey.expire(now):
             self._changed(now)
         if self._sure_us <= now:
-            self._tell_reach(now)
+            self._report_reach(now)
         if self.ways.due_us <= now:
             self.ways.expire(now)
         if self.relaying.due_us <= now:
@@ -209,10 +209,10 @@ class Island(Layer):
         """Send messages that go straight to recipients."""
         self.ways.finish(now)
         if self._holdings.reminders:
-            self._acked.repeat(self._holdings.take_reminders(), now)
+            self._acked.repeat(self._holdings.pop_reminders(), now)
         self._look_ahead()
         return ()
 
     def _look_ahead(self) -> None:
-        survey_us = NEVER if self._told else self.survey.due_us
+        survey_us = NEVER if self._has_graph else self.survey.due_us
         self.due_us = min(survey_us, self._sure_us, self.ways.due_us, self.relaying.due_us)

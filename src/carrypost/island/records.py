@@ -184,13 +184,13 @@ class Table:
         self._touched.add(entry.node)
         self._lost_us.pop(entry.node, None)
         self._name(entry.node)
-        self._edges.say(entry.prefix, entry.claimed, entry.denied)
+        self._edges.set_claims(entry.prefix, entry.claimed, entry.denied)
 
     def remove(self, node: NodeId) -> None:
         """Forget a record."""
         entry = self._entries.pop(node)
         self._touched.add(node)
-        self._edges.say(entry.prefix, frozenset(), frozenset())
+        self._edges.set_claims(entry.prefix, frozenset(), frozenset())
         self._unname(node)
 
     def meet(self, heard: Mapping[NodeId, frozenset[bytes]], now: int) -> None:
@@ -324,7 +324,7 @@ class Table:
         touched, self._touched = self._touched, set()
         if self._made != self._edges.version:
             self._made = self._edges.version
-            if not self._hold(self._edges.take_changed()):
+            if not self._hold(self._edges.pop_changed()):
                 before, self._distances = self._distances, self._search(self._own)
                 touched |= before.keys() ^ self._distances.keys()
         for node in sorted(touched):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.layer import Handler
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.routes import Routes
 
 IDLE_US = 60_000_000
@@ -48,7 +48,7 @@ class Route(Link):
     __slots__ = ("_relaying", "path", "used_us")
     route = True
 
-    def __init__(self, relaying: Relaying, ground: Ground, node: NodeId) -> None:
+    def __init__(self, relaying: Relaying, ground: HostContext, node: NodeId) -> None:
         datagram_bytes_max = ground.settings.datagram_bytes - relaying.room_bytes
         super().__init__(
             f"route:{node}",
@@ -81,7 +81,7 @@ _Came = dict[tuple[Route, tuple["NodeId", ...]], list[fr.Frame]]
 class Relaying:
     """The routes of one host, and what it passes on for others."""
 
-    def __init__(self, ground: Ground, routes: Routes) -> None:
+    def __init__(self, ground: HostContext, routes: Routes) -> None:
         self._ground, self._links, self._outputs = ground, ground.links, ground.outputs
         self._holdings, self._limits = ground.holdings, ground.limits
         self._own, self._prefix = ground.node, ground.prefix
@@ -112,7 +112,7 @@ class Relaying:
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """Take what is relayed."""
-        return {fr.Relay: self._take, fr.OpenRelay: self._take}
+        return {fr.Relay: self._receive, fr.OpenRelay: self._receive}
 
     # --- routes --------------------------------------------------------------------------------------------
 
@@ -184,19 +184,19 @@ class Relaying:
 
     # --- what comes ----------------------------------------------------------------------------------------
 
-    def _take(self, link: Link, frames: Sequence[fr.Relay | fr.OpenRelay], now: int) -> None:
+    def _receive(self, link: Link, frames: Sequence[fr.Relay | fr.OpenRelay], now: int) -> None:
         """Take what a neighbour passes on, for this host or for others. What came one way is taken together."""
         came: _Came = {}
         for frame in frames:
             try:
-                self._take_one(link, frame, came, now)
+                self._receive_one(link, frame, came, now)
             except RemoteError as error:
                 self._outputs.refuse(error.reason, link.peer)
         for (route, relays), inner in came.items():
             route.came(inner, relays, now)
         link.begun(now)
 
-    def _take_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Came, now: int) -> None:
+    def _receive_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Came, now: int) -> None:
         """Pass a datagram on, or note what is inside if it is for this host; raises `RemoteError`."""
         path, position = hops(frame.path), frame.position
         if len(path) > self._hosts_max or path[position] != self._prefix or path[position - 1] != link.prefix:
@@ -229,7 +229,7 @@ class Relaying:
             found = b"".join((*path[: at + 1], *rest))
             following.send((msgspec.structs.replace(frame, path=found, position=at + 1, broken=edge),))
             return True
-        if not link.budgets.breaks.take(1, now):
+        if not link.budgets.breaks.try_spend(1, now):
             raise LimitError("rate")
         link.budgets.charge(BROKEN)
         link.send((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),))

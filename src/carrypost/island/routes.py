@@ -131,7 +131,7 @@ class Routes:
             if other not in self._graph.neighbours_of(one):
                 self.use(one, other)
 
-    def tell(self, graph: Graph) -> None:
+    def set_graph(self, graph: Graph) -> None:
         """Search for paths in another graph from now on."""
         self._graph = graph
         self._version = self._names_version = -1

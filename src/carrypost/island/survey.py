@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
 
@@ -53,7 +53,7 @@ _DENIED_MAX = 32
 class Survey:
     """The links that one host tells and knows of."""
 
-    def __init__(self, ground: Ground, table: Table, rng: Random) -> None:
+    def __init__(self, ground: HostContext, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._links = ground.node, ground.prefix, ground.links
         self._identity, self._outputs = ground.identity, ground.outputs
         self.table = table
@@ -144,21 +144,21 @@ class Survey:
 
     def _set_state(self) -> None:
         links = [link for link in self._links if link.broadcast and link.prefix and not link.usable]
-        self.flood.tell(self._relays, [link.prefix for link in links])
+        self.flood.set_state(self._relays, [link.prefix for link in links])
 
     def _look_soon(self, now: int, within_us: int) -> None:
         self._review_us = min(self._review_us, self.flood.soon(now, within_us))
 
     # --- what comes ----------------------------------------------------------------------------------------
 
-    def take_state(self, link: Link, frame: LinkState, now: int) -> None:
+    def receive_state(self, link: Link, frame: LinkState, now: int) -> None:
         """Take the link state of a neighbour; raises `RemoteError`."""
-        if self.flood.take_state(link, frame, now):
+        if self.flood.receive_state(link, frame, now):
             self._look_soon(now, JITTER_US)
 
-    def take_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
+    def receive_record(self, link: Link, record: LinkRecord, now: int) -> Entry | None:
         """Take a record; returns it if it is new. Raises `RemoteError`."""
-        entry = self.flood.take_record(link, record, now)
+        entry = self.flood.receive_record(link, record, now)
         if entry is not None:
             soon = entry.node == self._node or entry.concerns
             self._look_soon(now, JITTER_US if soon else _GATHER_US)
@@ -211,7 +211,7 @@ class Survey:
             same = needed <= claimed <= linked and denied <= own.denied and own.denied.isdisjoint(linked)
             if same and self.flood.outrun < (own.boot, own.sequence):
                 return
-            if self._pace is not None and (now < own.since_us + _GAP_US or not self._pace.take(1, now)):
+            if self._pace is not None and (now < own.since_us + _GAP_US or not self._pace.try_spend(1, now)):
                 self._record_us = max(now + 1, own.since_us + _GAP_US, self._pace.above_us(1 / _AT_ONCE, now))
                 return
         latest = max(self.flood.outrun, (0, 0) if own is None else (own.boot, own.sequence))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.island.relaying import Relaying
     from carrypost.island.routes import Routes
@@ -106,7 +106,7 @@ class Way(msgspec.Struct, eq=False):
 class Ways:
     """Choice of ways for the messages of one host."""
 
-    def __init__(self, ground: Ground, strategy: Strategy[Any], routes: Routes, relaying: Relaying) -> None:
+    def __init__(self, ground: HostContext, strategy: Strategy[Any], routes: Routes, relaying: Relaying) -> None:
         self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.node
         self._transfers, self._strategy = strategy.transfers, strategy
         self._routes, self._relaying = routes, relaying

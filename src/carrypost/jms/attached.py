@@ -36,12 +36,12 @@ class _Line(Caller):
         super().__init__(path)
         self._provider = provider
 
-    def take(self, frame: calls.AnyReply) -> None:
+    def receive(self, frame: calls.AnyReply) -> None:
         """Handle a frame."""
         provider = self._provider
         match frame:
             case calls.News():
-                provider.told(frame)
+                provider.receive_news(frame)
             case calls.Sent():
                 provider.sent(frame.number, frame.value)
             case calls.Answer():
@@ -57,7 +57,7 @@ class _Line(Caller):
                 fault = Fault(frame.error, frame.text, frame.error_code, frame.state, frame.position)
                 self.fail(frame.number, fault.raised())
             case _:
-                super().take(frame)
+                super().receive(frame)
 
     def fail(self, number: int, error: CarrypostError) -> None:
         """End a call with an error: a work that failed before the node had its messages sent none."""
@@ -175,9 +175,9 @@ class AttachedProvider(Asking):
         self._abandoned.add(answer)
         answer.add_done_callback(close)
 
-    def tell(self, call: Call, *args: object) -> None:
+    def notify(self, call: Call, *args: object) -> None:
         """Make a call that has no answer."""
-        self.line.say(self._call(call, args))
+        self.line.write(self._call(call, args))
 
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
@@ -217,7 +217,7 @@ class AttachedProvider(Asking):
 
     # --- what the node tells -------------------------------------------------------------------------------
 
-    def told(self, frame: calls.News) -> None:
+    def receive_news(self, frame: calls.News) -> None:
         """Pass an event to its program."""
         program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
         if news is None:
@@ -227,7 +227,7 @@ class AttachedProvider(Asking):
             self._read = together[-1][0].number
         if program is None:
             return
-        tell = getattr(program, frame.name)
+        tell = getattr(program, news.method)
         for args in together:
             if frame.name in _AT_ONCE:
                 tell(*args)

@@ -1,10 +1,10 @@
 """`Batch`: messages of one intake that a program in another thread takes without asking the event loop for each.
 
 The messages stay in the intake, so that nothing has to be undone when the program takes no more of them. A message is
-consumed when the program takes it. The intake is informed by `tell`, which the loop calls before the program's next
+consumed when the program takes it. The intake is informed by `report`, which the loop calls before the program's next
 request, and after 50 ms at the latest. A crash before that repeats messages, and loses none.
 
-`take` belongs to the program's thread. Everything else is called by the thread of the loop.
+`pop` belongs to the program's thread. Everything else is called by the thread of the loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Batch:
         left_us = min(_end_us(handed) for handed, _ in read) - now_us
         self._until = monotonic() + left_us / MICROSECONDS
         """Time at which the first of them expires, by the steady clock."""
-        self._taken = self._told = 0
+        self._taken = self._reported = 0
         self._closed = False
         self._lock = threading.Lock()
         """A message is either taken, or stays in the intake when the batch is closed."""
@@ -52,7 +52,7 @@ class Batch:
         """The messages of the batch."""
         return [message for _, message in self._read]
 
-    def take(self) -> Message | None:
+    def pop(self) -> Message | None:
         """Return the next message; None if there is none, or the rest was returned.
 
         A signal handler may raise at any moment, as Ctrl-C does. Then nothing is taken.
@@ -68,36 +68,36 @@ class Batch:
                 self._idle = False
                 self._loop.call_soon_threadsafe(self._begin_timer)
         except BaseException:
-            self._taken = max(at, self._told)
+            self._taken = max(at, self._reported)
             raise
         return message
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Inform the intake of the messages that were taken."""
-        while self._told < self._taken:
-            handed, _ = self._read[self._told]
-            self._told += 1
+        while self._reported < self._taken:
+            handed, _ = self._read[self._reported]
+            self._reported += 1
             self._took(handed)
 
     def close(self) -> None:
         """Return the rest to the intake. Idempotent."""
         with self._lock:
             self._closed = True
-        self.tell()
+        self.report()
         if self._timer is not None:
             self._timer.cancel()
 
     @property
     def is_over(self) -> bool:
         """True if the intake knows of everything that was or will be taken."""
-        return self._closed or self._told == len(self._read)
+        return self._closed or self._reported == len(self._read)
 
     def _begin_timer(self) -> None:
-        self._timer = self._loop.call_later(_TOLD_S, self._tell_in_time)
+        self._timer = self._loop.call_later(_TOLD_S, self._report_in_time)
 
-    def _tell_in_time(self) -> None:
-        self._idle = self._told == self._taken
-        self.tell()
+    def _report_in_time(self) -> None:
+        self._idle = self._reported == self._taken
+        self.report()
         if not self._idle and not self.is_over:
             self._begin_timer()
 

@@ -149,7 +149,7 @@ class Connection:
         for session in list(self._sessions.values()):
             await session.listening.idle()
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Pass a message on to its consumer."""
         intake = self._intakes.get(handed.consumer)
         if intake is not None:
@@ -169,7 +169,7 @@ class Connection:
     def receipt(self, receipt: Receipt) -> None:
         """Handle a receipt for a message that one of the sessions sent, or asked about."""
         for session in self._sessions.values():
-            session.sends.take(receipt)
+            session.sends.update(receipt)
 
     def node_ended(self, reason: str) -> None:
         """End all that was open on the node, which is gone."""
@@ -198,7 +198,7 @@ class Connection:
         """Store the state of a consumer of a channel, which its program may not know yet."""
         self._overlays[event.consumer] = event.state
 
-    async def told(self) -> None:
+    async def drained(self) -> None:
         """Wait until all problems of a closed connection were reported."""
         if self._open is None:
-            await self.reports.told()
+            await self.reports.drained()

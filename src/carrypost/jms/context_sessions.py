@@ -243,7 +243,7 @@ class ContextSessions:
             self.state = _CLOSED
             self._closing = asyncio.ensure_future(self._close(self._own))
         await asyncio.shield(self._closing)  # A caller that is cancelled meanwhile leaves nothing half closed.
-        await self._connection.told()
+        await self._connection.drained()
 
     async def _close(self, own: Session) -> None:
         await self.stand()

@@ -23,7 +23,7 @@ from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
 from carrypost.jms.embedded import EmbeddedNode
 from carrypost.jms.modes import SessionMode
-from carrypost.node.folder import Home
+from carrypost.node.folder import NodeFolder
 from carrypost.node.settings import NodeSettings, load
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _Joining:
 
     def _is_worth_waiting(self, until: float) -> bool:
         """Return True while a node may be starting."""
-        in_use = self._waits and Home(self._settings).is_in_use
+        in_use = self._waits and NodeFolder(self._settings).is_in_use
         return in_use and asyncio.get_running_loop().time() < until
 
     def _joined(self, mode: Mode, node: _Node, provider: Provider) -> tuple[_Node, Provider]:

@@ -50,7 +50,7 @@ _FOLLOWED_MAX = 131_072
 
 
 class LocalProvider(Provider):
-    """The messaging of a host in this process. The driver of the host passes its events to `take`."""
+    """The messaging of a host in this process. The driver of the host passes its events to `handle_event`."""
 
     def __init__(self, driver: ProgramDriver) -> None:
         self._driver = driver
@@ -96,7 +96,7 @@ class LocalProvider(Provider):
 
     # --- what the host tells -------------------------------------------------------------------------------
 
-    def take(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Pass an event to its program."""
         pass_on = self.handlers.get(type(event))
         if pass_on is not None:
@@ -106,38 +106,38 @@ class LocalProvider(Provider):
     def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """The events that are for programs, and what passes each of them on."""
         return {
-            Done: self._tell_done, Undone: self._tell_undone, Handed: self._tell_handed, Receipt: self._tell_receipt,
-            GivenUp: partial(self._tell_of_consumer, "gave_up"), Unserved: partial(self._tell_of_consumer, "unserved"),
-            OverlayTold: partial(self._tell_of_consumer, "overlaid"), ClaimLost: self._tell_lost,
-            Browsed: self._tell_browsed, Advertised: self._tell_advertised, PlaceAnswered: self._tell_answered,
-            Discovered: self._tell_answered,
+            Done: self._on_done, Undone: self._on_undone, Handed: self._on_handed, Receipt: self._on_receipt,
+            GivenUp: partial(self._on_consumer_event, "gave_up"), ClaimLost: self._on_lost,
+            Unserved: partial(self._on_consumer_event, "unserved"),
+            OverlayTold: partial(self._on_consumer_event, "overlaid"), Browsed: self._on_browsed,
+            Advertised: self._on_advertised, PlaceAnswered: self._on_answered, Discovered: self._on_answered,
         }  # fmt: skip
 
-    def _tell_done(self, done: Done) -> None:
+    def _on_done(self, done: Done) -> None:
         answer = self._unanswered.pop(done.number, None)
         if answer is not None and not answer.done():
             answer.set_result(None)
 
-    def _tell_answered(self, event: PlaceAnswered | Discovered) -> None:
+    def _on_answered(self, event: PlaceAnswered | Discovered) -> None:
         answer = self._unanswered.pop(event.number, None)
         if answer is not None and not answer.done():
             answer.set_result(event)
 
-    def _tell_undone(self, undone: Undone) -> None:
+    def _on_undone(self, undone: Undone) -> None:
         error = f"nothing was done, since it could not be kept: {undone.reason}"
         self._fail(undone.number, ResourceAllocationException(error))
 
-    def _tell_handed(self, handed: Handed) -> None:
+    def _on_handed(self, handed: Handed) -> None:
         session = self._consumers.get(handed.consumer)
         if session is not None:  # A consumer that closed meanwhile gave back what was not told.
-            self._programs[self._sessions[session]].take(handed)
+            self._programs[self._sessions[session]].deliver(handed)
 
-    def _tell_of_consumer(self, news: str, event: GivenUp | Unserved | OverlayTold) -> None:
+    def _on_consumer_event(self, news: str, event: GivenUp | Unserved | OverlayTold) -> None:
         session = self._consumers.get(event.consumer)
         if session is not None:
             getattr(self._programs[self._sessions[session]], news)(event)
 
-    def _tell_receipt(self, receipt: Receipt) -> None:
+    def _on_receipt(self, receipt: Receipt) -> None:
         for connection in self._followers.get(receipt.message, ()):
             if (program := self._programs.get(connection)) is not None:
                 program.receipt(receipt)
@@ -152,19 +152,19 @@ class LocalProvider(Provider):
         if len(self._followers) > _FOLLOWED_MAX:
             del self._followers[next(iter(self._followers))]
 
-    def _tell_lost(self, lost: ClaimLost) -> None:
+    def _on_lost(self, lost: ClaimLost) -> None:
         for connection, client in self._clients.items():
             if lost.durable and client == lost.client:
                 self._programs[connection].lost(lost)
 
-    def _tell_browsed(self, part: Browsed) -> None:
+    def _on_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)
         if session is not None:
             if not part.complete:
                 self._browsings[part.number] = session
             self._programs[self._sessions[session]].browsed(part)
 
-    def _tell_advertised(self, event: Advertised) -> None:
+    def _on_advertised(self, event: Advertised) -> None:
         for waiting, name in self._awaited.items():
             if not waiting.done() and (event.name == name or event.name.startswith(f"{name}/")):
                 waiting.set_result(None)

@@ -121,7 +121,7 @@ class Native:
             ahead_us = self.provider.now_us() - system_us()
             if abs(ahead_us - self._ahead_us) > _DRIFT_US:
                 self._ahead_us = ahead_us
-                self._tell_all(calls.Clock(ahead_us))
+                self._broadcast(calls.Clock(ahead_us))
             self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look, system_us)
 
     def sent(self) -> None:
@@ -138,16 +138,16 @@ class Native:
             await waiting
             return
         self.busy = True
-        self._tell_all(calls.Busy(True))
+        self._broadcast(calls.Busy(True))
         await waiting
         self.busy = False
-        self._tell_all(calls.Busy(False))
+        self._broadcast(calls.Busy(False))
         for program in self._programs:
             program.went_on()
 
-    def _tell_all(self, frame: calls.AnyReply) -> None:
+    def _broadcast(self, frame: calls.AnyReply) -> None:
         for program in self._programs:
-            program.line.say(frame)
+            program.line.write(frame)
 
 
 class Acknowledged:
@@ -205,7 +205,7 @@ class Served:
 
     # --- what the program asks -----------------------------------------------------------------------------
 
-    def take(self, call: calls.Call) -> None:
+    def receive(self, call: calls.Call) -> None:
         """Begin a call; raises `LocalError` for what nobody would hear of otherwise."""
         self._telling.was_read(call.read)
         known = CALLS.get(call.name)
@@ -221,7 +221,7 @@ class Served:
             self._refuse(call.number, error)
             return
         if not known.answered:
-            self._tell(known, args)
+            self._notify(known, args)
             return
         self._unanswered += 1
         if known.name != "perform":
@@ -253,7 +253,7 @@ class Served:
             known = max(args[at], default=0)
             args[at] = [*args[at], *(number for number in self._telling.beyond if number > known)]
 
-    def _tell(self, call: Call, args: list[Any]) -> None:
+    def _notify(self, call: Call, args: list[Any]) -> None:
         """Make a call that has no answer; for what is closed by now it does nothing."""
         if call.name == "credit":
             consumer, messages, nbytes = args
@@ -291,7 +291,7 @@ class Served:
         if not sent.done():
             sent.add_done_callback(partial(self._say_sent, number))
         elif sent.exception() is None:
-            self.line.say(calls.Sent(number, _descriptors(sent)))
+            self.line.write(calls.Sent(number, _descriptors(sent)))
 
     def say_done(
         self, number: int, untold: asyncio.Future[Any] | None, done: asyncio.Future[None], *, patient: bool
@@ -359,7 +359,7 @@ class Served:
         """Answer with a number by which all that waits in a queue is told, a few at a time."""
         self._browsings -= 1  # Those of queues elsewhere count upwards.
         told = Browsing(self._browsings, found.taken_us)
-        self.line.say(calls.Answer(number, Raw(CALLS["browse"].encode_value(told))))
+        self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(told))))
         descriptors = found.descriptors or ()
         for first in range(0, len(descriptors), _BROWSED):
             some, rest = descriptors[first : first + _BROWSED], len(descriptors) - first - _BROWSED
@@ -380,7 +380,7 @@ class Served:
 
     def _refuse(self, number: int, error: CarrypostError) -> None:
         fault = Fault.of(error if isinstance(error, JMSException) else JMSException(str(error)))
-        self.line.say(calls.Refusal(number, *msgspec.structs.astuple(fault)))
+        self.line.write(calls.Refusal(number, *msgspec.structs.astuple(fault)))
 
     # --- flow, and the end ---------------------------------------------------------------------------------
 

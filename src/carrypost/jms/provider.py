@@ -29,7 +29,7 @@ from carrypost.mom.placement import PlaceAnswered
 class Program(Protocol):
     """A connected program."""
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Take a message for one of its consumers, within that one's credit; without a `body`, `payload` has it."""
 
     def gave_up(self, event: GivenUp) -> None:

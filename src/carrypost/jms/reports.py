@@ -49,7 +49,7 @@ class Reports:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
 
-    async def told(self) -> None:
+    async def drained(self) -> None:
         """Wait until all was told; an exception listener that calls this does not wait."""
         if self._task is not None and not is_called_by(self):
             await asyncio.wait({self._task})

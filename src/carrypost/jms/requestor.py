@@ -84,7 +84,9 @@ class Request:
             raise IllegalStateException("another task waits for this reply")
         self._waiting = True
         try:
-            self._reply = await self._requestor.take(self._correlation_id, self._deadline_us, limit_s, self._sent)
+            self._reply = await self._requestor.wait_for_reply(
+                self._correlation_id, self._deadline_us, limit_s, self._sent
+            )
             await asyncio.shield(asyncio.ensure_future(self._requestor.finish(self._correlation_id, self._reply)))
         finally:
             self._waiting = False
@@ -185,7 +187,9 @@ class Requestor:
             f"no request {correlation_id!r} is open here: its reply was taken, its time is over, or it was not sent"
         )
 
-    async def take(self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None) -> Message:
+    async def wait_for_reply(
+        self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None
+    ) -> Message:
         """Wait for a reply. If none comes in time, the error has the progress of the request, as `sent` knows it."""
         session = await self._session()
         left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS

@@ -270,11 +270,11 @@ class Sends:
         """Tell a `Sent` what is heard of its message; None: there is none yet."""
         if descriptor is not None:
             self._sends[descriptor.id] = sent
-            self._take_early(descriptor.id)
+            self._pop_early(descriptor.id)
 
-    def _take_early(self, message: MessageId) -> None:
+    def _pop_early(self, message: MessageId) -> None:
         if (early := self._early.pop(message, None)) is not None:
-            self.take(early)
+            self.update(early)
 
     def committed(self, sent: Sent, descriptor: Descriptor | None) -> None:
         """Note that the transaction of a message is on disk; without a descriptor the message expired before."""
@@ -299,10 +299,10 @@ class Sends:
         to_queue = addressee(found.destination) is not None and not held
         sent = Sent(None, _STORED, to_queue=to_queue, listed=found.listed, held=held, found=found, name=name)
         sent = self._sends.setdefault(found.message, sent)
-        self._take_early(found.message)
+        self._pop_early(found.message)
         return sent
 
-    def take(self, receipt: Receipt) -> None:
+    def update(self, receipt: Receipt) -> None:
         """Note what was heard of a message."""
         sent = self._sends.get(receipt.message)
         if sent is not None:

@@ -109,7 +109,7 @@ class Telling:
         if self._waiting:
             self._waiting.append((0, "", (frame,)))
         else:
-            self._line.say(frame, soon=not patient)
+            self._line.write(frame, soon=not patient)
         if patient:
             self._later()
         elif self._waiting:
@@ -171,7 +171,7 @@ class Telling:
             if name:
                 self.say(connection, name, args)
             else:
-                self._line.say(*args)
+                self._line.write(*args)
 
     async def _write_messages(self) -> None:
         """Write the messages that wait first: those of one connection go in one frame, of little more than a part."""
@@ -199,7 +199,7 @@ class Telling:
 
     def say(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
         """Write news of one name, each with its arguments."""
-        self._line.say(calls.News(connection, name, Raw(NEWS[name].encode(together))))
+        self._line.write(calls.News(connection, name, Raw(NEWS[name].encode(together))))
 
 
 class Seat:
@@ -209,7 +209,7 @@ class Seat:
         self.number = 0
         self._telling = telling
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Let a message wait until it can be written."""
         self._telling.beyond.append(handed.number)
         self._telling.news(self.number, "take", handed, body)

@@ -21,6 +21,8 @@ from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 
+_SENT_AS = {"deliver": "take"}
+"""Names on the wire of methods that are called differently here."""
 _HERE = frozenset({"now_us", "room", "abandon"})
 """Methods of a provider that are no calls.
 
@@ -122,7 +124,7 @@ class Call:
     def __init__(self, name: str, method: Callable[..., Any], *, together: bool) -> None:
         hints = get_type_hints(method, include_extras=True)
         value = hints.pop("return")
-        self.name = name
+        self.name, self.method = name, method.__name__
         self.answered = inspect.iscoroutinefunction(method) or value is Performed
         """True if the caller waits for a value."""
         self.parameters = tuple(each for each in hints if hints[each] is not Program)
@@ -137,7 +139,8 @@ class Call:
 
 def _methods(of: type, *, together: bool) -> Mapping[str, Call]:
     functions = {name: each for name, each in vars(of).items() if inspect.isfunction(each) and name[0] != "_"}
-    return {name: Call(name, each, together=together) for name, each in functions.items() if name not in _HERE}
+    named = {_SENT_AS.get(name, name): each for name, each in functions.items() if name not in _HERE}
+    return {name: Call(name, each, together=together) for name, each in named.items()}
 
 
 CALLS = _methods(Provider, together=False)
@@ -149,13 +152,13 @@ encode_place, decode_place = _codec(_form(Place))
 
 
 class Asking(Provider):
-    """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `tell`."""
+    """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `notify`."""
 
     async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Make a call, and wait for its value."""
         raise NotImplementedError
 
-    def tell(self, call: Call, *args: object) -> None:
+    def notify(self, call: Call, *args: object) -> None:
         """Make a call that has no answer."""
         raise NotImplementedError
 
@@ -163,7 +166,7 @@ class Asking(Provider):
 def _asked(call: Call) -> Callable[..., Any]:
     def asked(self: Asking, *args: object, **named: object) -> Any:  # noqa: ANN401 - a coroutine, or None
         rest = [named[each] for each in call.parameters[len(args) :]]
-        return (self.ask if call.answered else self.tell)(call, *args, *rest)
+        return (self.ask if call.answered else self.notify)(call, *args, *rest)
 
     return asked
 

@@ -57,7 +57,7 @@ class Agenda(Generic[T]):
             heapify(self._heap)
             self._ended = 0
 
-    def take_due(self, now: int) -> Iterator[T]:
+    def pop_due(self, now: int) -> Iterator[T]:
         """Remove and yield the things whose time has come."""
         while self.due_us <= now:
             yield heappop(self._heap)[2]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Ordering
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
@@ -33,10 +33,10 @@ _LENGTH = attrgetter("descriptor.length")
 _GIVEN_MAX = 4_096
 
 
-class Wishes:
+class InterestChanges:
     """Changes of this node's interests that the host has still to apply."""
 
-    __slots__ = ("entries", "found", "missed", "untold", "unwanted")
+    __slots__ = ("entries", "found", "missed", "unadvertised", "unwanted")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -45,7 +45,7 @@ class Wishes:
         """Whole messages that became wanted, to be passed to the layers."""
         self.unwanted: list[Copy] = []
         """Copies that are not wanted any more."""
-        self.untold = False
+        self.unadvertised = False
         """True if some new entries are left out of the profile. Then no neighbour offers anything anew for them."""
         self.missed: set[MessageId] = set()
         """Messages that these match, and for which there was no room while they were only carried."""
@@ -58,28 +58,28 @@ class Wishes:
         left_out = {copy.slot for copy in copies}
         self.found = [copy for copy in self.found if copy.slot not in left_out]
 
-    def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
+    def pop(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
         """Return all changes, each once: several may ask for the same."""
         taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
         return taken
 
-    def take_untold(self) -> set[MessageId] | None:
+    def pop_missed(self) -> set[MessageId] | None:
         """Return missed messages that became wanted unknown to neighbours; None if these know all entries."""
-        if not self.untold:
+        if not self.unadvertised:
             return None
-        missed, self.missed, self.untold = self.missed, set(), False
+        missed, self.missed, self.unadvertised = self.missed, set(), False
         return missed
 
 
 class Deliveries(Layer):
     """The application's side of one host: the last layer, which passes nothing on."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._own, self._limits = ground.outputs.journal, ground.own, ground.limits
+        self._journal, self._interests, self._limits = ground.outputs.journal, ground.interests, ground.limits
         self._node = ground.node
-        self.subscriptions = Subscriptions(ground.own, ground.limits)
+        self.subscriptions = Subscriptions(ground.interests, ground.limits)
         self._here = CachedDestinations(self._cache)
         self._inherited = 0
         """Slots of messages wanted before a restart: whether they still are is checked when a subscription ends."""
@@ -99,7 +99,7 @@ class Deliveries(Layer):
         """Groups of which a program was given something; all of them, once there are many."""
         self.burst: list[Delivery] = []
         """Deliveries that were not handed over yet."""
-        self.wishes = Wishes()
+        self.interest_changes = InterestChanges()
 
     @property
     def redelivers(self) -> bool:
@@ -121,7 +121,7 @@ class Deliveries(Layer):
         The profile has `entry`. If `asked` is narrower, the rest is accepted nevertheless, and left out at delivery.
         """
         number = self.subscriptions.add(entry, asked if asked != entry else None, confirmed=confirmed)
-        self.wishes.found += sorted(self._begin(entry), key=_in_order)
+        self.interest_changes.found += sorted(self._begin(entry), key=_in_order)
         return number
 
     def want(self, entry: Entry, *, told: bool = True) -> int:
@@ -130,17 +130,19 @@ class Deliveries(Layer):
         Neighbours are not `told` of a part of something that this node carries: they offer it in any case.
         """
         number = self.subscriptions.lend(entry, told=told)
-        self.wishes.found += sorted(self._begin(entry, told=told), key=_as_they_came)
+        self.interest_changes.found += sorted(self._begin(entry, told=told), key=_as_they_came)
         return number
 
     def carry(self, entries: Sequence[Entry]) -> None:
         """Carry messages for others that match these, whatever the settings say."""
-        self._own.carry(entries)
-        self.wishes.entries += entries
+        self._interests.carry(entries)
+        self.interest_changes.entries += entries
 
     def find(self, entry: Entry) -> None:
         """Pass whole messages that are here and match to the layers."""
-        self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came)
+        self.interest_changes.found += sorted(
+            [copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came
+        )
 
     def _begin(self, entry: Entry, *, told: bool = True) -> list[Copy]:
         """Make matching messages here wanted, and admit those that were declined; return the whole ones."""
@@ -151,10 +153,10 @@ class Deliveries(Layer):
             elif not copy.here and not copy.finished:
                 self._cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
                 if not told:
-                    self.wishes.missed.add(copy.id)
-        self.wishes.entries.append(entry)
+                    self.interest_changes.missed.add(copy.id)
+        self.interest_changes.entries.append(entry)
         if not told:
-            self.wishes.untold = True
+            self.interest_changes.unadvertised = True
         return [copy for copy in found if copy.whole]
 
     def unsubscribe(self, numbers: Collection[int]) -> None:
@@ -165,12 +167,12 @@ class Deliveries(Layer):
         found |= {slot: copy for slot in bits(inherited) if (copy := copies[slot]) is not None}
         unwanted = [
             copy for _, copy in sorted(found.items())
-            if copy.held and copy.here and copy.interesting and not copy.own and not self._own.wants(copy.descriptor)
+            if copy.held and copy.here and copy.interesting and not (copy.own or self._interests.wants(copy.descriptor))
         ]  # fmt: skip
         for copy in unwanted:
             self._cache.set_interesting(copy, False)
-        self.wishes.entries += gone
-        self.wishes.unwanted += unwanted
+        self.interest_changes.entries += gone
+        self.interest_changes.unwanted += unwanted
 
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
         """Return the known messages that match one of these and are not for other nodes only, by slot."""
@@ -182,7 +184,7 @@ class Deliveries(Layer):
 
     # --- delivery ------------------------------------------------------------------------------------------
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Deliver these to the application in this order, unless it has them; return those that are new to it.
 
         Messages that no subscription asks for are skipped. Ordered messages are skipped for good, once anything of
@@ -246,7 +248,7 @@ class Deliveries(Layer):
         """Hand over what was delivered since the last call, once it is durable; record claims in the store."""
         if self.waiting:
             claimed = [copy for copy in self.waiting.values() if copy.here]
-            self._holdings.keep(self.take(claimed), again=True)
+            self._holdings.keep(self.receive(claimed), again=True)
             self.waiting = {}
         if self.burst:
             if self.subscriptions.confirmed:

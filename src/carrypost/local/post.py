@@ -6,7 +6,7 @@ when that was sent. The subject's own row remembers what it has still to send, s
 
 Items for one node go together. They leave at once if nothing left for that node a moment ago, else when that moment is
 over: a short one, so that a program that waits for answers one by one loses little, and a longer one, up to
-`coalesce_s`, as long as many are collected meanwhile. A note to this node itself is returned by `take_own`, at once.
+`coalesce_s`, as long as many are collected meanwhile. A note to this node itself is returned by `pop_own`, at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.control import ItemKinds
     from carrypost.model.ids import MessageId, NodeId
 
@@ -106,7 +106,7 @@ class _Target(msgspec.Struct, eq=False):
         self.ready.append(note)
         self.after_us = min(self.after_us, note.after_us)
 
-    def take(self, now: int) -> list[Note]:
+    def pop_due(self, now: int) -> list[Note]:
         """Return all notes that may be sent, if one of them has to be by now."""
         if self.after_us > now:
             return []
@@ -126,7 +126,7 @@ class Post:
     batch that it depends on, and a target for the time when something may leave for it.
     """
 
-    def __init__(self, ground: Ground, kinds: ItemKinds[Any]) -> None:
+    def __init__(self, ground: HostContext, kinds: ItemKinds[Any]) -> None:
         self._kinds = kinds
         self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
         self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
@@ -230,14 +230,14 @@ class Post:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def take_own(self, now: int) -> list[Any]:
+    def pop_own(self, now: int) -> list[Any]:
         """Return the items that this node has for itself."""
         self._settle()
         target = self._targets.get(self._node)
         if target is None:
             return []
         items: list[Any] = []
-        for note in target.take(now):
+        for note in target.pop_due(now):
             if (item := note.subject.item()) is not None:
                 items.append(item)
                 note.subject.said()
@@ -257,7 +257,7 @@ class Post:
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
         self._settle()
-        due = sorted(self._agenda.take_due(now), key=attrgetter("number"))
+        due = sorted(self._agenda.pop_due(now), key=attrgetter("number"))
         made: list[Draft] = []
         for target in due:
             target.due_us = NEVER
@@ -276,7 +276,7 @@ class Post:
         del self._targets[target.to]
 
     def _drafts_to(self, target: _Target, now: int) -> list[Draft]:
-        to, ready = target.to, target.take(now)
+        to, ready = target.to, target.pop_due(now)
         pages: list[tuple[list[Any], list[Note]]] = []
         room = 0
         for note in ready:

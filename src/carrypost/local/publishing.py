@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
 
 PRIORITY_MAX = 9
 _FRAGMENT_BYTES_MIN = 256
@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
 class Publisher:
     """Numbers, signs and stores the host's own messages."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._identity, self._settings, self._limits = ground.identity, ground.settings, ground.limits
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._sequence = 0
@@ -191,7 +191,7 @@ class Publisher:
     def permit(self) -> list[Copy]:
         """Release messages whose batches are durable, and return them."""
         found: list[Copy] = []
-        for message in self._journal.take_permitted():
+        for message in self._journal.pop_permitted():
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.permit(copy, PUBLISHING)

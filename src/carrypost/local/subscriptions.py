@@ -1,7 +1,8 @@
 """Subscriptions of one host's applications.
 
-Their common interest is in `gossip.interest.own`. This module has what concerns only one of them: a subscription to
-ordered messages accepts all messages of a destination, and the rest of its pattern is applied at delivery.
+Their common interest is in `gossip.interest.own_interests`. This module has what concerns only one of them: a
+subscription to ordered messages accepts all messages of a destination, and the rest of its pattern is applied at
+delivery.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from carrypost.config import Limits
-    from carrypost.gossip.interest.own import Own
+    from carrypost.gossip.interest.own_interests import OwnInterests
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 class Subscriptions:
     """The subscriptions of one host, by number."""
 
-    __slots__ = ("_lent", "_limits", "_narrower", "_own", "confirmed")
+    __slots__ = ("_lent", "_limits", "_narrower", "_interests", "confirmed")
 
-    def __init__(self, own: Own, limits: Limits) -> None:
-        self._own = own
+    def __init__(self, own: OwnInterests, limits: Limits) -> None:
+        self._interests = own
         self._limits = limits
         self._narrower: dict[int, Matcher] = {}
         """Of subscriptions applied at delivery: their conditions besides the destination."""
@@ -35,11 +36,11 @@ class Subscriptions:
         """Numbers of subscriptions whose deliveries confirm themselves."""
 
     def __len__(self) -> int:
-        return len(self._own) - len(self._lent)
+        return len(self._interests) - len(self._lent)
 
     def lend(self, entry: Entry, *, told: bool = True) -> int:
         """Return a number for a layer's own interest; without `told` the profile leaves it out."""
-        number = self._own.add(entry, told=told)
+        number = self._interests.add(entry, told=told)
         self._lent.add(number)
         return number
 
@@ -48,7 +49,7 @@ class Subscriptions:
 
         `confirmed`: its deliveries confirm themselves.
         """
-        number = self._own.add(entry)
+        number = self._interests.add(entry)
         if confirmed:
             self.confirmed.add(number)
         if narrower is not None:
@@ -57,7 +58,7 @@ class Subscriptions:
 
     def remove(self, numbers: Collection[int]) -> list[Entry]:
         """Remove all of these, or none if one does not exist; return their entries."""
-        gone = self._own.remove(numbers)
+        gone = self._interests.remove(numbers)
         for number in numbers:
             self._narrower.pop(number, None)
             self._lent.discard(number)
@@ -67,16 +68,16 @@ class Subscriptions:
     def asked(self, number: int) -> Entry:
         """Return the entry of a subscription, with the conditions applied at delivery."""
         narrower = self._narrower.get(number)
-        return self._own[number] if narrower is None else narrower.entries[0]
+        return self._interests[number] if narrower is None else narrower.entries[0]
 
     @property
     def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
         """A function that returns the numbers of the subscriptions to a message, ascending."""
-        return self._narrowed if self._narrower or self._lent else self._own.which
+        return self._narrowed if self._narrower or self._lent else self._interests.which
 
     def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:
         narrower, lent = self._narrower, self._lent
         return tuple([
-            number for number in self._own.which(descriptor)
+            number for number in self._interests.which(descriptor)
             if number not in lent and ((own := narrower.get(number)) is None or own.matches(descriptor))
         ])  # fmt: skip

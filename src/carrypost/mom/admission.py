@@ -143,7 +143,7 @@ class Accounts:
             if len(self._budgets) >= ACCOUNTS_MAX:
                 self._forget_half(now)
             budget = self._budgets[node] = Budget(UNITS_PER_S, SAVED_S)
-        return budget.take(units, now)
+        return budget.try_spend(units, now)
 
     def _forget_half(self, now: int) -> None:
         """Keep the accounts that owe most: being forgotten would be a gift to them."""

@@ -56,7 +56,7 @@ class Channels:
     """The subscriptions of one node's programs to channels."""
 
     def __init__(self, outputs: Outputs, overlay: Overlay | None) -> None:
-        self._tell, self._overlay = outputs.tell, overlay
+        self._emit, self._overlay = outputs.emit, overlay
         self._open: dict[str, Subscription] = {}
         """Subscriptions by the destination of their results."""
         self._told: dict[int, OverlayState] = {}
@@ -138,7 +138,7 @@ class Channels:
             for consumer in subscription.consumers:
                 state = told[consumer.number] = self._overlay.state(results)
                 if self._told.get(consumer.number) != state:
-                    self._tell(OverlayTold(consumer.number, state))
+                    self._emit(OverlayTold(consumer.number, state))
         self._told = told
         self.due_us = now + _LOOK_US if told else NEVER
 

@@ -28,7 +28,7 @@ from carrypost.model.ids import MessageId
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
 from carrypost.mom.rows import ClaimRow, Table
-from carrypost.mom.state import Claim, ClaimState, Move
+from carrypost.mom.state import Claim, ClaimInput, ClaimState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -50,7 +50,7 @@ class Claims:
 
     def __init__(self, context: Context, owed: Owed) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._journal, self._tell = context.journal, context.outputs.tell
+        self._journal, self._emit = context.journal, context.outputs.emit
         self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
         self.confirmations = Confirmations(context, owed)
         self._pins = Pins(context.holdings.cache, context.settings)
@@ -147,7 +147,7 @@ class Claims:
 
     def withdraw(self, claim: Claim) -> None:
         """Drop the claim of a consumer of a queue."""
-        self._drop(claim, Move.END)
+        self._drop(claim, ClaimInput.END)
 
     def note_again(self, copy: Copy) -> None:
         """Make a claim again that could not be written."""
@@ -220,8 +220,8 @@ class Claims:
 
     def expire(self, now: int) -> None:
         """Move delayed claims that are due to the backlogs of their consumers."""
-        for claim in self._delays.take_due(now):
-            claim.move(Move.DUE)
+        for claim in self._delays.pop_due(now):
+            claim.move(ClaimInput.DUE)
             backlog = claim.claimant.backlog
             backlog.put_back((claim,)) if claim.deferred_us else backlog.add(claim)
             self.ready[claim.claimant] = None
@@ -252,7 +252,7 @@ class Claims:
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, claimant = claim.copy.descriptor, claim.claimant
-        claim.move(Move.HAND)
+        claim.move(ClaimInput.HAND)
         self.number += 1
         claim.number, claim.consumer = self.number, consumer
         claim.count += 1
@@ -283,7 +283,7 @@ class Claims:
         for consumer in session.consumers.values():
             self.ready[consumer.claimant] = None
 
-    def _take_from_session(self, claim: Claim) -> None:
+    def _remove_from_session(self, claim: Claim) -> None:
         if claim.consumer is None:
             return
         session = claim.consumer.session
@@ -313,8 +313,8 @@ class Claims:
         if claim.claimant.ended or self._is_lapsed(claim):
             self._end(claim)
             return
-        claim.move(Move.DEFER)
-        self._take_from_session(claim)
+        claim.move(ClaimInput.DEFER)
+        self._remove_from_session(claim)
         self._delays.add(claim, until_us)
 
     def _is_lapsed(self, claim: Claim) -> bool:
@@ -338,8 +338,8 @@ class Claims:
             if lapsed or claim.claimant.ended:
                 self._end(claim)
                 continue
-            claim.move(Move.RETURN)
-            self._take_from_session(claim)
+            claim.move(ClaimInput.RETURN)
+            self._remove_from_session(claim)
             claim.consumer = None
             if claim.number in unseen and claim.kept:
                 self._write(claim)
@@ -360,8 +360,8 @@ class Claims:
         """End claims that their consumers acknowledged; `undoable` ones stay pinned until `keep` or `undo`."""
         done: list[Claim] = []
         for claim in claims:
-            claim.move(Move.ACKNOWLEDGE)
-            self._take_from_session(claim)
+            claim.move(ClaimInput.ACKNOWLEDGE)
+            self._remove_from_session(claim)
             if claim.tenure is not None and not claim.tenure.stands:
                 self._unlist(claim)
                 continue  # It came too late: the message is somebody else's, and not done with.
@@ -401,7 +401,7 @@ class Claims:
                 if copy.descriptor.alive(self._holdings.now_us):
                     self.lose(claim, Reason.EVICTED)
                 continue
-            claim.move(Move.UNDO)
+            claim.move(ClaimInput.UNDO)
             self._by_message.setdefault(copy.id, []).append(claim)
             session.handed[claim.number] = claim
             self.confirmations.undo(copy)
@@ -417,7 +417,7 @@ class Claims:
         tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
         if tenure is None:
             self.confirmations.add(claim.copy, undoable=False, consumed=False)
-        self._drop(claim, Move.END)
+        self._drop(claim, ClaimInput.END)
         if tenure is not None:
             if unserved:
                 claim.claimant.miss()
@@ -446,7 +446,7 @@ class Claims:
             self.note_handed((claim,))
         else:
             claim.claimant.give_back(claim.tenure)
-        self._drop(claim, Move.END)
+        self._drop(claim, ClaimInput.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
         """Drop the claims to a copy that is gone, and report those that did not end with its life."""
@@ -454,7 +454,7 @@ class Claims:
         self._out_of_order.discard(copy.id)
         self.confirmations.left(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
-            self._drop(claim, Move.LEAVE)
+            self._drop(claim, ClaimInput.LEAVE)
             if reason not in _FORESEEN:
                 self.lose(claim, reason)
 
@@ -462,14 +462,14 @@ class Claims:
         """Count and report that a subscription does not get a message after all."""
         self.lost += 1
         of = claim.claimant
-        self._tell(ClaimLost(of.name, claim.copy.descriptor, reason, of.client, of.durable))
+        self._emit(ClaimLost(of.name, claim.copy.descriptor, reason, of.client, of.durable))
 
-    def _drop(self, claim: Claim, move: Move) -> None:
+    def _drop(self, claim: Claim, move: ClaimInput) -> None:
         delayed = claim.state is ClaimState.DELAYED
         if claim.state is ClaimState.WAITING:
             claim.claimant.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
-            self._take_from_session(claim)
+            self._remove_from_session(claim)
             if self._journal.retract_handed((claim.number,)):
                 self._return_credit(claim)
         claim.move(move)

@@ -86,7 +86,7 @@ class Confirmations:
         self.forget((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)
-        self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
+        self._deliveries.interest_changes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget(self, messages: Iterable[MessageId]) -> None:
         """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""

@@ -11,7 +11,7 @@ from carrypost.mom.channels import Channels
 from carrypost.mom.control import CONTROL
 
 if TYPE_CHECKING:
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.deliveries import Deliveries
     from carrypost.mom.channels import Overlay
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Context:
     """Messaging on one host, in one life of it."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int, overlay: Overlay | None) -> None:
+    def __init__(self, ground: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None) -> None:
         self.ground, self.deliveries, self.incarnation = ground, deliveries, incarnation
         self.node, self.settings, self.limits = ground.node, ground.settings, ground.limits
-        self.holdings, self.outputs, self.own = ground.holdings, ground.outputs, ground.own
+        self.holdings, self.outputs, self.interests = ground.holdings, ground.outputs, ground.interests
         self.journal, self.undo = ground.outputs.journal, ground.outputs.undo
         self.ledger = Ledger(self.journal, MOM)
         self.post = Post(ground, CONTROL)

@@ -138,7 +138,7 @@ class Discoveries:
     def _end(self, number: int) -> None:
         asking = self._open.pop(number)
         names = tuple(sorted(asking.names, key=lambda each: each.name))
-        self._outputs.tell(Discovered(asking.command, names, tuple(sorted(asking.waiting))))
+        self._outputs.emit(Discovered(asking.command, names, tuple(sorted(asking.waiting))))
 
     def expire(self, now: int) -> None:
         """End discoveries whose time is over."""
@@ -150,7 +150,7 @@ class Discoveries:
 
     def _asked(self, item: control.Discover, node: NodeId, _: int, now: int) -> None:
         """Answer with the names that this node advertises."""
-        paid = self._accounts.pay(node, DISCOVERY_UNITS, now) and self._budget.take(1, now)
+        paid = self._accounts.pay(node, DISCOVERY_UNITS, now) and self._budget.try_spend(1, now)
         if not paid or not self._island:
             self._outputs.refuse("discovery", node)
             return

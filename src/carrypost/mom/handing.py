@@ -23,7 +23,7 @@ class Handing:
     """The messages that sessions of one host are handed, and those that they give up."""
 
     def __init__(self, context: Context, claims: Claims, queues: Queues) -> None:
-        self._tell = context.outputs.tell
+        self._emit = context.outputs.emit
         self._claims, self._queues = claims, queues
 
     def hand_out(self, now: int) -> None:
@@ -33,7 +33,7 @@ class Handing:
             if not spent:
                 return
             for claim, consumer in spent:
-                self._tell(GivenUp(consumer.number, claim.copy.descriptor, claim.count))
+                self._emit(GivenUp(consumer.number, claim.copy.descriptor, claim.count))
                 self._give_up(claim, now)
             self._queues.follow_up(now)
 

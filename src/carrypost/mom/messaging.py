@@ -1,6 +1,6 @@
 """Messaging on one host, as a layer between order and the application's side.
 
-Everything that passes order comes by `take`, gets its claims, and goes on. The commands of programs are in
+Everything that passes order comes by `receive`, gets its claims, and goes on. The commands of programs are in
 `mom.programs`. Nothing here publishes or depends on order.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
@@ -59,10 +59,10 @@ class Messaging(Layer):
         record.register(logged.ROWS)
 
     def __init__(
-        self, ground: Ground, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
+        self, ground: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
     ) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._undo, self._tell = ground.outputs.journal, ground.outputs.undo, ground.outputs.tell
+        self._journal, self._undo, self._emit = ground.outputs.journal, ground.outputs.undo, ground.outputs.emit
         self._deliveries = deliveries
         context = Context(ground, deliveries, incarnation, overlay)
         self._ledger, self._channels = context.ledger, context.channels
@@ -112,7 +112,7 @@ class Messaging(Layer):
             stored.setdefault(name[:1], []).append((name[1:], value))
         self._topics.restore(stored, now)
         claimed = [copy for copy in self._holdings.known_copies() if self._holdings.is_claimed(copy)]
-        self._deliveries.wishes.pass_over(claimed)  # The claims to those are rows, or have ended.
+        self._deliveries.interest_changes.pass_over(claimed)  # The claims to those are rows, or have ended.
         self.claims.confirmations.restore(stored)
         for copy in claimed:
             if self.claims.claimable(copy):
@@ -127,17 +127,17 @@ class Messaging(Layer):
         self.placements.restore()
         self._look_ahead()
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these messages for matching subscriptions; all of them go on."""
         claims, interested, now = self.claims, self._topics.interested, self._holdings.now_us
         lost_before = self._channels.lost_before
-        if self.directory.take(copies):
+        if self.directory.receive(copies):
             self._look_ahead()
         addressed = False
         for copy in copies:
             if copy.descriptor.destination.startswith(ADDRESSED):
                 addressed = True
-                if not self.queues.take(copy, now):
+                if not self.queues.receive(copy, now):
                     continue
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now, lost_before(copy.id)):
@@ -200,18 +200,18 @@ class Messaging(Layer):
             self._kept.let_go()
         if self._resume_us == NEVER:
             self.handing.hand_out(now)
-        for copy in self._holdings.take_carried():
+        for copy in self._holdings.pop_carried():
             self.receipts.carried(copy)
             self.queues.manager.carried(copy)
-        for message, node in self._holdings.take_struck():
+        for message, node in self._holdings.pop_struck():
             self.receipts.acknowledged(message, node)
-        for destination, subscriptions in self._topics.take_changed():
+        for destination, subscriptions in self._topics.pop_changed():
             self.queues.enrolling.follow(destination, subscriptions, now)
             if not subscriptions:
                 self.queues.forsake(destination)
         for destination in self.queues.enrolling.drop_unreachable(now):
             for consumer in self._topics.consumers_of(destination):
-                self._tell(Unserved(consumer.number, destination))
+                self._emit(Unserved(consumer.number, destination))
         drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts), *self.discoveries.drafts()]
         self._look_ahead()
         return drafts

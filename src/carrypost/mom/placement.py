@@ -143,13 +143,13 @@ class Placements:
             return
         del self._open[item.number]
         reason = None if item.accepted else item.reason
-        self._outputs.tell(PlaceAnswered(question.command, item.accepted, reason))
+        self._outputs.emit(PlaceAnswered(question.command, item.accepted, reason))
 
     def expire(self, now: int) -> None:
         """Give up questions that were not answered in time."""
         for number, question in [each for each in self._open.items() if each[1].until_us <= now]:
             del self._open[number]
-            self._outputs.tell(PlaceAnswered(question.command))
+            self._outputs.emit(PlaceAnswered(question.command))
         self.due_us = min([each.until_us for each in self._open.values()], default=NEVER)
 
     # --- being asked ---------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Placements:
         """Manage a queue at the request of another node, or decline."""
         if item.until_us <= now:
             return  # Nobody waits for the answer.
-        if not self._accounts.pay(node, PLACE_UNITS, now) or not self._budget.take(1, now):
+        if not self._accounts.pay(node, PLACE_UNITS, now) or not self._budget.try_spend(1, now):
             self._outputs.refuse("placement", node)
             return
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.layer import Steps
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class MessagingCommands:
     """Commands that programs give to messaging."""
 
-    def __init__(self, steps: Steps, ground: Ground, deliveries: Deliveries, overlay: Overlay | None = None) -> None:
+    def __init__(
+        self, steps: Steps, ground: HostContext, deliveries: Deliveries, overlay: Overlay | None = None
+    ) -> None:
         self._steps, self._step, self._ground, self._deliveries = steps, steps.step, ground, deliveries
         self._overlay = overlay
         self._messaging: Messaging | None = None

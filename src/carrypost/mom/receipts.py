@@ -148,7 +148,7 @@ class Receipts:
         if message in self._sends:
             self._rise(message, SendState.CARRIED)
         else:
-            self._outputs.tell(Receipt(message, SendState.CARRIED, rose=False, last=True))
+            self._outputs.emit(Receipt(message, SendState.CARRIED, rose=False, last=True))
 
     def acknowledged(self, message: MessageId, node: NodeId) -> None:
         """Note that a recipient has a message that lists it; with the last one it is delivered."""
@@ -162,7 +162,7 @@ class Receipts:
         elif message in self._unborn:
             self._unborn[message] = bool(self._unborn[message])
         else:
-            self._tell(message, send, rose=False)
+            self._emit(message, send, rose=False)
 
     def heard(self, item: Outcome, node: NodeId) -> None:
         """Handle a node's report about a message; a report that it may not make is refused."""
@@ -190,7 +190,7 @@ class Receipts:
         elif message in self._unborn:
             self._unborn[message] = bool(self._unborn[message])
         else:
-            self._tell(message, send, rose=False)
+            self._emit(message, send, rose=False)
 
     def followed(self, message: MessageId) -> Followed | None:
         """Return the state of a message, None if it is unknown; its progress is reported, once that is durable."""
@@ -219,9 +219,9 @@ class Receipts:
             if message in self._unborn:
                 self._unborn[message] = rose or bool(self._unborn[message])
             else:
-                self._tell(message, send, rose=rose)
+                self._emit(message, send, rose=rose)
 
-    def _tell(self, message: MessageId, send: Send, *, rose: bool) -> None:
+    def _emit(self, message: MessageId, send: Send, *, rose: bool) -> None:
         self._table.put(message, send)
         self._journal.hold(_receipt(message, send, rose=rose))
 
@@ -252,8 +252,8 @@ class Receipts:
         Lost rows must be in the journal again already: their receipts are emitted again with them.
         """
         if self._tell_us <= now:
-            self._tell_again()
-        for message in self._agenda.take_due(now):
+            self._emit_again()
+        for message in self._agenda.pop_due(now):
             send = self._sends[message]
             if send.state >= SendState.EXPIRED:
                 self._end(message)
@@ -295,13 +295,13 @@ class Receipts:
                 self._forget(copy.id)
             elif copy.id not in self._sends and watched >> copy.slot & 1:  # A program may wait for a carrier.
                 state = SendState.EXPIRED if reason is Reason.EXPIRED else SendState.FAILED
-                self._outputs.tell(Receipt(copy.id, state, reason=reason, rose=False, last=True))
+                self._outputs.emit(Receipt(copy.id, state, reason=reason, rose=False, last=True))
 
     def _born(self, message: MessageId) -> None:
         """Write and emit what was heard of a send before it was durable."""
         rose, send = self._unborn.pop(message, None), self._sends.get(message)
         if rose is not None and send is not None:
-            self._tell(message, send, rose=rose)
+            self._emit(message, send, rose=rose)
 
     def lost(self, held: Iterable[Event]) -> None:
         """Emit the events of a batch that could not be written when its rows are written."""
@@ -310,7 +310,7 @@ class Receipts:
                 self._untold[event.message] = max(event, self._untold.get(event.message, event), key=_news)
                 self._tell_us = self._holdings.now_us + RETRY_US
 
-    def _tell_again(self) -> None:
+    def _emit_again(self) -> None:
         untold, self._untold, self._tell_us = self._untold, {}, NEVER
         for message, event in untold.items():
             send = self._sends.get(message)

@@ -50,7 +50,7 @@ class ClaimState(enum.Enum):
     """Acknowledged, expired, dropped, or its subscription is gone."""
 
 
-class Move(enum.Enum):
+class ClaimInput(enum.Enum):
     """The moves of a claim."""
 
     DUE = "due"
@@ -71,8 +71,8 @@ class Move(enum.Enum):
     """The subscription ended."""
 
 
-_S, _M = ClaimState, Move
-MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
+_S, _M = ClaimState, ClaimInput
+MOVES: dict[tuple[ClaimState, ClaimInput], ClaimState] = {
     (_S.DELAYED, _M.DUE): _S.WAITING,
     (_S.DELAYED, _M.LEAVE): _S.ENDED,
     (_S.DELAYED, _M.END): _S.ENDED,
@@ -192,7 +192,7 @@ class Claim(msgspec.Struct, eq=False):
         """True if it is a dead letter already: those are handed over without limit."""
         return self.tenure is not None and self.claimant.name.startswith(DEAD_LETTERS)
 
-    def move(self, move: Move) -> None:
+    def move(self, move: ClaimInput) -> None:
         """Change to the state that a move leads to; raises `StateError` for an impossible move."""
         after = MOVES.get((self.state, move))
         if after is None:

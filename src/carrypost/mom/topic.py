@@ -57,7 +57,7 @@ class Topics:
     def __init__(self, context: Context) -> None:
         self._limits, self._settings = context.limits, context.settings.messaging
         self.here = Here(context.node, context.incarnation)
-        self._own, self._deliveries = context.own, context.deliveries
+        self._own_interests, self._deliveries = context.interests, context.deliveries
         self._table = Table(context.ledger, b"S", SubscriptionRow)
         self._interests: dict[Entry, Interest] = {}
         self._by_number: dict[int, Interest] = {}
@@ -240,13 +240,13 @@ class Topics:
             return []
         return [
             subscription
-            for number in self._own.which(descriptor)
+            for number in self._own_interests.which(descriptor)
             if (interest := by_number.get(number)) is not None
             for subscription in interest.subscriptions
             if subscription.takes(descriptor.original, self.here)
         ]
 
-    def take_changed(self) -> list[tuple[str, list[Subscription]]]:
+    def pop_changed(self) -> list[tuple[str, list[Subscription]]]:
         """Return the held topics whose subscriptions were added, removed or renewed, with all subscriptions."""
         changed, self._changed = self._changed, {}
         return [(held, list(self._open.get(exactly(held), ()))) for held in changed]

@@ -62,7 +62,7 @@ class NodeClock:
         half, self._odd = divmod(passed + self._odd, 2)
         return half
 
-    def take_step_us(self) -> int:
+    def pop_step_us(self) -> int:
         """Return the time by which the clock was set forward since the last call, for `Host.clock_stepped`."""
         step, self._step = self._step, 0
         return step

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Event, PayloadWanted
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.cloud_frames import LinkState
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch, Key, Value
@@ -126,7 +126,7 @@ class NodeDriver(ProgramDriver):
             self._timer = None
         if self._compiling is not None:
             self._compiling.cancel()
-        self._let_in()
+        self._admit_waiting()
 
     def compile(self, wanted: CompileWanted) -> None:
         """Have a module compiled in a process of its own."""
@@ -151,7 +151,7 @@ class NodeDriver(ProgramDriver):
             self._waiting_for_room.append(waiting)
             await waiting
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         waiting, self._waiting_for_room = self._waiting_for_room, []
         for each in waiting:
             if not each.done():
@@ -166,7 +166,7 @@ class NodeDriver(ProgramDriver):
     def now(self) -> int:
         """The time in microseconds. If the clock stepped, the host learns of it first."""
         now = self._clock.now()
-        if step_us := self._clock.take_step_us():
+        if step_us := self._clock.pop_step_us():
             self.host.clock_stepped(step_us)
         return now
 
@@ -263,14 +263,14 @@ class NodeDriver(ProgramDriver):
         """Process the store's answers: durable batches and lost ones."""
         now = self.now
         answers = self._store.answers()
-        self._disk.take(answers)
+        self._disk.update(answers)
         for serial, reason in answers:
             if reason is None:
                 self.host.durable(serial, now)
             else:
                 self.host.lost(serial, reason, now)
         self.drain()
-        self._let_in()
+        self._admit_waiting()
 
     # --- what the host wants -------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class NodeDriver(ProgramDriver):
     def _transmit(self, transmission: Transmission) -> None:
         if not self._running:
             return
-        sent, gone = filled(transmission.frames, self._store.read)
+        sent, gone = fill_payloads(transmission.frames, self._store.read)
         for message in gone:
             self.gone += 1
             self.host.payload_gone(message, self.now)
@@ -331,7 +331,7 @@ class NodeDriver(ProgramDriver):
         """Read a payload from the store."""
         return self._store.payload(descriptor, self.settings.limits)
 
-    def _tell_gone(self, descriptor: Descriptor, host: Host) -> None:
+    def _report_gone(self, descriptor: Descriptor, host: Host) -> None:
         if host.state_of(descriptor.id) in _LEFT:
             _log.debug(
                 "the message %s left before its program took it: it expired, or was consumed elsewhere",
@@ -343,7 +343,7 @@ class NodeDriver(ProgramDriver):
                 "if a neighbour still has it",
                 descriptor.shown,
             )
-        super()._tell_gone(descriptor, host)
+        super()._report_gone(descriptor, host)
 
     def _fit(self) -> None:
         """Inform the host of the longest datagram that the interfaces carry, if that has changed: they come and go."""

@@ -46,7 +46,7 @@ _KEY_HEADER = """\
 """
 
 
-class Home:
+class NodeFolder:
     """The folder of one node."""
 
     def __init__(self, settings: NodeSettings) -> None:

@@ -21,8 +21,8 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import fruitless
 from carrypost.node.clock import NodeClock
 from carrypost.node.driver import NodeDriver
-from carrypost.node.folder import Home, exposed
-from carrypost.node.recording.chronicle import Chronicle
+from carrypost.node.folder import NodeFolder, exposed
+from carrypost.node.recording.record_writer import RecordWriter
 from carrypost.node.recording.traces import Traces
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
@@ -39,10 +39,10 @@ class Node:
 
     def __init__(self, settings: NodeSettings, *, privilege: Privilege = privilege) -> None:
         self.settings = settings
-        self.home = Home(settings)
+        self.folder = NodeFolder(settings)
         limits = settings.core.limits
         self.udp = Udp(settings.udp, self._received, magic=MAGIC, datagram_bytes_max=limits.datagram_bytes_max)
-        self.chronicle: Chronicle | None = None
+        self.chronicle: RecordWriter | None = None
         self.traces: Traces | None = None
         self._privilege = privilege
         self._driver: NodeDriver | None = None
@@ -69,7 +69,7 @@ class Node:
             raise
 
     async def _start(self) -> None:
-        loop, home, core = asyncio.get_running_loop(), self.home, self.settings.core
+        loop, home, core = asyncio.get_running_loop(), self.folder, self.settings.core
         home.create()
         self._exits.enter_context(home.locked())
         known_key = home.has_key
@@ -92,9 +92,9 @@ class Node:
         self._exits.callback(self.store.close)
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
-        driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
+        driver = NodeDriver(self.host, core, self._handle_event, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
-            self.chronicle = Chronicle(folder, self.settings, driver)
+            self.chronicle = RecordWriter(folder, self.settings, driver)
         if self.settings.trace.enabled:
             self.traces = Traces(home.trace_file, self.settings.trace, driver)
         state = list(self.store.state())
@@ -158,7 +158,7 @@ class Node:
         if self._driver is not None:
             self._driver.answered()
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         if self.chronicle is not None:
             self.chronicle.observe(event)
         if self.traces is not None:

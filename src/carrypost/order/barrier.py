@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Predecessor
     from carrypost.model.ids import NodeId
 
-Standing = tuple[tuple[int, int], ...]
+BarrierEntries = tuple[tuple[int, int], ...]
 """(tag, deadline) of the messages of one source, by tag; usually one."""
 
 
@@ -36,7 +36,7 @@ class Barrier:
     def __init__(self, *, forgets: bool) -> None:
         self._forgets = forgets
         """True if expired predecessors are forgotten."""
-        self._sources: dict[NodeId, Standing] = {}
+        self._sources: dict[NodeId, BarrierEntries] = {}
 
     def __iter__(self) -> Iterator[tuple[NodeId, int, int]]:
         """Yield source, tag and deadline of every entry, the last delivered first.
@@ -97,11 +97,11 @@ class Barrier:
         """Return the entries for the next message, in their wire form."""
         return tuple(predecessor(*each, signed=signed) for each in self)
 
-    def copy(self) -> dict[NodeId, Standing]:
+    def copy(self) -> dict[NodeId, BarrierEntries]:
         """Return a copy for `restore`."""
         return self._sources.copy()
 
-    def restore(self, sources: dict[NodeId, Standing]) -> None:
+    def restore(self, sources: dict[NodeId, BarrierEntries]) -> None:
         """Reset the barrier to a copy of it."""
         self._sources = sources
 

@@ -41,7 +41,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.descriptor import SEQUENCE_BITS, Ordering
-from carrypost.order.barrier import Barrier, Standing
+from carrypost.order.barrier import Barrier, BarrierEntries
 from carrypost.order.watch import WaitingMessage, Watch
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Undo:
 
     __slots__ = ("barrier", "co_delivered", "delivered")
 
-    def __init__(self, barrier: dict[NodeId, Standing]) -> None:
+    def __init__(self, barrier: dict[NodeId, BarrierEntries]) -> None:
         self.barrier = barrier
         self.co_delivered: dict[NodeId, Last | None] = {}
         """The entries before the change, by source."""
@@ -196,7 +196,7 @@ class Group:
         waiting = self.pending[descriptor.id]
         return waiting.predecessors[waiting.at][2]
 
-    def take_expired(self) -> list[Descriptor]:
+    def pop_expired(self) -> list[Descriptor]:
         """Return the received messages that will never be delivered."""
         expired, self._expired = self._expired, []
         return expired

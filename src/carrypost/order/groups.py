@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
@@ -65,7 +65,7 @@ class Order(Layer):
 
     kind = ORDER_ROWS
 
-    def __init__(self, ground: Ground, deliveries: Deliveries) -> None:
+    def __init__(self, ground: HostContext, deliveries: Deliveries) -> None:
         self._node, self._signed, self._limits = ground.node, ground.identity.signed, ground.limits
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs = ground.outputs
@@ -75,10 +75,10 @@ class Order(Layer):
         """Number of groups that each author opened."""
         self._opened_max = max(1, int(ground.limits.groups_max * ground.limits.share_author))
         self._skew_us = round(ground.settings.skew_s_max * MICROSECONDS)
-        self._own = ground.own
+        self._interests = ground.interests
         self._waiting = _Room(ground)
         self._passing: list[Copy] = []
-        """Messages that go on with the next `take`, in order."""
+        """Messages that go on with the next `receive`, in order."""
         self._stamped: set[Group] = set()
         """Groups of the messages stamped last. They are kept, because the messages may not be published yet."""
         self._touched: dict[Group, None] = {}
@@ -115,7 +115,7 @@ class Order(Layer):
 
     # --- reception -----------------------------------------------------------------------------------------
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Pass on messages whose predecessors were delivered or are dead, and what waited for them.
 
         Messages without an order pass, and so do those delivered before a restart: the registries know them already. A
@@ -241,7 +241,7 @@ class Order(Layer):
 
     def _is_wanted(self, group: Group) -> bool:
         """Return True if a program here subscribes to a message of the group that has no attributes."""
-        return bool(self._own.which(_sample(group.destination)))
+        return bool(self._interests.which(_sample(group.destination)))
 
     def _forget(self, group: Group) -> None:
         del self._groups[group.destination, group.ordering]
@@ -273,7 +273,7 @@ class Order(Layer):
             self.due_us = group.due_us
         if group.undo is not None:
             self._touched[group] = None
-        expired = group.take_expired()
+        expired = group.pop_expired()
         if not delivered and not expired:
             return
         get = self._cache.get
@@ -365,7 +365,7 @@ _group_of = attrgetter("descriptor.destination", "descriptor.ordering")
 class _Room:
     """The copies that wait, within their bounds."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         limits, settings = ground.limits, ground.settings
         self._cache = ground.holdings.cache
         self.copies: dict[MessageId, Copy] = {}

@@ -16,7 +16,7 @@ from carrypost.overlay.snapshot import Snapshot, unpacked
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Adoptions:
     """States of seats that consumers bring to one broker."""
 
-    def __init__(self, ground: Ground, clients: ClientManager, seats: MovableSeats, sayings: Sayings) -> None:
+    def __init__(self, ground: HostContext, clients: ClientManager, seats: MovableSeats, sayings: Sayings) -> None:
         self._limits, self._clients, self._seats, self._sayings = ground.limits, clients, seats, sayings
 
     def take(self, item: Adopt, copy: Copy, _now: int) -> bool | Reader:

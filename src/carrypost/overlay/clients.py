@@ -21,7 +21,7 @@ from carrypost.overlay.tails import Tails
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
     from carrypost.overlay.movable import MovableSeats
@@ -55,7 +55,7 @@ ACCEPTED, _WAITS = Refusal(""), Refusal("waits")
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, ground: Ground, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
+    def __init__(self, ground: HostContext, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
         self._broker, self._outputs = ground.settings.overlay.broker, ground.outputs
         self._in_reach, self._seats_max = ground.links.in_reach, ground.limits.seats_per_client_max
         self._node, self._topology, self._ledger, self._seats = ground.node, topology, ledger, seats

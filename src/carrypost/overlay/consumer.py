@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.headers import Covers
     from carrypost.overlay.modulator import Modulator
@@ -55,7 +55,7 @@ _AGAIN_US = 1_000_000
 class Consumers:
     """The subscriptions of one node to channels."""
 
-    def __init__(self, ground: Ground, rows: RevertingRows, brokers: Container[NodeId]) -> None:
+    def __init__(self, ground: HostContext, rows: RevertingRows, brokers: Container[NodeId]) -> None:
         """`brokers`: nodes that are known as brokers."""
         self._node, self._rows, self._limits = ground.node, rows, ground.limits
         self._brokers, self.coverage, self.kept = brokers, Coverage(ground), KeptCheckpoints(ground, rows)

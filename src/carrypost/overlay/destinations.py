@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
@@ -59,7 +59,7 @@ class Destinations:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         clients: ClientManager,
         seats: MovableSeats,
         sources: Sources,

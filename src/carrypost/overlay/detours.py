@@ -21,7 +21,7 @@ from carrypost.overlay.relocation import DESTINATION_STAYS, DestinationState, Ha
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.topology import Topology
 
     Tail = Sequence[tuple[NodeId, int]]
@@ -39,7 +39,7 @@ class _Answer(NamedTuple):
 class Detours:
     """Detours of the events that one home of producers passes on."""
 
-    def __init__(self, ground: Ground, topology: Topology) -> None:
+    def __init__(self, ground: HostContext, topology: Topology) -> None:
         self._topology = topology
         self._life_us = DESTINATION_STAYS[DestinationState.EXPECTING].us(ground.settings.overlay)
         self._most = ground.limits.handoffs_max

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.ids import MessageId
     from carrypost.overlay.legs import Legs
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Gaps:
     """The lanes of the seats of one broker, and questions about what is missing in them."""
 
-    def __init__(self, ground: Ground, legs: Legs) -> None:
+    def __init__(self, ground: HostContext, legs: Legs) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._clients_max, self._gap_us = ground.limits.clients_max, round(ground.settings.overlay.gap_s * 1e6)
         self.room = Room(legs, ground.limits)

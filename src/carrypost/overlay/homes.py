@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from carrypost.gossip.layer import Draft
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.clients import Refusal
     from carrypost.overlay.consumer import Consumers
@@ -83,7 +83,7 @@ class Homes:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         island: Island,
         topology: Topology,
         moves: Moves,
@@ -196,7 +196,7 @@ class Homes:
         else:
             self._refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
-            self._outputs.tell(events.HomeRefused(*found.key, author, item.refusal, item.detail))
+            self._outputs.emit(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
 
     def moving(self, item: Moving, author: NodeId, now: int) -> bool:
@@ -230,7 +230,7 @@ class Homes:
     def _tell(self, client: _Client, broker: NodeId) -> None:
         if client.told != broker:
             client.told = broker
-            self._outputs.tell(events.Homed(*client.key, broker, client.reason))
+            self._outputs.emit(events.Homed(*client.key, broker, client.reason))
 
     def announced(self, info: BrokerInfo, now: int) -> None:
         """Ask anew where a home has been started again, and where there was no broker."""

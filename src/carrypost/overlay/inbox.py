@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.topology import Topology
@@ -48,7 +48,12 @@ class Inbox:
     """The items that one node receives from other overlays."""
 
     def __init__(
-        self, ground: Ground, topology: Topology, legs: Legs, takes: Mapping[type, Take], hears: Mapping[type, Hear]
+        self,
+        ground: HostContext,
+        topology: Topology,
+        legs: Legs,
+        takes: Mapping[type, Take],
+        hears: Mapping[type, Hear],
     ) -> None:
         """`takes`, `hears`: by kind of item, but for `Pass`, which legs take with the message."""
         self._holdings, self._outputs = ground.holdings, ground.outputs
@@ -91,7 +96,7 @@ class Inbox:
         if answer is None or isinstance(answer, bool):
             return answer
         self._unread[copy.id] = answer
-        self._outputs.tell(PayloadWanted(copy.descriptor))
+        self._outputs.emit(PayloadWanted(copy.descriptor))
         return None
 
     def hear(self, item: object, author: NodeId) -> None:

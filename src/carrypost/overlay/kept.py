@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
@@ -39,7 +39,7 @@ class EventsLost(LayerEvent, frozen=True):
 class KeptCheckpoints:
     """The last checkpoints of the subscriptions of one node."""
 
-    def __init__(self, ground: Ground, rows: RevertingRows) -> None:
+    def __init__(self, ground: HostContext, rows: RevertingRows) -> None:
         self._rows, self._limits, self._outputs = rows, ground.limits, ground.outputs
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """The checkpoint that was read last."""
@@ -48,7 +48,7 @@ class KeptCheckpoints:
         """Return True if the payload of a checkpoint was read; else have it read."""
         if copy.id in self._payloads:
             return True
-        self._outputs.tell(PayloadWanted(copy.descriptor))
+        self._outputs.emit(PayloadWanted(copy.descriptor))
         return False
 
     def read(self, copy: Copy, payload: bytes | Blank) -> None:
@@ -99,7 +99,7 @@ class KeptCheckpoints:
 class Coverage:
     """Events that the accepted results of one node cover, and those that are missing."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._limits, self._outputs = ground.limits, ground.outputs
         self.missed = 0
         """Events that were missing, in this life."""
@@ -120,7 +120,7 @@ class Coverage:
                 if after > cursor:
                     row.lost += after - cursor
                     self.missed += after - cursor
-                    self._outputs.tell(EventsLost(found.destination, named[at], after - cursor))
+                    self._outputs.emit(EventsLost(found.destination, named[at], after - cursor))
         if new:
             row.faults += covers.faults
             row.busy_us += covers.busy_us

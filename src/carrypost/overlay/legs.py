@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.ids import NodeId
     from carrypost.overlay.detours import Detours
     from carrypost.overlay.topology import Topology
@@ -85,7 +85,7 @@ class _Passage(msgspec.Struct, eq=False):
 class Legs:
     """The legs that one node makes and takes."""
 
-    def __init__(self, ground: Ground, topology: Topology, detours: Detours) -> None:
+    def __init__(self, ground: HostContext, topology: Topology, detours: Detours) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._detours = detours

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import MessageId, NodeId
@@ -83,7 +83,7 @@ class _Entry(msgspec.Struct, eq=False):
 class Modules:
     """The modules of one broker."""
 
-    def __init__(self, ground: Ground, legs: Legs) -> None:
+    def __init__(self, ground: HostContext, legs: Legs) -> None:
         overlay, self._limits = ground.settings.overlay, ground.limits
         self._allowed, self._authors = overlay.modulators, frozenset(overlay.authors)
         if overlay.broker and self._allowed != "named":
@@ -164,7 +164,7 @@ class Modules:
             elif entry.copy is None:
                 entry.copy = copy
                 self._legs.hold(copy)
-                self._outputs.tell(PayloadWanted(copy.descriptor))
+                self._outputs.emit(PayloadWanted(copy.descriptor))
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Take a module that was read."""
@@ -195,7 +195,7 @@ class Modules:
         if waiting:
             digest, entry = min(waiting, key=lambda each: self._spent_us.get(each[1].client, 0))
             entry.state = _State.COMPILING
-            self._outputs.tell(CompileWanted(digest, entry.module))
+            self._outputs.emit(CompileWanted(digest, entry.module))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Take machine code, or the reason why there is none."""
@@ -221,7 +221,7 @@ class Modules:
 class OwnModules:
     """The modules of this node's own subscriptions."""
 
-    def __init__(self, ground: Ground, legs: Legs, ledger: Ledger) -> None:
+    def __init__(self, ground: HostContext, legs: Legs, ledger: Ledger) -> None:
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
         self._legs, self._ledger = legs, ledger
         self._bytes_max = ground.limits.module_bytes_max

@@ -18,7 +18,7 @@ from carrypost.overlay.sources import Sources
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager, Refusal
@@ -37,7 +37,7 @@ class Moves:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         topology: Topology,
         clients: ClientManager,
         seats: MovableSeats,

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from carrypost.events import Event, Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Rows
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.island.island import Island
     from carrypost.journal import Key, Value
@@ -102,7 +102,7 @@ class Overlay(Layer):
         record.register(logged.ROWS)
 
     def __init__(
-        self, ground: Ground, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
+        self, ground: HostContext, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
     ) -> None:
         self._node, self.broker = ground.node, ground.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
@@ -245,7 +245,7 @@ class Overlay(Layer):
         self.moves.start(incarnation, now)
         self._look_ahead()
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
         self._stirred = True
         for copy in copies:

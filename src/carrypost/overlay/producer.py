@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
@@ -41,7 +41,7 @@ _PAUSE_US = 500_000
 class Producer:
     """The events of one node."""
 
-    def __init__(self, ground: Ground, legs: Legs, homes: Homes, numbers: Numbers, ledger: Ledger) -> None:
+    def __init__(self, ground: HostContext, legs: Legs, homes: Homes, numbers: Numbers, ledger: Ledger) -> None:
         self._node, self._cache, self._outputs = ground.node, ground.holdings.cache, ground.outputs
         self._legs, self._homes, self._ledger = legs, homes, ledger
         limits, settings = ground.limits, ground.settings

@@ -18,7 +18,7 @@ from carrypost.overlay.items import CURSORS_MAX, Past, Progress, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.consumer import Consumers
     from carrypost.overlay.producer import Producer
@@ -36,7 +36,7 @@ class Progresses:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         topology: Topology,
         clients: ClientManager,
         sayings: Sayings,

@@ -16,7 +16,7 @@ from carrypost.overlay.items import ITEMS, Abort, Detour, Detoured, Handoff, Ite
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.ids import NodeId
 
 _NOW = (Handoff, Ready, Detour, Detoured, Abort)
@@ -28,7 +28,7 @@ _PRIORITY = 9
 class Sayings:
     """The drafts of one node that have not been published yet."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._node, self._now_us = ground.node, round(ground.settings.overlay.handoff_s * 1e6)
         self._drafts: list[Draft] = []
         self._own: list[tuple[NodeId, Item]] = []

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
@@ -62,7 +62,7 @@ _decode = msgspec.msgpack.Decoder(SeatRow).decode
 class Seats:
     """The seats of one broker."""
 
-    def __init__(self, ground: Ground, legs: Legs, rows: RevertingRows, meter: Meter | None = None) -> None:
+    def __init__(self, ground: HostContext, legs: Legs, rows: RevertingRows, meter: Meter | None = None) -> None:
         self._rows, self._meter = rows, meter
         self.modules = Modules(ground, legs)
         self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
@@ -286,7 +286,7 @@ class Seats:
             elif copy.id not in self._payloads:
                 if self._turn is None or self._turn[1] <= now:
                     seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
-                    self._outputs.tell(PayloadWanted(copy.descriptor))
+                    self._outputs.emit(PayloadWanted(copy.descriptor))
             elif not self._pace.has_time:
                 continue
             elif seat.processing.is_broken:
@@ -305,7 +305,7 @@ class Seats:
         payload = self._payloads.get(copy.id) if seat.processing.reads_payload else b""
         if payload is None:
             seat.reading, seat.after_us = copy, now + _AGAIN_US
-            self._outputs.tell(PayloadWanted(copy.descriptor))
+            self._outputs.emit(PayloadWanted(copy.descriptor))
             return []
         if seat.leaving is not None:  # There was no room for what came of it before.
             seat.processing.revert(seat.row)
@@ -320,7 +320,7 @@ class Seats:
         if step.fault:
             client = seat.client
             channel = client.item.channel
-            self._outputs.tell(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
+            self._outputs.emit(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
         if step.waits:
             processing.revert(seat.row)
             seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US

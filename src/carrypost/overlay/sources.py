@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.movable import MovableSeats
@@ -94,7 +94,7 @@ class Sources:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: HostContext,
         topology: Topology,
         clients: ClientManager,
         seats: MovableSeats,
@@ -242,7 +242,7 @@ class Sources:
         seat, client = self._seats.find(move.client), move.client
         pause_us = now - seat.spoke_us if seat is not None and seat.spoke_us else 0
         told = client.node, client.item.channel, client.item.subscription, move.source.to, OPERATIONS[move.reason]
-        self._outputs.tell(Relocated(*told, move.size, pause_us))
+        self._outputs.emit(Relocated(*told, move.size, pause_us))
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Note that a broker cannot be reached any more."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
@@ -80,7 +80,7 @@ class Neighbour(NamedTuple):
 class Topology:
     """The brokers that one node knows and, if it is a broker, its place among them."""
 
-    def __init__(self, ground: Ground, island: Island, rng: Random) -> None:
+    def __init__(self, ground: HostContext, island: Island, rng: Random) -> None:
         settings, most = ground.settings.overlay, ground.limits.overlay_brokers_max
         self.node, self.prefix = ground.node, ground.prefix
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs

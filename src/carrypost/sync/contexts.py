@@ -118,7 +118,7 @@ class Consumer(Closing[consumer.Consumer]):
     def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
         while not self.closed and (batch := self._read_ahead(timeout, None, BATCH_MAX)) is not None:
             try:
-                while (message := batch.take()) is not None:
+                while (message := batch.pop()) is not None:
                     yield message  # type: ignore[misc]  # its class was changed
             except BaseException:
                 post(batch.close)
@@ -129,7 +129,7 @@ class Consumer(Closing[consumer.Consumer]):
 
     def _receive(self, timeout: Duration | None, kind: type | None) -> Message | None:
         while (batch := self._read_ahead(timeout, kind, 1)) is not None:
-            message = batch.take()
+            message = batch.pop()
             if message is not None:
                 return message  # type: ignore[return-value]  # likewise
         return None

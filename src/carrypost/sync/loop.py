@@ -79,7 +79,7 @@ class Loop:
     def _begin(self, call: Call[Any]) -> None:
         if self.batches:
             for batch in self.batches:
-                batch.tell()
+                batch.report()
             self.batches = [each for each in self.batches if not each.is_over]
         if call.abandoned:
             return

@@ -104,7 +104,7 @@ class Ledger:
         told, self._waiting = self._waiting[:count], self._waiting[count:]
         for row in told:
             row["t"], _ = self._order(row)
-            self._take(row)
+            self._apply(row)
         self._news.set()
         return told
 
@@ -139,7 +139,7 @@ class Ledger:
                     self._called[row["message"]] = name
         return row
 
-    def _take(self, row: Row) -> None:
+    def _apply(self, row: Row) -> None:
         kind, node, peer = row["kind"], row["node"], row["peer"]
         if peer is not None and kind in {Kind.UP, Kind.DOWN, Kind.ONEWAY}:
             (self._up.add if kind == Kind.UP else self._up.discard)((node, peer))
@@ -147,9 +147,9 @@ class Ledger:
             self._up = {pair for pair in self._up if node not in pair}
         elif row["message"] is not None:
             row["message"] = self._called.get(row["message"], row["message"])
-            self._take_message(row, node, row["message"])
+            self._apply_message(row, node, row["message"])
 
-    def _take_message(self, row: Row, node: str, message: str) -> None:
+    def _apply_message(self, row: Row, node: str, message: str) -> None:
         held = self.holds[node]
         match row["kind"]:
             case Kind.PUBLISH:

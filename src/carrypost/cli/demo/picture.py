@@ -64,7 +64,7 @@ class Picture:
         """Tell what nodes record, and draw the picture, for as long as this task runs."""
         async for rows, until_s in self._ledger.follow():
             for row in rows:
-                self._tell(row)
+                self._describe(row)
             self._release(until_s)
             if self._live is not None:
                 self._live.update(self.drawn(), refresh=True)
@@ -95,16 +95,16 @@ class Picture:
         """Give people time to read; none if the demonstration is quick."""
         await asyncio.sleep(length_s * self._pace)
 
-    def _tell(self, row: Row) -> None:
+    def _describe(self, row: Row) -> None:
         """Say what a row of the records means, if it means anything to people."""
         node, peer, message = row["node"], row["peer"], row["message"]
         if row["kind"] in {Kind.UP, Kind.DOWN} and peer is not None and node < peer:
             what = "reaches" if row["kind"] == Kind.UP else "no longer reaches"
             self._note(row["t"], node, Text(f"{what} {peer}", "dim"))
         elif message is not None and message in self._known and message in self._ledger.published:
-            self._tell_message(row, node, Text(f"[{message}]", _style(message)))
+            self._describe_message(row, node, Text(f"[{message}]", _style(message)))
 
-    def _tell_message(self, row: Row, node: str, message: Text) -> None:
+    def _describe_message(self, row: Row, node: str, message: Text) -> None:
         what: Text | None = None
         if row["kind"] == Kind.PUBLISH:
             text = self.texts.get(str(row["message"]), "")

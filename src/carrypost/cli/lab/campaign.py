@@ -109,7 +109,7 @@ def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool)
     if options is not None:
         needs_java(out)
     with begun(made, out) as running:
-        _tell(running.plan, out)
+        _report(running.plan, out)
         interrupted = False
         try:
             if running.todo:
@@ -132,7 +132,7 @@ def _moved(move: Move, so_far: CampaignProgress) -> None:
     move(so_far.done + so_far.failed, so_far.todo, state)
 
 
-def _tell(plan: CampaignPlan, out: Path) -> None:
+def _report(plan: CampaignPlan, out: Path) -> None:
     """Report what was found in the folder, on stderr."""
     if plan.done:
         say(f"{plan.done:,} runs are done already")

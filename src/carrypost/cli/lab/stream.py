@@ -79,7 +79,7 @@ def stream(
 def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
     """Something to call whenever there is news: a table that stays in its place, or lines of JSON."""
     if json:
-        yield _tell
+        yield _report
         return
     from rich.live import Live as Screen  # noqa: PLC0415 - loaded only where a table is shown
 
@@ -91,7 +91,7 @@ def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
         yield show
 
 
-def _tell(live: Live) -> None:
+def _report(live: Live) -> None:
     line(
         {
             "nodes": sum(node != "?" for node in live.nodes["node"].to_pylist()),

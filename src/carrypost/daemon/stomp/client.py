@@ -58,7 +58,7 @@ _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 class Output(Protocol):
     """The sink for bytes to a client."""
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Write bytes, in order."""
 
     @property
@@ -137,22 +137,22 @@ class Client:
         headers = {"message": message[:500], "content-type": "text/plain"}
         if receipt is not None:
             headers["receipt-id"] = receipt
-        self._say(Frame("ERROR", headers, text.encode("utf-8", "replace")))
+        self._write_frame(Frame("ERROR", headers, text.encode("utf-8", "replace")))
         self._end()
 
     def _end(self) -> None:
         self.closed = True
         self._output.end()
 
-    def _say(self, frame: Frame) -> None:
+    def _write_frame(self, frame: Frame) -> None:
         if not self.closed:
-            self._output.say(encode(frame, self.version or Version.V1_0))
+            self._output.write(encode(frame, self.version or Version.V1_0))
 
     def _confirm(self, frame: Frame) -> None:
         """Write the receipt that a frame asks for."""
         receipt = frame.headers.get("receipt")
         if receipt is not None:
-            self._say(Frame("RECEIPT", {"receipt-id": receipt}))
+            self._write_frame(Frame("RECEIPT", {"receipt-id": receipt}))
 
     def _follow(self, frame: Frame, done: asyncio.Future[Any]) -> None:
         """Write the receipt of a frame once what it asked for is done; a failure ends the connection."""
@@ -176,7 +176,9 @@ class Client:
         headers, token = frame.headers, self._options.token
         version = agreed(headers.get("accept-version"))
         if version is None:
-            self._say(Frame("ERROR", {"version": ",".join(Version), "message": "no version of STOMP that both know"}))
+            self._write_frame(
+                Frame("ERROR", {"version": ",".join(Version), "message": "no version of STOMP that both know"})
+            )
             self._end()
             return
         if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
@@ -188,7 +190,7 @@ class Client:
         self.version, ours = version, self._options.heart_beat_ms
         self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
         said = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
-        self._say(Frame("CONNECTED", said | ({"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {})))
+        self._write_frame(Frame("CONNECTED", said | ({"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {})))
 
     async def _disconnect(self, frame: Frame) -> None:
         await self.settled()
@@ -374,7 +376,7 @@ class Client:
 
     # --- what the node tells -------------------------------------------------------------------------------
 
-    def take(self, handed: Handed, body: bytes | None = None) -> None:
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Write a message from the node, when the client has read what came before."""
         subscription = self._subscriptions.of_consumer(handed.consumer)
         if subscription is None or self.closed:
@@ -413,7 +415,7 @@ class Client:
             own = b"ack:%d\n" % number if subscription.version is Version.V1_2 else b""
         if handed.count > 1:
             own += b"redelivered:true\n"
-        self._output.say(subscription.beginning + own + rest)
+        self._output.write(subscription.beginning + own + rest)
 
     def _acknowledge_written(self) -> None:
         """Acknowledge, in one work, messages written to subscriptions with automatic acknowledgement."""

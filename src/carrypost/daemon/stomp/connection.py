@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Write bytes, with all others of this turn of the loop."""
         if self._is_ended:
             return
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             return
         now_s = self._loop.time()
         if writes_s and now_s - self._wrote_s >= pause_s and not self.is_full:
-            self.say(BEAT)
+            self.write(BEAT)
         # Of a client that is not read because it does not read, beats cannot be seen.
         if reads_s and now_s - self._read_s > 2 * reads_s and self._transport.is_reading() and not self.is_full:
             self._client.fail(JMSException(f"nothing came for {2 * reads_s:g} s, not even a heart-beat"))

@@ -246,11 +246,11 @@ def received(sent: Descriptor, payload: bytes) -> Frame:
         headers["type"] = said.type
     body, form = _body(sent, payload)
     if sent.attributes or said.property_types:
-        form |= _told(sent)
+        form |= _property_headers(sent)
     return Frame("MESSAGE", form | headers, body)
 
 
-def _told(sent: Descriptor) -> dict[str, str]:
+def _property_headers(sent: Descriptor) -> dict[str, str]:
     """Return the properties as headers, and the types of those that are no text."""
     try:
         properties = typed_properties(sent)

@@ -19,7 +19,7 @@ from carrypost.files import reason
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
     from carrypost.jms.serving import ServedNode
-    from carrypost.node.folder import Home
+    from carrypost.node.folder import NodeFolder
     from carrypost.node.settings import StompSettings
 
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
@@ -36,7 +36,7 @@ async def serve(served: ServedNode) -> Server | None:
         return None
     if served.provider is None:
         raise ConfigError("stomp.port is set, and messaging is off: set messaging.enabled = true, or stomp.port = 0")
-    server = Server(served.provider, settings, served.node.home)
+    server = Server(served.provider, settings, served.node.folder)
     await server.open()
     served.add("stomp", server)
     return server
@@ -45,7 +45,7 @@ async def serve(served: ServedNode) -> Server | None:
 class Server:
     """The STOMP clients of one node."""
 
-    def __init__(self, provider: Provider, settings: StompSettings, home: Home) -> None:
+    def __init__(self, provider: Provider, settings: StompSettings, home: NodeFolder) -> None:
         self.provider, self.copies = provider, Copies(provider)
         self._settings, self._home = settings, home
         self._listening: asyncio.Server | None = None

@@ -98,7 +98,7 @@ class InboxApplication:
         host.unsubscribe(self._subscriptions.pop(number), driver.now)
         driver.drain()
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
         if type(event) is Delivered:
             readable = tuple([each for each in event.deliveries if self._got(driver, each)])

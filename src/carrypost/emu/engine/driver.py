@@ -21,7 +21,7 @@ from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import StateError
 from carrypost.events import Event, PayloadWanted, Published
 from carrypost.gossip.wire.frames import Frame, Transmission
-from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch
@@ -51,7 +51,7 @@ class Application(Protocol):
     def started(self, driver: EmulatedDriver) -> None:
         """Subscribe, on a host that has just started."""
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Take an event of the host."""
 
 
@@ -211,7 +211,7 @@ class EmulatedDriver(ProgramDriver):
         self.command()
         self._receive([Datagram(tuple(frames), 0)], peer)
 
-    def tell_published(self) -> None:
+    def report_published(self) -> None:
         """Tell the application what was just published; what else there is to tell waits for `drain`, in order.
 
         So a record has a publication before whatever else is told of that instant: what had expired at this node by
@@ -222,7 +222,7 @@ class EmulatedDriver(ProgramDriver):
         self._untold += [event for event in events if type(event) is not Published]
         for event in events:
             if type(event) is Published and self._host is host:
-                self._application.take(self, event)
+                self._application.handle_event(self, event)
 
     def later(self, action: Callable[[], None]) -> None:
         """Let the application act at this instant, once it was told all there is, if the node is there by then."""
@@ -241,7 +241,7 @@ class EmulatedDriver(ProgramDriver):
             self._write(batch)
 
     def _transmit(self, transmission: Transmission) -> None:
-        frames, gone = filled(transmission.frames, self.disk.store.piece)
+        frames, gone = fill_payloads(transmission.frames, self.disk.store.piece)
         for message in gone:
             self.gone += 1
             self.host.payload_gone(message, self.now)
@@ -255,7 +255,7 @@ class EmulatedDriver(ProgramDriver):
                 self.answer(event)
             elif type(event) is CompileWanted:
                 self.compile(event)
-            self._application.take(self, event)
+            self._application.handle_event(self, event)
             if self._host is not host:
                 return  # The application crashed its node, and the rest of what it was to be told with it.
 
@@ -275,7 +275,7 @@ class EmulatedDriver(ProgramDriver):
             self.host.durable(batch.serial, self.clock.local(scheduler.now) if self._skewed else scheduler.now)
             return
         due = max(scheduler.now + disk.delay_us, self._written_us)
-        disk.store.take(batch)
+        disk.store.accept(batch)
         if due == scheduler.now:
             self._answer(batch)
             return

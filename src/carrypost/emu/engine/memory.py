@@ -14,7 +14,7 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import StateError
-from carrypost.gossip.wire.payloads import gathered
+from carrypost.gossip.wire.payloads import assemble_payload
 from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -37,7 +37,7 @@ class MemoryStore:
         """Serials of the batches that are not durable yet, oldest first."""
         return tuple(self._taken)
 
-    def take(self, batch: Batch) -> None:
+    def accept(self, batch: Batch) -> None:
         """From now on the batch is readable."""
         self._taken[batch.serial] = self._resolved(batch)
 
@@ -51,7 +51,7 @@ class MemoryStore:
     def write(self, batch: Batch) -> None:
         """Take and commit a batch in one."""
         if self._taken:
-            self.take(batch)
+            self.accept(batch)
             self.commit(batch.serial)
         else:
             self._apply(self._resolved(batch))
@@ -97,8 +97,8 @@ class MemoryStore:
         return body if isinstance(body, bytes) else None
 
     def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
-        """Return a whole payload as it was published; raises as `gathered` does."""
-        return gathered(descriptor, self.piece, limits)
+        """Return a whole payload as it was published; raises as `assemble_payload` does."""
+        return assemble_payload(descriptor, self.piece, limits)
 
     def state(self) -> Iterator[tuple[Key, Value]]:
         """Yield everything durable but payloads, in a fixed order: what a host is restored from."""

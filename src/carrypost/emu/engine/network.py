@@ -280,7 +280,7 @@ class Network:
             ordering=Ordering.named(ordering),
             recipients=recipients,
         )
-        driver.tell_published()
+        driver.report_published()
         driver.drain()
         return message
 
@@ -327,7 +327,7 @@ class Network:
         lifetime_us = None if lifetime_s is None else microseconds(lifetime_s, "lifetime_s")
         overlay = driver.command().overlay
         message = overlay.emit(channel, payload, driver.now, attributes=attributes, lifetime_us=lifetime_us)
-        driver.tell_published()
+        driver.report_published()
         driver.drain()
         return message
 

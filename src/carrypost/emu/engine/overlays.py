@@ -64,7 +64,7 @@ class OverlaySampler:
         self._told: dict[str, int] = {}
         """Bytes that each broker had told others at its last sample."""
 
-    def take(self, t_us: int) -> None:
+    def sample(self, t_us: int) -> None:
         """Sample all brokers that are running, and the clients of channels."""
         brokers = {
             driver.identity.node: driver

@@ -63,7 +63,7 @@ class RecordFile:
             from carrypost.emu.records.files import Sink  # noqa: PLC0415 - needs pyarrow, which testing does without
 
             with Sink(self._path) as sink:
-                sink.take(record)
+                sink.write(record)
             return
         with staged(self._path) as partial:
             partial.write_text("".join(f"{line}\n" for line in record.json_lines()), encoding="utf-8")

@@ -31,20 +31,20 @@ class Sampler:
         self._drivers = drivers
         self._told: dict[str, dict[str, int]] = {}
 
-    def take(self, t_us: int) -> None:
+    def sample(self, t_us: int) -> None:
         """Sample every node that is running."""
         for name in sorted(self._drivers):
             driver = self._drivers[name]
             if driver.state is NodeState.RUNNING:
-                self._take_traffic(name, t_us)
-                self._take_sizes(driver, t_us, {})
+                self._sample_traffic(name, t_us)
+                self._sample_sizes(driver, t_us, {})
 
-    def take_leaving(self, driver: EmulatedDriver, t_us: int) -> None:
+    def sample_leaving(self, driver: EmulatedDriver, t_us: int) -> None:
         """Sample one node that is about to leave, and mark its sizes so."""
-        self._take_traffic(driver.name, t_us)
-        self._take_sizes(driver, t_us, {AT: AT_LEAVE})
+        self._sample_traffic(driver.name, t_us)
+        self._sample_sizes(driver, t_us, {AT: AT_LEAVE})
 
-    def _take_sizes(self, driver: EmulatedDriver, t_us: int, mark: dict[str, str]) -> None:
+    def _sample_sizes(self, driver: EmulatedDriver, t_us: int, mark: dict[str, str]) -> None:
         host, node, add = driver.host, driver.name, self._record.add
         add(Kind.REGISTRY, t_us, node, size=host.copies, detail=CACHE, attrs=mark or None)
         for registry in host.registries(driver.now):
@@ -52,7 +52,7 @@ class Sampler:
             for name in REGISTRIES:
                 add(Kind.REGISTRY, t_us, node, size=getattr(registry, name), detail=name, attrs=attrs)
 
-    def _take_traffic(self, node: str, t_us: int) -> None:
+    def _sample_traffic(self, node: str, t_us: int) -> None:
         """Record what one node sent since its last sample."""
         sent = self._radio.sent(node)
         told = self._told.setdefault(node, {})

@@ -70,7 +70,7 @@ class WorkloadApplication:
         for destination in host.overlay.subscriptions() if driver.name in self.channels else ():
             host.subscribe(exactly(destination), confirmed=self.confirmed, now=now)
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Confirm deliveries, and have every event recorded."""
         if type(event) is Delivered and not self.confirmed:
             driver.host.confirm([delivery.descriptor.id for delivery in event.deliveries], driver.now)

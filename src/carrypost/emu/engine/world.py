@@ -15,11 +15,11 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.delivery_paths import DeliveryPaths
 from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
+from carrypost.emu.engine.known_links import KnownLinks
 from carrypost.emu.engine.overlays import OverlaySampler
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
-from carrypost.emu.engine.told import Told
 from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
@@ -98,7 +98,7 @@ class Emulation:
         """Present name of the node of each place."""
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
-        self._told = Told() if scenario.radio.routes == "told" else None
+        self._told = KnownLinks() if scenario.radio.routes == "told" else None
         """All links, where hosts are told them."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
@@ -128,7 +128,7 @@ class Emulation:
             self._scheduler.run_until(max(t_us - 1, self.now))
             return
         self._scheduler.run_until(self._end_us - 1)
-        self._take_samples()
+        self._sample_all()
 
     def _subscribed(self) -> list[str]:
         """Return the topics that every node subscribes to."""
@@ -160,12 +160,12 @@ class Emulation:
                     post(each.t_us, Phase.PUBLISH, each.node, self._scripted, index, each)
 
     def _sample(self, sample_us: int) -> None:
-        self._take_samples()
+        self._sample_all()
         self._scheduler.post(self.now + sample_us, Phase.DOWN, "", self._sample, sample_us)
 
-    def _take_samples(self) -> None:
-        self._samples.take(self.now)
-        self._overlays.take(self.now)
+    def _sample_all(self) -> None:
+        self._samples.sample(self.now)
+        self._overlays.sample(self.now)
 
     def _next_contact(self, index: int) -> None:
         if index < len(self.contacts):
@@ -184,7 +184,7 @@ class Emulation:
             driver.boot()
         else:
             driver.resume()
-        self._tell_links(driver, Phase.JOIN)
+        self._share_links(driver, Phase.JOIN)
         if stay.end:
             self._scheduler.post(stay.end_us, Phase.LEAVE, stay.node, self._leave, stay)
         for index, workload in enumerate(self.scenario.workloads):
@@ -202,7 +202,7 @@ class Emulation:
 
     def _leave(self, stay: Stay) -> None:
         driver = self._drivers[stay.node]
-        self._samples.take_leaving(driver, self.now)
+        self._samples.sample_leaving(driver, self.now)
         self.record.add(Kind.LEAVE, self.now, stay.node, detail=None if stay.end == LEAVE else stay.end)
         if stay.last or stay.end in {CRASH, CRASH_LOST}:
             driver.crash()
@@ -272,9 +272,9 @@ class Emulation:
             changed = self._told.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
             for _, driver in sorted(self._drivers.items()) if changed else ():
                 if driver.identity.node in changed:
-                    self._tell_links(driver, Phase.UP if up else Phase.DOWN)
+                    self._share_links(driver, Phase.UP if up else Phase.DOWN)
 
-    def _tell_links(self, driver: EmulatedDriver, phase: Phase) -> None:
+    def _share_links(self, driver: EmulatedDriver, phase: Phase) -> None:
         """Tell a host all links between hosts, if it is there."""
         if self._told is not None and driver.state is NodeState.RUNNING and driver.settings.island:
             driver.host.tell_links(self._told, driver.now)
@@ -337,7 +337,7 @@ class Emulation:
             reason = "barrier" if isinstance(error, OrderError) else Reason.NO_ROOM.value
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason)
         else:
-            driver.tell_published()
+            driver.report_published()
             # Also in ideal mode, where the host answers later: each of several publications of one instant is a batch
             # of its own, as on a real node, and not all of them together.
             driver.write()

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.routes import RouteTypes, told
+from carrypost.emu.mobility.routes import RouteTypes, described
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.errors import ConfigError, LocalError
 from carrypost.files import refused
@@ -207,7 +207,7 @@ class Feed:
             numbers[route] = int(number)
         chosen = {trip: row for trip, row in trips.items() if numbers[row.text("route_id")] in types}
         if not chosen:
-            there = told(numbers[row.text("route_id")] for row in trips.values())
+            there = described(numbers[row.text("route_id")] for row in trips.values())
             wanted = " or ".join(types.words)
             raise LocalError(f"{self._path}: no trip of {day.isoformat()} is by {wanted}; trips by type: {there}")
         return chosen

@@ -108,7 +108,7 @@ class Gtfs:
             if trip.block:
                 blocks[trip.block] = vehicle
                 vehicle.blocked = True
-            vehicle.take(trip, round(self.chain_wait_s * MICROSECONDS))
+            vehicle.drive(trip, round(self.chain_wait_s * MICROSECONDS))
         return vehicles
 
     def _nearby(self, vehicles: list[Vehicle], trip: _PlacedTrip) -> Vehicle | None:
@@ -152,7 +152,7 @@ class Vehicle:
     at: Place = (math.inf, math.inf)
     """The stop where it arrived."""
 
-    def take(self, trip: _PlacedTrip, wait_us_max: int) -> None:
+    def drive(self, trip: _PlacedTrip, wait_us_max: int) -> None:
         """Drive this trip after those taken before."""
         first_us, last_us = trip.samples[0][0], trip.samples[-1][0]
         if self.presences and first_us - self.presences[-1][1] <= wait_us_max:

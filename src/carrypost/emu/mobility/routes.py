@@ -49,7 +49,7 @@ class RouteTypes:
         return number in self._meant
 
 
-def told(types: Iterable[int]) -> str:
+def described(types: Iterable[int]) -> str:
     """Types for people, with how many there are of each: bus (3) 622."""
     found = []
     for number, count in sorted(Counter(types).items()):

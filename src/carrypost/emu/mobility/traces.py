@@ -25,7 +25,7 @@ from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.events import NS2_NODE, is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
-from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.orders import resting
 from carrypost.emu.traces.formats.tables import OneMovement
 from carrypost.emu.traces.formats.words import no_number
 from carrypost.emu.traces.tracks import Movement, Tracks
@@ -87,7 +87,7 @@ class Trace:
 def _tracks(placed: pa.Table, start_us: int, duration_us: int, *, stays: bool) -> Tracks:
     """Return the part that concerns the run; with `stays`, nodes are at their last place until its end."""
     if stays:
-        placed = standing(placed, start_us + duration_us)
+        placed = resting(placed, start_us + duration_us)
     names, rank = ranked(placed["node"])
     t_us, x, y = (column(placed, each) for each in ("t_us", "x", "y"))
     node, t_us = rank.astype(np.int32), t_us - start_us

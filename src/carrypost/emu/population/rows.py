@@ -87,7 +87,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
     return rows.chosen(np.argsort(key))
 
 
-def told(plan: Plan, part: Part, contacts: Encounters) -> Rows:
+def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
     """Return the rows of a part that are known beforehand: who comes and goes, meets whom, and publishes what."""
     stays, messages = plan.stays, plan.messages
     comes = np.flatnonzero((stays.start_us >= part.since_us) & (stays.start_us < part.until_us))
@@ -124,7 +124,7 @@ class Receptions:
         """By line and node: 1 the author, 2 got it from the author, and so on; 0 does not have it."""
         self._free: list[int] = []
 
-    def take(self, gains: list[Gain]) -> Rows:
+    def receive(self, gains: list[Gain]) -> Rows:
         """Return the receptions that these gains are, in order, and count them."""
         if not gains:
             return Rows.none()
@@ -159,7 +159,7 @@ class Receptions:
         table, nodes = self._table.reshape(-1), self._table.shape[1]
         gives, there = line * nodes + giver, line * nodes + taker
         takes = there
-        while len(takes):  # `take` is twice as fast as to index.
+        while len(takes):  # `receive` is twice as fast as to index.
             hops = table.take(gives)
             known = hops != 0
             done, left = np.flatnonzero(known), np.flatnonzero(~known)
@@ -196,7 +196,7 @@ class Batches:
         self._waiting: list[Rows] = []
         self._count = 0
 
-    def take(self, rows: Rows, *, last: bool = False) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: Rows, *, last: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the batches that are full, and at the end the rest."""
         self._waiting.append(rows)
         self._count += len(rows.t_us)

@@ -16,7 +16,7 @@ from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Delays
 from carrypost.emu.population.flow import flow
 from carrypost.emu.population.plan import Plan, check_sizes, planned
-from carrypost.emu.population.rows import Batches, Receptions, Rows, joined, told
+from carrypost.emu.population.rows import Batches, Receptions, Rows, joined, rows_known_before
 from carrypost.emu.population.tally import Tally
 from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
 from carrypost.emu.records.files import Records, Sink
@@ -58,11 +58,11 @@ class Model(NamedTuple):
         """
         contacts = contacts_of(plan, part)
         receptions = Receptions(plan, part)
-        found = [told(plan, part, contacts)] if self.keep_rows else []
+        found = [rows_known_before(plan, part, contacts)] if self.keep_rows else []
         receptions.tally.met(contacts.chosen(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
         steps = steps_of(plan, part, contacts, self.delays, self.seed)
         for gains in flow(steps, self.delays.hops(plan.nodes, self.seed), part.horizon_us):
-            came = receptions.take(gains)
+            came = receptions.receive(gains)
             if self.keep_rows:
                 found += [came, came.delivered()]
             if gains:
@@ -76,7 +76,7 @@ class Joining:
     def __init__(self) -> None:
         self._waiting = Rows.none()
 
-    def take(self, rows: Rows, until_us: int) -> Rows:
+    def join(self, rows: Rows, until_us: int) -> Rows:
         """Return the rows before this time; no later part has any of those."""
         together = joined([self._waiting, rows])
         at = int(np.searchsorted(together.t_us, until_us))
@@ -137,13 +137,13 @@ def write(
     """Write the record of a run out of its parts, in order."""
     record = Record(name)
     record.add(Kind.RUN, 0, "", attrs=plan.attrs)
-    sink.take(record)
+    sink.write(record)
     topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
     batches, joining, total = Batches(plan, name, topics), Joining(), Tally()
     total.counts["join"] = plan.taking_part
     for part, (rows, tally) in played:
         total.add(tally)
-        for batch in batches.take(joining.take(rows, part.until_us), last=part.until_us == plan.end_us):
-            sink.take_batch(batch)
+        for batch in batches.add(joining.join(rows, part.until_us), last=part.until_us == plan.end_us):
+            sink.write_batch(batch)
     total.record(record, plan.end_us - 1)
-    sink.take(record)
+    sink.write(record)

@@ -70,7 +70,7 @@ class Records:
         batches = self.table.to_batches() if self._batches is None else self._batches
         with Sink(Path(path)) as sink:
             for record in _records_of(batches):
-                sink.take(record)
+                sink.write(record)
 
 
 def read(path: str | Path) -> pa.Table:
@@ -199,7 +199,7 @@ class Sink:
         finally:
             self._give_up()
 
-    def take(self, record: Record) -> None:
+    def write(self, record: Record) -> None:
         """Take all rows out of a record."""
         if count := _even(record):
             with self._explained(), _undisturbed():
@@ -207,7 +207,7 @@ class Sink:
                 self.rows += count
                 record.clear()
 
-    def take_batch(self, batch: pa.RecordBatch) -> None:
+    def write_batch(self, batch: pa.RecordBatch) -> None:
         """Take rows that are a batch already, as `encoded_batch` makes it."""
         with self._explained(), _undisturbed():
             self._open.batch(batch)

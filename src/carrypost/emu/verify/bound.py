@@ -109,7 +109,7 @@ def flood_us(
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
     sweep = _Sweep(len(numbers))
     for _, step, first, second in steps:
-        sweep.take(step, first, second)
+        sweep.step(step, first, second)
     held = sweep.held
     for index, message in enumerate(ordered):
         held[numbers[message[1]]] &= ~(1 << index)
@@ -133,7 +133,7 @@ def flood_ages_us(
     }
     sweep = _Sweep(len(numbers))
     for t_us, step, first, second in steps:
-        for new, nodes in sweep.take(step, first, second):
+        for new, nodes in sweep.step(step, first, second):
             for index in _indices(new):
                 many = len(wanted[index].intersection(nodes)) if index in wanted else len(nodes)
                 yield t_us - ordered[index][2], many
@@ -148,7 +148,7 @@ def arrivals_us(
     found = {(message[0], message[1]): message[2] for message in ordered}
     sweep = _Sweep(len(numbers))
     for t_us, step, first, second in steps:
-        for new, nodes in sweep.take(step, first, second):
+        for new, nodes in sweep.step(step, first, second):
             for index in _indices(new):
                 found |= {(ordered[index][0], names[node]): t_us for node in nodes}
     return found
@@ -179,7 +179,7 @@ class _Sweep:
         """Number of open contacts of each pair: more than one where they overlap."""
         self._alive = 0
 
-    def take(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, Sequence[int]]]:
+    def step(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, Sequence[int]]]:
         """One step; `first` and `second` are nodes, or a message and its source.
 
         Gives which messages came to which nodes by it.

@@ -175,7 +175,7 @@ def undelivered(facts: Facts, before_us: int) -> list[str]:
     """
     log = facts.log
     channels, joined = _consumed(log), {node: since_us for node, since_us, _ in reversed(facts.presences)}
-    covered, told = _covered(log), _told(log)
+    covered, told = _covered(log), _losses_reported(log)
     missing: dict[tuple[str, str, str], set[int]] = {}
     for event in events_of(log).values():
         for (consumer, subscription), channel in channels.items():
@@ -212,7 +212,7 @@ def _covered(log: Log) -> dict[tuple[str, str, str], set[int]]:
     return found
 
 
-def _told(log: Log) -> dict[tuple[str, str, str], int]:
+def _losses_reported(log: Log) -> dict[tuple[str, str, str], int]:
     """Return how many events are told to be lost, by node, number of the subscription and producer."""
     found: dict[tuple[str, str, str], int] = {}
     rows, destinations = log.rows(Kind.FAILURE), log.attr("destination")

@@ -81,7 +81,7 @@ class Pasts:
                 sets[key] = bits & ~gone
 
 
-def told(facts: Facts, *kinds: Kind) -> Ints:
+def rows_with_order(facts: Facts, *kinds: Kind) -> Ints:
     """Rows of these kinds about messages that have an order, those that a crash brought a second time left out."""
     rows = facts.log.rows(*kinds)
     again = (facts.log.kind[rows] == KIND[Kind.DELIVER]) & facts.log.is_detail(REDELIVERED)[rows]
@@ -92,7 +92,7 @@ def told(facts: Facts, *kinds: Kind) -> Ints:
 def causal_order(facts: Facts) -> Found:
     """Nothing is delivered to a node after something that it is before of."""
     log = facts.log
-    rows = told(facts, Kind.PUBLISH, Kind.DELIVER)
+    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER)
     message, place = facts.publication(rows), facts.place(rows)
     delivered = log.kind[rows] == KIND[Kind.DELIVER]
     ends = dict(zip(message[delivered].tolist(), rows[delivered].tolist(), strict=True))

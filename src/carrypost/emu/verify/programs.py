@@ -19,7 +19,7 @@ from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
 from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Reason, Undone
-from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.journal import MESSAGE
@@ -198,7 +198,7 @@ class Programs:
 
     # --- what is told --------------------------------------------------------------------------------------
 
-    def take(self, driver: EmulatedDriver, event: Event) -> None:
+    def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Something that the host tells."""
         place = self._places[driver.name]
         if type(event) is Delivered:

@@ -185,7 +185,7 @@ def main(
             received += outcome.received
             if outcome.problems:
                 failed.append(outcome.seed)
-                _tell(outcome, DRAWS[family](outcome.seed), out or Path(), json=json)
+                _report(outcome, DRAWS[family](outcome.seed), out or Path(), json=json)
             _progress(tried, seeds, len(failed))
     figures = {"tried": tried, "failed": failed, "rows": rows, "received": received}
     if json:
@@ -199,7 +199,7 @@ def main(
     return _INTERRUPTED if tried < seeds else _DONE
 
 
-def _tell(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
+def _report(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
     """Print what is wrong, and how to see it again; the scenario is kept."""
     scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
     ways = {"replay": replay(drawn.seed, drawn.family)}

@@ -16,7 +16,7 @@ import numpy as np
 from carrypost.emu.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
-from carrypost.emu.verify.happens_before import Pasts, told
+from carrypost.emu.verify.happens_before import Pasts, rows_with_order
 from carrypost.events import Reason
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -65,7 +65,7 @@ def _dropped_instead(facts: Facts) -> Found:
     if not _steady(facts):
         return
     log = facts.log
-    rows = told(facts, Kind.DROP)
+    rows = rows_with_order(facts, Kind.DROP)
     rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
     # What was delivered, evicted and forgotten (`seen_max`) comes again, and waits for nothing.
     rows = rows[facts.before(log.rows(Kind.DELIVER)).find(facts.copy(rows), rows) < 0]
@@ -80,8 +80,8 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
     log = facts.log
     if not _steady(facts):
         return
-    ordered = told(facts, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
-    if not len(ordered) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
+    ordered = rows_with_order(facts, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
+    if not len(ordered) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
     rows = np.sort(np.concatenate([ordered, log.rows(Kind.JOIN, Kind.LEAVE)]))
     room = _WaitingRoom(len(log.nodes), len(facts.groups))
@@ -91,7 +91,7 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
         if kind in _PRESENCE:
             room.attend(node, there=kind == KIND[Kind.JOIN])
         else:
-            room.take(row, kind, place, message, deadline_us)
+            room.note(row, kind, place, message, deadline_us)
     for waiting, since_us in room.advance(int(log.t_us.max()) + 1):
         yield waiting, _in_vain(facts, waiting, since_us)
 
@@ -102,9 +102,9 @@ def nothing_is_hurried(facts: Facts) -> Found:
     With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
     given up early only where something of that died undelivered.
     """
-    if not _steady(facts) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
+    if not _steady(facts) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
-    rows = told(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
+    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
     forgetting = [ordering == "delta-causal" for _, ordering in facts.groups]
     ahead_us = _ahead_us(facts)
     pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
@@ -189,7 +189,7 @@ class _WaitingRoom:
             place = group * self._nodes + node
             self._open.update((place, message) for message in self._waiting.get(place, ()))
 
-    def take(self, row: int, kind: int, place: int, message: int, deadline_us: int) -> None:
+    def note(self, row: int, kind: int, place: int, message: int, deadline_us: int) -> None:
         """Take a row about a message: published, received, delivered, expired or dropped."""
         pasts = self._pasts
         if kind == KIND[Kind.PUBLISH]:

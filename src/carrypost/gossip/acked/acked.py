@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.acked.comparison import Contact
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler, Rows
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
@@ -63,7 +63,7 @@ class Acked(Layer):
 
     kind = ACKED
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._ground, self._node, self._identity = ground, ground.node, ground.identity
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._journal, self._links = ground.outputs, ground.outputs.journal, ground.links
@@ -105,7 +105,7 @@ class Acked(Layer):
     @property
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers of records, and of lists of them."""
-        return {AckRecord: self._take_record, AckList: self._take_list}
+        return {AckRecord: self._receive_record, AckList: self._receive_list}
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Restore the records, and the acknowledgements still to be made, after a restart."""
@@ -174,7 +174,7 @@ class Acked(Layer):
         if self._again_us <= now:
             self._write_again()
         if self._holdings.lingering and self._linger_us <= now:
-            self._cache.throw_out(self._holdings.take_lingering(), Reason.PURGED)
+            self._cache.throw_out(self._holdings.pop_lingering(), Reason.PURGED)
         if self._straight_us <= now:
             self._answer(now)
         if self._send_us <= now:
@@ -225,7 +225,7 @@ class Acked(Layer):
                 found[peer, private] = None
         for peer, record in found:
             link = self._links.get(peer)
-            if link is not None and link.usable and link.budgets.reminders.take(1, now):
+            if link is not None and link.usable and link.budgets.reminders.try_spend(1, now):
                 link.send((record,))
 
     def _sign(self, now: int, most: int | None = None) -> None:
@@ -236,7 +236,7 @@ class Acked(Layer):
         if not self._pending.ready:
             return
         givers = self._pending.givers()
-        sound = self._sign_private(self._pending.take_sound(now, most), givers, now)
+        sound = self._sign_private(self._pending.pop_sound(now, most), givers, now)
         for page in records.pages(sound, self._ground.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
@@ -318,15 +318,15 @@ class Acked(Layer):
 
     # --- what others say -----------------------------------------------------------------------------------
 
-    def _take_list(self, link: Link, frame: AckList, now: int) -> None:
+    def _receive_list(self, link: Link, frame: AckList, now: int) -> None:
         """Handle one step of a comparison."""
         self._expire_records(now)
-        self._comparison.take(link, frame, now)
+        self._comparison.receive(link, frame, now)
         if self._comparison.contacts[link.peer].owed:
             self._send_us = min(self._send_us, now)
         self._look_ahead()
 
-    def _take_record(self, link: Link, record: AckRecord, now: int) -> bool:
+    def _receive_record(self, link: Link, record: AckRecord, now: int) -> bool:
         """Handle a record; raises `RemoteError`. Cheap checks come first, the signature last."""
         fingerprint = signed.fingerprint(record)
         if fingerprint in self.known:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from carrypost.gossip.acked.known import Known
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
 _SHORT = ACK_PARTS
@@ -54,7 +54,7 @@ class Contact(msgspec.Struct, eq=False):
 class Comparison:
     """The comparisons of one host with its neighbours."""
 
-    def __init__(self, ground: Ground, known: Known) -> None:
+    def __init__(self, ground: HostContext, known: Known) -> None:
         self._node, self._known = ground.node, known
         self._again_us = round(ground.settings.acked_s * 1e6) * _AGAIN_PERIODS
         self._lossless = not self._again_us
@@ -100,12 +100,12 @@ class Comparison:
         waits = contact.repeats < _REPEATS and not self._lossless
         contact.due_us = now + (_REPEAT_US << contact.repeats) if waits else NEVER
 
-    def take(self, link: Link, frame: AckList, now: int) -> None:
+    def receive(self, link: Link, frame: AckList, now: int) -> None:
         """Handle one step of the neighbour, and answer it; raises `RemoteError`."""
         contact = self.contacts.get(link.peer)
         if contact is None:  # This host had no such layer when the contact began.
             contact = self.contacts[link.peer] = Contact(link)
-        if not link.budgets.lists.take(1, now):
+        if not link.budgets.lists.try_spend(1, now):
             raise LimitError("rate")
         _STEPS[frame.round](self, contact, frame, now)
 

@@ -18,7 +18,7 @@ from carrypost.model.ids import MessageId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
 
 ROW = b"P"
@@ -42,7 +42,7 @@ _decode = msgspec.msgpack.Decoder(_Due).decode
 class Pending:
     """The acknowledgements that one host owes."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._open: dict[int, dict[MessageId, _Due]] = {}
         """Acknowledgements in batches without an answer."""
@@ -59,7 +59,7 @@ class Pending:
         if not holdings.acknowledged:
             return {}
         taken: dict[MessageId, _Due] = {}
-        for message, (until_us, giver) in holdings.take_acknowledged().items():
+        for message, (until_us, giver) in holdings.pop_acknowledged().items():
             copy = holdings.cache.get(message)
             if giver:
                 self._givers[message] = giver
@@ -95,7 +95,7 @@ class Pending:
         """Return the addresses of the neighbours that brought what may be signed."""
         return {message: self._givers[message] for message in self.ready if message in self._givers}
 
-    def take_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
+    def pop_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
         """Remove and return what may be signed, with the times until which it counts; delete finished rows.
 
         Acknowledgements whose confirmation has still to be written stay. `most`: only the first so many.

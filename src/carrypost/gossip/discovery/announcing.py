@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.discovery.places import Places
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
 _PROFILE_UNASKED_BYTES_MAX = 600
@@ -34,9 +34,9 @@ _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
 class Announcing:
     """The announcements of one host, and its profile."""
 
-    def __init__(self, ground: Ground, places: Places, layers: Layers, rng: Random, *, fixed_period: bool) -> None:
+    def __init__(self, ground: HostContext, places: Places, layers: Layers, rng: Random, *, fixed_period: bool) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._links, self._own = ground.links, ground.own
+        self._links, self._interests = ground.links, ground.interests
         self._settings, self._limits, self._node = ground.settings, ground.limits, ground.node
         self._places, self._layers = places, layers
         self._neighbours: Mapping[str, Neighbour] = places.neighbours
@@ -60,7 +60,7 @@ class Announcing:
 
     def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
         """Announce this node, its interests and the nodes that it hears."""
-        if self._own.stale:
+        if self._interests.stale:
             self._make_profile()
         self._counter += 1
         heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
@@ -68,12 +68,12 @@ class Announcing:
             heard = self._places.listed(to)
         announced = Announce(
             self._node, self.incarnation or 0, self._counter, self.beacon.period_us // 1000,
-            self._own.view.digest if self._own.view else b"", heard,
+            self._interests.view.digest if self._interests.view else b"", heard,
             to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
             self._links.carried_bytes,
         )  # fmt: skip
         frames: list[Frame] = [announced]
-        if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
+        if self._tell_profile and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
         self._tell_profile = False
         if self._layers.announcing:
@@ -96,7 +96,7 @@ class Announcing:
         for link in self._links.usable:
             if to is None or to.link is link:
                 link.inbox.reported()
-            if not link.inbox.unasked.told and room >= _RECEIPT_BYTES_MAX:
+            if not link.inbox.unasked.is_empty and room >= _RECEIPT_BYTES_MAX:
                 report = link.inbox.unasked.report() if to is None else link.inbox.unasked.peek()
                 if report.bitmap:
                     found.append(Receipt(link.prefix, report.base, report.bitmap))
@@ -117,7 +117,7 @@ class Announcing:
         It is made when it is announced. Until then the one that neighbours know is valid: a program may make or drop
         thousands of subscriptions, and each profile has to be matched against all copies.
         """
-        revision = self._own.revision
+        revision = self._interests.revision
         if revision != self._heeded and self.incarnation is not None:  # Before that nothing is announced.
             self._heeded = revision
             self._announce_soon(now)
@@ -137,23 +137,23 @@ class Announcing:
 
     def _make_profile(self) -> bool:
         """Make the profile; return True if it is another one than before."""
-        self._heeded = self._own.revision
+        self._heeded = self._interests.revision
         linked = [each for each in self._neighbours.values() if each.state is LINKED]
         views = [each.view for each in linked if each.view is not None]
-        return self._own.renew(views, self._holdings.index, self._holdings.known_copies())
+        return self._interests.renew(views, self._holdings.index, self._holdings.known_copies())
 
     def _profile_frames(self, to: Link | None) -> list[Frame]:
-        own = self._own.view
+        own = self._interests.view
         if own is None:
             return []
-        encoded = self._own.encoded
+        encoded = self._interests.encoded
         step = self._settings.datagram_bytes - FRAME_ROOM if to is None else to.body_bytes_max
         bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Send the profile to a neighbour that requests it, within its budget; raises `RemoteError`."""
-        if self._own.view is not None and frame.digest == self._own.view.digest:
-            if not link.budgets.answers.take(1, now):
+        if self._interests.view is not None and frame.digest == self._interests.view.digest:
+            if not link.budgets.answers.try_spend(1, now):
                 raise RemoteError("rate")
             link.send(self._profile_frames(link))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from carrypost.gossip.interest.matcher import Slotted
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.model.pattern import Entry
 
@@ -28,7 +28,7 @@ _PAUSE_US = 200_000
 class LearningPace:
     """The pace of learning: its times, its length, and the link that is charged for it."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._index = ground.holdings.index
         self._timers = Timers(ground.links.schedule)
         ground.links.schedule.add(self._timers)

@@ -38,7 +38,7 @@ class NeighbourState(enum.Enum):
 SILENT, HEARD, LINKED = NeighbourState.SILENT, NeighbourState.HEARD, NeighbourState.LINKED
 
 
-class Sign(enum.Enum):
+class NeighbourInput(enum.Enum):
     """The inputs that change a neighbour's state."""
 
     LISTS_ME = "announcement that lists this host, or a request that names it"
@@ -46,16 +46,16 @@ class Sign(enum.Enum):
     SILENCE = "three silent periods, or the driver says that the contact ended"
 
 
-NEIGHBOUR_TABLE: dict[tuple[NeighbourState, Sign], NeighbourState] = {
-    (NeighbourState.SILENT, Sign.LISTS_ME): NeighbourState.LINKED,
-    (NeighbourState.SILENT, Sign.OMITS_ME): NeighbourState.HEARD,
-    (NeighbourState.SILENT, Sign.SILENCE): NeighbourState.SILENT,
-    (NeighbourState.HEARD, Sign.LISTS_ME): NeighbourState.LINKED,
-    (NeighbourState.HEARD, Sign.OMITS_ME): NeighbourState.HEARD,
-    (NeighbourState.HEARD, Sign.SILENCE): NeighbourState.SILENT,
-    (NeighbourState.LINKED, Sign.LISTS_ME): NeighbourState.LINKED,
-    (NeighbourState.LINKED, Sign.OMITS_ME): NeighbourState.HEARD,
-    (NeighbourState.LINKED, Sign.SILENCE): NeighbourState.SILENT,
+NEIGHBOUR_TABLE: dict[tuple[NeighbourState, NeighbourInput], NeighbourState] = {
+    (NeighbourState.SILENT, NeighbourInput.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.SILENT, NeighbourInput.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.SILENT, NeighbourInput.SILENCE): NeighbourState.SILENT,
+    (NeighbourState.HEARD, NeighbourInput.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.HEARD, NeighbourInput.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.HEARD, NeighbourInput.SILENCE): NeighbourState.SILENT,
+    (NeighbourState.LINKED, NeighbourInput.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.LINKED, NeighbourInput.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.LINKED, NeighbourInput.SILENCE): NeighbourState.SILENT,
 }
 
 

@@ -32,7 +32,7 @@ from carrypost.gossip.discovery.neighbour import (
     SILENT,
     SILENT_PERIODS,
     Neighbour,
-    Sign,
+    NeighbourInput,
 )
 from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
 
 _OVERTAKEN_US = 250_000
 """Longest time by which frames of a contact may overtake the neighbour's announcement that the contact begins."""
@@ -62,9 +62,9 @@ _CHANGE_COST = 25
 class Neighbours:
     """The neighbours of one host."""
 
-    def __init__(self, ground: Ground, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
+    def __init__(self, ground: HostContext, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._links, self._own = ground.links, ground.own
+        self._links, self._interests = ground.links, ground.interests
         self._settings, self._limits = ground.settings, ground.limits
         self._node, self._prefix = ground.node, ground.prefix
         self._strategy = strategy
@@ -84,9 +84,9 @@ class Neighbours:
         self._links.handlers.update(
             {
                 Announce: lambda link, frame, now: self._announced(self._at(link), frame, now),
-                Profile: self._take_profile,
+                Profile: self._receive_profile,
                 ProfileRequest: self.announcing.answer_profile,
-                Request: self._take_request,
+                Request: self._receive_request,
             }
         )
 
@@ -144,7 +144,7 @@ class Neighbours:
 
     def _end(self, neighbour: Neighbour, now: int) -> None:
         """Forget a neighbour and everything that belongs to it."""
-        self._sign(neighbour, Sign.SILENCE, now)
+        self._sign(neighbour, NeighbourInput.SILENCE, now)
         self._parts.leave(neighbour.link.peer)
         self._links.remove(neighbour.link)
         del self._neighbours[neighbour.link.peer]
@@ -175,7 +175,9 @@ class Neighbours:
         followed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
-            self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
+            self._sign(
+                neighbour, NeighbourInput.SILENCE, now
+            )  # It has forgotten the contact that this host still believed in.
             neighbour.profile = b""
         if frame.datagram_bytes != neighbour.link.takes_bytes:
             neighbour.link.takes(frame.datagram_bytes)
@@ -193,7 +195,7 @@ class Neighbours:
             if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
         begins = frame.begins == self._prefix
-        self._sign(neighbour, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=begins)
+        self._sign(neighbour, NeighbourInput.LISTS_ME if lists_me else NeighbourInput.OMITS_ME, now, answer=begins)
         if begins:
             neighbour.link.begun(now)
         self._need_profile(neighbour, now)
@@ -231,12 +233,12 @@ class Neighbours:
             self._outputs.refuse("replay" if same else "address-taken", neighbour.link.peer)
             return False
         if neighbour.link.node:
-            self._sign(neighbour, Sign.SILENCE, now)
+            self._sign(neighbour, NeighbourInput.SILENCE, now)
         neighbour.link.claim(frame.node)
         neighbour.incarnation = frame.incarnation
         return True
 
-    def _take_request(self, link: Link, frame: Request, now: int) -> None:
+    def _receive_request(self, link: Link, frame: Request, now: int) -> None:
         """Serve a request. One that names this host proves that its sender hears it, so a contact may begin with it."""
         if frame.to != self._prefix:
             self._outputs.refuse("not-for-me", link.peer)
@@ -244,9 +246,9 @@ class Neighbours:
         if not link.usable:
             neighbour = self._at(link)
             neighbour.alive(now)
-            self._sign(neighbour, Sign.LISTS_ME, now)
+            self._sign(neighbour, NeighbourInput.LISTS_ME, now)
             self._need_profile(neighbour, now)
-        self._strategy.take_request(link, frame, now)
+        self._strategy.receive_request(link, frame, now)
 
     def _at(self, link: Link) -> Neighbour:
         """Return the neighbour at the other end of a link; raises `RemoteError` if there is none."""
@@ -255,7 +257,7 @@ class Neighbours:
             raise RemoteError("unannounced")
         return neighbour
 
-    def _sign(self, neighbour: Neighbour, sign: Sign, now: int, *, answer: bool = False) -> None:
+    def _sign(self, neighbour: Neighbour, sign: NeighbourInput, now: int, *, answer: bool = False) -> None:
         before, neighbour.state = neighbour.state, NEIGHBOUR_TABLE[neighbour.state, sign]
         if before is neighbour.state:
             return
@@ -266,7 +268,7 @@ class Neighbours:
             neighbour.first_us = now
         if neighbour.state is LINKED:
             timers.cancel(REPORT_ONE_WAY)
-            self._outputs.tell(NeighbourUp(neighbour.link.node))
+            self._outputs.emit(NeighbourUp(neighbour.link.node))
             neighbour.linked_us = now
             neighbour.one_way_reported = False
             neighbour.contact = contact = self._strategy.begin(neighbour.link)
@@ -278,7 +280,7 @@ class Neighbours:
             if neighbour.view is not None:
                 self._strategy.learn(contact, neighbour.view, now)
         elif neighbour.contact is not None:
-            self._outputs.tell(NeighbourDown(neighbour.link.node))
+            self._outputs.emit(NeighbourDown(neighbour.link.node))
             self._layers.parted(neighbour.link, now)
             self._strategy.end(neighbour.contact, now)
             neighbour.contact = None
@@ -331,7 +333,7 @@ class Neighbours:
             if neighbour.contact is not None:
                 neighbour.contact.unlearn()
 
-    def _take_profile(self, link: Link, frame: Profile, now: int) -> None:
+    def _receive_profile(self, link: Link, frame: Profile, now: int) -> None:
         """Handle a neighbour's profile, or a part of it; raises `RemoteError`."""
         neighbour = self._at(link)
         if frame.digest != neighbour.profile:
@@ -346,7 +348,7 @@ class Neighbours:
             return
         if profile_digest(encoded) != frame.digest:
             raise RemoteError("profile-digest")
-        if not link.budgets.profiles.take(1, now):
+        if not link.budgets.profiles.try_spend(1, now):
             raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
         copies = self._holdings.known_copies()
@@ -379,7 +381,7 @@ class Neighbours:
             elif timers.due[REPORT_ONE_WAY] <= now:
                 timers.cancel(REPORT_ONE_WAY)
                 neighbour.one_way_reported = True
-                self._outputs.tell(OneWay(neighbour.link.node))
+                self._outputs.emit(OneWay(neighbour.link.node))
 
     def clock_stepped(self, delta_us: int) -> None:
         """Shift all times after the clock was set forward: that much silence was none."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.discovery.neighbour import Neighbour
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
 
 HEARD_BYTES = 6
 """Bytes of an entry of a heard-list."""
@@ -60,7 +60,7 @@ def places(settings: Settings) -> int:
 class Places:
     """The places of one host."""
 
-    def __init__(self, ground: Ground, neighbours: Mapping[str, Neighbour]) -> None:
+    def __init__(self, ground: HostContext, neighbours: Mapping[str, Neighbour]) -> None:
         self.neighbours, self._limits = neighbours, ground.limits
         self.count = places(ground.settings)
         self._lasting = self.count - max(1, self.count // ROTATING)
@@ -136,7 +136,7 @@ class Places:
         Strangers may announce a long silence; that is believed only of nodes that gave a message.
         """
         links = [each for each in self.neighbours.values() if not each.driver_asserted]
-        gone = [each for each in links if each.link.standing < GIVER and now - each.heard_us > self._patience_us(each)]
+        gone = [each for each in links if each.link.rank < GIVER and now - each.heard_us > self._patience_us(each)]
         # Sorting leaves alone who came first among equals.
         rotating = sorted(links, key=attrgetter("link.standing"), reverse=True)[self._lasting :]
         stayed_us = now - STAY_PERIODS * self._period_us

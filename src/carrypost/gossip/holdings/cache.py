@@ -11,7 +11,7 @@
 #
 # What must hold.
 # 1. The four sets are disjoint, and each bit has a `Copy` in `copies`.
-# 2. A slot whose tenancy ended is not reused before `take_released` reported it to the owners of
+# 2. A slot whose tenancy ended is not reused before `pop_released` reported it to the owners of
 #    other bitsets. Otherwise a neighbour believed to know one message would be believed to know
 #    another, and never be offered it.
 # 3. Copies stay within both limits (messages, bytes); `gossip.holdings.memories` bounds the rest.
@@ -59,7 +59,7 @@ class Cache:
         self.room = Room(settings, self.copies, ranking.level_shift)
         self.memories = Memories(settings.limits, self.copies, self.room, ranking)
         self.changed = False
-        """True if `take_removed` and `take_released` have something to return. Checked after every step."""
+        """True if `pop_removed` and `pop_released` have something to return. Checked after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._ended = 0
         """Number of ended tenancies, or `_ENDED_MAX` if they must be reported soon; expired copies are reported in
@@ -159,7 +159,7 @@ class Cache:
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
         """Admit whole messages of one piece, not known here, that fit even as merely carried ones."""
         found: list[Copy] = []
-        orders, places = self.ranking.orders, self.tenants.take(len(newcomers))
+        orders, places = self.ranking.orders, self.tenants.allocate(len(newcomers))
         for (slot, serial), (descriptor, privilege, hops, age_ms) in zip(places, newcomers, strict=True):
             rank, order = orders(privilege, interesting, descriptor)
             found.append(Copy(
@@ -306,7 +306,7 @@ class Cache:
 
     def expire(self, now: int) -> list[Copy]:
         """Forget everything whose deadline has passed; return the copies that were here, earliest deadline first."""
-        ended = self.deadlines.take(now)
+        ended = self.deadlines.pop_due(now)
         gone = [copy for copy in ended if copy.here]
         for copy in gone:
             self.room.leave(copy)
@@ -317,12 +317,12 @@ class Cache:
             self.memories.loosen()
         return gone
 
-    def take_removed(self) -> list[tuple[Copy, Reason]]:
+    def pop_removed(self) -> list[tuple[Copy, Reason]]:
         """Return the copies removed since the last call, in order, with the reasons."""
         removed, self._removed = self._removed, []
         return removed
 
-    def take_released(self) -> int:
+    def pop_released(self) -> int:
         """Return the slots whose tenancy ended since the last call. They may be reused from now on."""
         self._ended = 0
         self.changed = bool(self._removed)
@@ -330,7 +330,7 @@ class Cache:
 
     def _tenant(self, descriptor: Descriptor) -> Copy:
         """Assign a slot and an empty copy to a message that is not known yet."""
-        ((slot, serial),) = self.tenants.take()
+        ((slot, serial),) = self.tenants.allocate()
         copy = Copy(slot, serial, descriptor, descriptor.id)
         self.tenants.enter((copy,))
         return copy

@@ -43,7 +43,7 @@ class Deadlines:
             self._new = [expiry for expiry in dict.fromkeys(self._new) if self._tenant(expiry) is not None]
             self._entries.clear()
 
-    def take(self, now: int) -> list[Copy]:
+    def pop_due(self, now: int) -> list[Copy]:
         """Remove and return the copies whose deadline has passed, earliest first; they still have their slots."""
         ended: list[Copy] = []
         if self.due_us > now:

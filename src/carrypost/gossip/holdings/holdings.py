@@ -1,7 +1,7 @@
 """The messages of one host: the cache, the index of profiles over it, hash lists and handles.
 
 A copy that arrives is matched against every profile, and takes part in comparisons with neighbours once its id is
-known. A copy that leaves is noted here, journalled and reported by `gossip.transfers.departures`; its slot is reused
+known. A copy that leaves is noted here, journalled and reported by `gossip.transfers.removals`; its slot is reused
 only after every owner of a bitset has forgotten it. The state of a copy that the store has to know is here as well:
 that it was delivered, and that this was confirmed.
 """
@@ -84,7 +84,7 @@ class Holdings:
         self.watched = 0
         """Slots of own messages for which a program waits until a neighbour has them."""
         self._carried: list[Copy] = []
-        """Watched messages that a neighbour has, until `take_carried`."""
+        """Watched messages that a neighbour has, until `pop_carried`."""
         self.paused_until_us = 0
         """Time until which nothing is requested, because the disk is full or failing."""
         self.claims = False
@@ -189,7 +189,7 @@ class Holdings:
         if self.follows:
             self.struck.append((copy.id, node))
 
-    def take_struck(self) -> list[tuple[MessageId, NodeId]]:
+    def pop_struck(self) -> list[tuple[MessageId, NodeId]]:
         """Return what messaging has to know, once."""
         taken, self.struck = self.struck, []
         return taken
@@ -201,7 +201,7 @@ class Holdings:
             self.cache.mark_done((copy,))
             self.lingering.append(copy)
 
-    def take_lingering(self) -> list[Copy]:
+    def pop_lingering(self) -> list[Copy]:
         """Return the lingering copies that no program on this host needs any more."""
         taken = [copy for copy in self.lingering if copy.here and not copy.pins]
         self.lingering = [copy for copy in self.lingering if copy.here and copy.pins]
@@ -260,7 +260,7 @@ class Holdings:
         return bool(self._withholders.get(copy.slot, 0) & by & ~but_by)
 
     def watch(self, copy: Copy) -> None:
-        """Report once when the first neighbour has this own message whole (`take_carried`)."""
+        """Report once when the first neighbour has this own message whole (`pop_carried`)."""
         self.watched |= 1 << copy.slot
 
     def unwatch(self, copy: Copy) -> None:
@@ -283,7 +283,7 @@ class Holdings:
         """Return the copies that have these slots."""
         return [copy for slot in bits(mask) if (copy := self.cache.copies[slot]) is not None]
 
-    def take_carried(self) -> list[Copy]:
+    def pop_carried(self) -> list[Copy]:
         """Return the watched messages found to be at a neighbour since the last call."""
         carried, self._carried = self._carried, []
         return carried
@@ -388,12 +388,12 @@ class Holdings:
         if len(self.reminders) < _REMINDERS_MAX:
             self.reminders[message] = peer
 
-    def take_reminders(self) -> dict[MessageId, str]:
+    def pop_reminders(self) -> dict[MessageId, str]:
         """Return the finished messages that were offered."""
         taken, self.reminders = self.reminders, {}
         return taken
 
-    def take_acknowledged(self) -> dict[MessageId, tuple[int, str]]:
+    def pop_acknowledged(self) -> dict[MessageId, tuple[int, str]]:
         """Return the messages to acknowledge, once: until when, and the address of the neighbour that brought each."""
         taken, self.acknowledged = self.acknowledged, {}
         return taken
@@ -480,9 +480,9 @@ class Holdings:
             if known(copy.id) is copy:
                 self._note_gone(copy)
 
-    def take_released(self) -> int:
+    def pop_released(self) -> int:
         """Return the slots that may be reused from now on, after everything here forgot them."""
-        released = self.cache.take_released()
+        released = self.cache.pop_released()
         if released:
             self.index.release(released)
             self.watched &= ~released

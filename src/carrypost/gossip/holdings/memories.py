@@ -16,7 +16,7 @@
 # 4. A declined message counts as known in comparisons, or it would be offered in every contact.
 #    While there is room, some that would fit are *invited*: left out of the comparison, so that a
 #    neighbour that has them offers them again.
-# 5. Declined messages are requested again when enough room appears (`transfers.second_look`). To
+# 5. Declined messages are requested again when enough room appears (`transfers.room_retry`). To
 #    test that in O(1), the highest rank and the smallest size of all that wait are kept, or better
 #    ones than these.
 # 6. Some were turned away by an owner (`holdings.owners`), for example a full queue. They are not
@@ -185,14 +185,14 @@ class Memories:
         return any(slots >> copy.slot & 1 for slots in self.turned_away.values())
 
     def reopen(self, owner: int, slots: int, *, at_once: bool) -> None:
-        """Allow these slots that the owner turned away again; `at_once`: have them returned by `take_reopened`."""
+        """Allow these slots that the owner turned away again; `at_once`: have them returned by `pop_reopened`."""
         away = self.turned_away.get(owner, 0)
         self.turned_away[owner] = away & ~slots
         for slot in bits(away & slots) if at_once else ():
             if (copy := self._copies[slot]) and not copy.here:
                 self._reopened.add(copy.id)
 
-    def take_reopened(self) -> set[MessageId]:
+    def pop_reopened(self) -> set[MessageId]:
         """Return the messages reopened since the last call that are to be requested at once."""
         reopened, self._reopened = self._reopened, set()
         return reopened

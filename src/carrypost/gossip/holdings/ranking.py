@@ -58,7 +58,7 @@ class Ranking:
         return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
 
     def floor(self, rank: int) -> int:  # noqa: ARG002 - nobody else knows who wants what here
-        """Return the floor to advertise for the lowest rank of a full cache (see `standing`); 0 for none."""
+        """Return the floor to advertise for the lowest rank of a full cache (see `precedence`); 0 for none."""
         return 0
 
 
@@ -88,7 +88,7 @@ class TotalRanking(Ranking):
         return min(rank >> _ID_BITS, _FLOOR_MAX)
 
 
-def standing(privilege: int, descriptor: Descriptor) -> int:
+def precedence(privilege: int, descriptor: Descriptor) -> int:
     """Return privilege and date of a message as one number, which can be compared with a neighbour's floor."""
     return privilege << CREATED_BITS | descriptor.created_us
 

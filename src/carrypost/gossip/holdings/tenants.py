@@ -42,11 +42,11 @@ class Tenants:
                 return
             yield copy
 
-    def take(self, count: int = 1) -> Iterator[tuple[int, int]]:
+    def allocate(self, count: int = 1) -> Iterator[tuple[int, int]]:
         """Yield slots and serials for messages that are not known yet; the caller must `enter` their copies at once."""
         first = self._serial + 1
         self._serial += count
-        return zip(self._slots.take(count), range(first, first + count), strict=True)
+        return zip(self._slots.allocate(count), range(first, first + count), strict=True)
 
     def enter(self, newcomers: Sequence[Copy]) -> None:
         """Add these messages to the known ones."""

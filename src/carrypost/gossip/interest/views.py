@@ -108,8 +108,8 @@ class View:
     def wants(self, descriptor: Descriptor, node: NodeId) -> bool:
         """Return True if a match is for the node that has the profile, not only carried for others.
 
-        Messages that name the node as a recipient are for it, though no profile says so (`gossip.interest.own`).
-        Messages that list others are not.
+        Messages that name the node as a recipient are for it, though no profile says so
+        (`gossip.interest.own_interests`). Messages that list others are not.
         """
         headers = descriptor.headers
         if headers is not None and headers.recipients:

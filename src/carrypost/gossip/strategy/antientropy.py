@@ -13,7 +13,7 @@ from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.strategy.exchange import Exchange
 
 if TYPE_CHECKING:
-    from carrypost.gossip.strategy.beliefs import ExchangeContact
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
 
 
 class AntiEntropy(Exchange):

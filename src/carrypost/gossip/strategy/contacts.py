@@ -80,7 +80,7 @@ class Contacts(Generic[C]):
     def begin(self, contact: C) -> None:
         """Add a contact, whose link became usable."""
         self._by_link[contact.link] = contact
-        contact.link.believe(contact)
+        contact.link.attach(contact)
         self._changed()
 
     def end(self, contact: C) -> None:

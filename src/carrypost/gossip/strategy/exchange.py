@@ -22,12 +22,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
-from carrypost.gossip.strategy.beliefs import ExchangeContact
+from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+from carrypost.gossip.strategy.exchange_machine import SYNCED
 from carrypost.gossip.strategy.fresh import Fresh
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.strategy.sessions import Sessions
-from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
 from carrypost.gossip.wire import frames as fr
@@ -35,10 +35,10 @@ from carrypost.gossip.wire import frames as fr
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrival
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import Arrival
+    from carrypost.gossip.transfers.removals import Removals
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -47,16 +47,16 @@ class Exchange(Strategy[ExchangeContact]):
 
     contact = ExchangeContact
 
-    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(ground, transfers, departures)
         self.review = Review(ground, departures)
-        self.sessions = Sessions(ground, transfers.serving, departures, self.review)
+        self.sessions = Sessions(ground, transfers.server, departures, self.review)
         self.offers = Offers(ground, transfers, self.contacts)
         self.fresh = Fresh(ground, transfers.pushes, self.contacts, self.offers)
         handlers = ground.links.handlers
-        handlers[fr.Digest] = self._take(self.review.take)
-        handlers[fr.Summary] = self._take(self.sessions.take_summary)
-        handlers[fr.Missing] = self._take(self.sessions.take_missing)
+        handlers[fr.Digest] = self._over_contact(self.review.receive)
+        handlers[fr.Summary] = self._over_contact(self.sessions.receive_summary)
+        handlers[fr.Missing] = self._over_contact(self.sessions.receive_missing)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
         """Compare the two sets, if this node has the smaller id; otherwise wait for the neighbour to begin."""
@@ -68,7 +68,7 @@ class Exchange(Strategy[ExchangeContact]):
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:
         """Return True if offers are paused, or a comparison is due again because beliefs go stale."""
-        return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
+        return contact.offers.stalled or (contact.machine.state in SYNCED and self.review.due(contact, now))
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Offer again the messages that were pushed and did not arrive."""
@@ -95,40 +95,40 @@ class Exchange(Strategy[ExchangeContact]):
         if contact is not None and due[REVIEW] <= now:
             self.compare(contact, now)
 
-    def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
+    def receive_request(self, link: Link, frame: fr.Request, now: int) -> None:
         """Serve a request, and note that the neighbour has the offered messages or is about to."""
         # A link without a contact belongs to another layer, such as a route over several hops.
         # Nothing is believed about its other end, but its requests are served like any other.
         contact = self.contacts.of(link)
         if contact is None:
-            super().take_request(link, frame, now)
+            super().receive_request(link, frame, now)
         else:
-            self.offers.take_request(contact, frame, now)
+            self.offers.receive_request(contact, frame, now)
 
-    def take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
+    def receive_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
         """Handle an offer. Where both sides offered the same message, either offer answers the other."""
         contact = self.contacts.of(link)
         if contact is None:
-            super().take_offer(link, frame, now)
+            super().receive_offer(link, frame, now)
             return
-        offering = contact.offering
+        offering = contact.offers
         waiting = bool(offering.open)
-        taken = self.transfers.requests.take_offer(link, frame, now, offered=offering.offered)
+        taken = self.transfers.requests.receive_offer(link, frame, now, offered=offering.offered)
         offering.needless(taken)
         # Offers that crossed leave nothing open: whatever had to wait for their answers goes out
         # now instead of at the next announcement.
         if waiting and not offering.open:
             self.offers.all_answered(contact, now)
 
-    def take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
+    def receive_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
         """Mark frames as arrived, and offer more once all of them have."""
-        super().take_ack(link, frame, now)
+        super().receive_ack(link, frame, now)
         contact = self.contacts.of(link)
         if contact is not None:
             self.fresh.offer_lost(contact, now)
             self.offers.acknowledged(contact, now)
 
-    def _take(self, take: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
+    def _over_contact(self, take: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
         """Return a handler of frames from contacts; a frame over any other link is refused as `not-linked`."""
 
         def taken(link: Link, frame: fr.Frame, now: int) -> None:

@@ -25,26 +25,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import mask_of
-from carrypost.gossip.strategy.states import SYNCED
+from carrypost.gossip.strategy.exchange_machine import SYNCED
 from carrypost.gossip.timers import OFFER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.strategy.beliefs import ExchangeContact
     from carrypost.gossip.strategy.contacts import Contacts
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
     from carrypost.gossip.strategy.offers import Offers
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrival
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.pushes import Pushes
-    from carrypost.gossip.transfers.receptions import Arrival
 
 
 class Fresh:
     """The messages that one host sends unasked, and the neighbours that it sends them to."""
 
-    def __init__(self, ground: Ground, pushes: Pushes, contacts: Contacts[ExchangeContact], offers: Offers) -> None:
+    def __init__(
+        self, ground: HostContext, pushes: Pushes, contacts: Contacts[ExchangeContact], offers: Offers
+    ) -> None:
         self._pushes = pushes
         self._contacts = contacts
         self._offers = offers
@@ -65,7 +67,7 @@ class Fresh:
         for contact in self._contacts.all:
             # An overdue neighbour may be out of range: a push to it would be lost, and its offer
             # waits for it.
-            if contact.agreement.state not in SYNCED or now > contact.overdue_us:
+            if contact.machine.state not in SYNCED or now > contact.overdue_us:
                 others.append(contact)
             elif mask := self._offers.new_for(contact, slots):
                 link = contact.link
@@ -101,7 +103,7 @@ class Fresh:
 
     def offer_lost(self, contact: ExchangeContact, now: int) -> None:
         """Offer messages whose pushes did not arrive."""
-        own, awaited = contact.link.unconfirmed.take_lost()
+        own, awaited = contact.link.unconfirmed.pop_lost()
         if own:
             contact.timers.hasten(OFFER, now)
         elif awaited:

@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.strategy.beliefs import OpenOffer
-from carrypost.gossip.strategy.states import SYNCED
+from carrypost.gossip.strategy.exchange_contact import OpenOffer
+from carrypost.gossip.strategy.exchange_machine import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, Request
 from carrypost.gossip.wire.pieces import to_bitmap
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.strategy.beliefs import ExchangeContact
     from carrypost.gossip.strategy.contacts import Contacts
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.transfers import Transfers
 
 _OPEN_PAGES_MAX = 16
@@ -47,10 +47,10 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
+    def __init__(self, ground: HostContext, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._index = ground.outputs, ground.holdings.index
-        self._wants, self._serving = transfers.wants, transfers.serving
+        self._wants, self._server = transfers.wants, transfers.server
         self._contacts = contacts
         self._next_serial = transfers.offer_serial
         self._serial = 0
@@ -73,7 +73,7 @@ class Offers:
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
         for contact in contacts:
-            offering = contact.offering
+            offering = contact.offers
             due_us = now if prompt and _idle(contact) else now + delay_us
             if self._gap_us:
                 due_us = max(due_us, offering.offered_us + self._gap_us)
@@ -85,7 +85,7 @@ class Offers:
         groups: dict[int, list[ExchangeContact]] = {}
         partial = self._cache.partial
         for contact in self._contacts.all:
-            offering = contact.offering
+            offering = contact.offers
             if contact.timers.due[OFFER] > now:
                 continue
             # Offers to a neighbour that has missed its announcement would be repeated into the
@@ -96,7 +96,7 @@ class Offers:
             contact.timers.cancel(OFFER)
             if mask := self.new_for(contact):
                 groups.setdefault(mask, []).append(contact)
-            if partial and (contact.agreement.state in SYNCED or contact.agreement.peer_lacks):
+            if partial and (contact.machine.state in SYNCED or contact.machine.peer_lacks):
                 self._offer_partials(contact, now)
         # Neighbours that lack the same set are offered it in one broadcast. In a group that hears
         # one publisher this is the normal case.
@@ -136,15 +136,15 @@ class Offers:
         mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
         # Not agreed yet: only what the neighbour's own run has shown it to lack (rule 4 of
         # `states`).
-        if mask and contact.agreement.state not in SYNCED:
-            mask &= contact.agreement.peer_lacks
+        if mask and contact.machine.state not in SYNCED:
+            mask &= contact.machine.peer_lacks
         if mask:
-            mask ^= mask & (link.unconfirmed.slots | contact.offering.offered | self._holdings.withheld)
+            mask ^= mask & (link.unconfirmed.slots | contact.offers.offered | self._holdings.withheld)
         return mask
 
     def _naming(self, contact: ExchangeContact, mask: int) -> int:
         """Return the slots whose recipient lists name the neighbour, which wants them whatever its profile says."""
-        offering, copies, left_of = contact.offering, self._cache.copies, self._holdings.recipients.left
+        offering, copies, left_of = contact.offers, self._cache.copies, self._holdings.recipients.left
         # Lists are read once per contact and message. To read them again for each offer would cost
         # their length each time.
         if fresh := mask & ~offering.looked_at:
@@ -176,13 +176,13 @@ class Offers:
 
     def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
         """Return the number of pages, and of messages, that may be offered now."""
-        pages = _OPEN_PAGES_MAX - max(len(each.offering.open) for each in contacts)
+        pages = _OPEN_PAGES_MAX - max(len(each.offers.open) for each in contacts)
         page_entries = contacts[0].link.body_bytes_max // _ENTRY_BYTES  # At most; ids take their part of it.
         most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * page_entries)
         return pages, most
 
     def _note_offer(self, contact: ExchangeContact, mask: int, now: int) -> None:
-        offering = contact.offering
+        offering = contact.offers
         offer = offering.open[self._serial] = OpenOffer(mask)
         offering.offered |= mask
         offering.offered_us = now
@@ -200,7 +200,7 @@ class Offers:
 
     def _ranked(self, contact: ExchangeContact, mask: int, most: int) -> list[Copy]:
         """Return copies in the order of offering: those that the neighbour wants first, if this host ranks so."""
-        view, copies, candidates = contact.view, self._cache.copies, contact.offering.candidates
+        view, copies, candidates = contact.view, self._cache.copies, contact.offers.candidates
         fresh = candidates.unranked(mask)
         wanted = fresh
         if view is not None and self._wanted_first:
@@ -236,12 +236,12 @@ class Offers:
             return
         # A relay tells of more as soon as what it told of is through: it passes on the first pieces while others come.
         prompt = self._few_links() and _idle(contact)
-        if now < contact.offering.partials_us and not prompt:
-            contact.timers.hasten(OFFER, contact.offering.partials_us)
+        if now < contact.offers.partials_us and not prompt:
+            contact.timers.hasten(OFFER, contact.offers.partials_us)
             return
         mask = view.matches & cache.partial & ~contact.link.known & ~self._holdings.withheld
-        contact.offering.partials_us = now + _PARTIAL_US
-        partials = contact.offering.partials
+        contact.offers.partials_us = now + _PARTIAL_US
+        partials = contact.offers.partials
         for slot in bits(mask):
             copy = cache.copies[slot]
             if copy is None or partials.get(slot) == copy.held or self._wants.whole_at(contact.link, copy.id):
@@ -256,7 +256,7 @@ class Offers:
 
     def repeat(self, contact: ExchangeContact, now: int) -> None:
         """Repeat offers without an answer, under the same serial, so that an answer to either transmission counts."""
-        offering, copies = contact.offering, self._cache.copies
+        offering, copies = contact.offers, self._cache.copies
         if now > contact.overdue_us:
             offering.stall()
             return
@@ -285,14 +285,14 @@ class Offers:
 
     # --- what is asked for ---------------------------------------------------------------------------------
 
-    def take_request(self, contact: ExchangeContact, frame: Request, now: int) -> None:
+    def receive_request(self, contact: ExchangeContact, frame: Request, now: int) -> None:
         """Queue what the neighbour asks for."""
         link = contact.link
-        answered = [mask for serial in frame.offers if (mask := contact.offering.answered(serial)) is not None]
+        answered = [mask for serial in frame.offers if (mask := contact.offers.answered(serial)) is not None]
         for mask in answered:
             link.learn(mask)
         view = contact.view if self._wanted_first else None
-        asked = self._serving.serve(link, frame, view, now, answers=bool(answered))
+        asked = self._server.serve(link, frame, view, now, answers=bool(answered))
         if self.new_for(contact) and self._prompt(contact):
             contact.timers.arm(OFFER, now)
         if asked:
@@ -311,7 +311,7 @@ class Offers:
         if outbox.recovery.in_flight or not self._share_wait_us:
             return
         for other in self._contacts.all:
-            if other.offering.offered & asked and other is not contact:
+            if other.offers.offered & asked and other is not contact:
                 outbox.wait(now + self._share_wait_us)
                 return
 
@@ -336,11 +336,11 @@ class Offers:
     @staticmethod
     def _end_turn(contact: ExchangeContact, now: int) -> None:
         """Begin this host's own run, once the neighbour has what its run had shown it to lack."""
-        agreement = contact.agreement
-        if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
+        agreement = contact.machine
+        if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offers.open):
             contact.timers.arm(REVIEW, now)
 
 
 def _idle(contact: ExchangeContact) -> bool:
     """Return True if nothing is offered to the neighbour or on its way to it."""
-    return not (contact.offering.open or contact.link.outbox.jobs)
+    return not (contact.offers.open or contact.link.outbox.jobs)

@@ -15,10 +15,10 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.strategy.beliefs import ExchangeContact, OpenOffer
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.receptions import Arrival
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact, OpenOffer
+    from carrypost.gossip.transfers.arrivals import Arrival
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.removals import Removals
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -29,7 +29,7 @@ class _Catalogues(Offers):
         """Offer the whole catalogue to all neighbours."""
         offered = self._cache.whole & ~self._holdings.withheld
         for contact in self._contacts.all:
-            contact.offering.withdraw()
+            contact.offers.withdraw()
             listed = self._naming(contact, offered & self._index.listed)
             if contact.view is not None and (mask := (contact.view.matches & offered) | listed):
                 self._offer([contact], mask, now)
@@ -47,7 +47,7 @@ class Paper(Exchange):
     fixed_period = True
     stop_and_wait = True
 
-    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(ground, transfers, departures)
         self.offers: _Catalogues = _Catalogues(ground, transfers, self.contacts)
 
@@ -57,7 +57,7 @@ class Paper(Exchange):
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:  # noqa: ARG002
         """Return True if offers are paused; sets are never compared again."""
-        return contact.offering.stalled
+        return contact.offers.stalled
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
         """Do nothing: the next catalogue has what is new."""

@@ -30,16 +30,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.strategy import reconcile
-from carrypost.gossip.strategy.states import SYNCED, UNDECIDED, ReviewRun
+from carrypost.gossip.strategy.exchange_machine import SYNCED, UNDECIDED, ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire.frames import Digest, Frame
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.strategy.beliefs import ExchangeContact
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.removals import Removals
 
 _REVIEW_GRACE = 2
 """Number of periods for which the larger id leaves the next review to the other."""
@@ -59,10 +59,10 @@ _PARTS_MAX = 256
 class Review:
     """Runs the reconciliations of one host."""
 
-    def __init__(self, ground: Ground, departures: Departures) -> None:
-        self._holdings, self._outputs, self._own = ground.holdings, ground.outputs, ground.own
+    def __init__(self, ground: HostContext, departures: Removals) -> None:
+        self._holdings, self._outputs, self._interests = ground.holdings, ground.outputs, ground.interests
         self._settings, self._node = ground.settings, ground.node
-        self._departures = departures
+        self._removals = departures
         self._number = 0
         self._wait_us = round(self._settings.coalesce_s * 1e6)
 
@@ -82,7 +82,7 @@ class Review:
         view = contact.view
         if view is None:
             return
-        self._departures.sweep()  # What expired is not compared any more.
+        self._removals.sweep()  # What expired is not compared any more.
         self._holdings.invite()
         self._number += 1
         run = ReviewRun(self._number, view.known)
@@ -92,7 +92,7 @@ class Review:
             self._agree(contact, run, now)
             return
         contact.timers.arm(REVIEW, now + self._patience_us(contact))
-        contact.agreement.begin(run)
+        contact.machine.begin(run)
         contact.link.budgets.charge(_RUN_COST)
         self._send(contact, run, reconcile.opening(view), 0)
 
@@ -102,26 +102,26 @@ class Review:
         A review is repeated every `digest_every` periods of the neighbour, by the smaller id if it can.
         """
         grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
-        if contact.agreement.periods < self._settings.digest_every + grace:
+        if contact.machine.periods < self._settings.digest_every + grace:
             return False
         contact.timers.arm(REVIEW, now)
         return True
 
     @staticmethod
     def _patience_us(contact: ExchangeContact) -> int:
-        return contact.link.outbox.recovery.answer_us(contact.agreement.tries)
+        return contact.link.outbox.recovery.answer_us(contact.machine.tries)
 
-    def take(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
+    def receive(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
         """Handle one step of a reconciliation; raises `RemoteError` for an impossible one."""
-        self._departures.sweep()
+        self._removals.sweep()
         # Even rounds are questions about what this host wants, odd rounds are answers about what it
         # gives.
         offering = frame.round % 2 == 1
-        view = contact.view if offering else self._own.view
+        view = contact.view if offering else self._interests.view
         if view is None or frame.profile != view.digest:
             self._outputs.refuse("profile-stale", contact.link.peer)
             return
-        agreement = contact.agreement
+        agreement = contact.machine
         run = agreement.asking if offering else self._answering(contact, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
@@ -149,7 +149,7 @@ class Review:
         If both sides begin a run for the same set at the same time, the run of the smaller id is kept. If half of its
         patience is over, its question or the answer was probably lost, while the neighbour's question is here.
         """
-        agreement = contact.agreement
+        agreement = contact.machine
         run = agreement.answering
         if frame.round == 0 and (run is None or run.number != frame.run):
             if self._same(contact):
@@ -163,7 +163,7 @@ class Review:
                 agreement.give_way()
             self._holdings.invite()
             run = ReviewRun(frame.run, view.known)
-            run.free = contact.link.budgets.runs.take(1, now)
+            run.free = contact.link.budgets.runs.try_spend(1, now)
             agreement.answer(run)
         if frame.round == 0 and run is not None:
             run.openings += 1
@@ -174,7 +174,7 @@ class Review:
         """End a run without open questions."""
         # A part of the neighbour's opening may still come, and correct what is believed from here
         # on.
-        agreement = contact.agreement
+        agreement = contact.machine
         if offering or self._same(contact):
             self._agree(contact, run, now)
         elif agreement.state in UNDECIDED and contact.view is not None:
@@ -188,7 +188,7 @@ class Review:
 
     def _same(self, contact: ExchangeContact) -> bool:
         """Return True if both sides have the same profile, so that one run serves both."""
-        return contact.view is not None and contact.view is self._own.view
+        return contact.view is not None and contact.view is self._interests.view
 
     def _send(self, contact: ExchangeContact, run: ReviewRun, digest: Digest, answers: int) -> None:
         run.asked_us = self._holdings.now_us
@@ -211,7 +211,7 @@ class Review:
 
     @staticmethod
     def _agree(contact: ExchangeContact, run: ReviewRun, now: int) -> None:
-        contact.agreement.agree()
+        contact.machine.agree()
         # The order matters: everything compared is known, except what the other side turned out to
         # lack.
         contact.link.learn(run.snapshot)

@@ -19,7 +19,7 @@ messages go as Parcels, through the outbox, until they are acknowledged or decli
 # neighbour looks, or the floor keeps them away.
 #
 # What must hold.
-# 1. To the exchange (`gossip.strategy.states`) a session is a run: begun by `BEGIN`, over with
+# 1. To the exchange (`gossip.strategy.exchange_machine`) a session is a run: begun by `BEGIN`, over with
 #    `AGREE`, on both sides.
 # 2. Ranges of consecutive parts share one fingerprint, so that no message falls between two parts.
 # 3. A neighbour of another version ignores `Summary`. After two lists without any answer a review
@@ -32,20 +32,20 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import DecodeError, RemoteError
-from carrypost.gossip.holdings.ranking import standing
+from carrypost.gossip.holdings.ranking import precedence
 from carrypost.gossip.interest.index import FINGERPRINT_BITS, ROOT_BITS
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.strategy.states import ReviewRun
+from carrypost.gossip.strategy.exchange_machine import ReviewRun
 from carrypost.gossip.timers import REVIEW
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, Missing, Summary, packed, unpacked
 
 if TYPE_CHECKING:
-    from carrypost.gossip.strategy.beliefs import ExchangeContact
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
     from carrypost.gossip.strategy.review import Review
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.serving import Serving
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.removals import Removals
+    from carrypost.gossip.transfers.request_server import RequestServer
     from carrypost.model.descriptor import Descriptor
 
 LISTED_MAX = 16_384
@@ -83,17 +83,17 @@ class Session(ReviewRun):
 class Sessions:
     """The sessions of one host."""
 
-    def __init__(self, ground: Ground, serving: Serving, departures: Departures, review: Review) -> None:
+    def __init__(self, ground: HostContext, serving: RequestServer, departures: Removals, review: Review) -> None:
         self._holdings, self._cache, self._index = ground.holdings, ground.holdings.cache, ground.holdings.index
-        self._own, self._node = ground.own, ground.node
-        self._serving, self._departures, self._review = serving, departures, review
+        self._interests, self._node = ground.interests, ground.node
+        self._server, self._removals, self._review = serving, departures, review
         self._number = 0
 
     # --- the side that lists -------------------------------------------------------------------------------
 
     def begin(self, contact: ExchangeContact, now: int) -> None:
         """List the messages held here, or wait for the neighbour's list: a contact began, or its profile changed."""
-        heard = contact.agreement.answering
+        heard = contact.machine.answering
         if isinstance(heard, Session) and heard.answered_early:
             heard.answered_early = False
             self._review.conclude(contact, now)
@@ -104,7 +104,7 @@ class Sessions:
 
     def repeat(self, contact: ExchangeContact, now: int) -> bool:
         """List again the parts without an answer; return False if sets have to be compared instead."""
-        session = contact.agreement.asking
+        session = contact.machine.asking
         if not isinstance(session, Session) or session.unanswered >= _SUMMARIES:
             return False
         self._send(contact, session, now)
@@ -112,7 +112,7 @@ class Sessions:
 
     def _list(self, contact: ExchangeContact, now: int) -> None:
         """Begin a session."""
-        self._departures.sweep()
+        self._removals.sweep()
         fingerprints = self._fingerprints(contact)
         if len(fingerprints) > LISTED_MAX:
             self._review.ask(contact, now)
@@ -121,7 +121,7 @@ class Sessions:
         parts = _cut(fingerprints, contact.link.body_bytes_max // FINGERPRINT_BYTES)
         session = Session(self._number, len(parts))
         session.open = dict(enumerate(parts))
-        contact.agreement.begin(session)
+        contact.machine.begin(session)
         contact.link.budgets.charge(_RUN_COST + len(fingerprints) // _LOOKS)
         contact.link.supply()
         self._send(contact, session, now)
@@ -129,7 +129,7 @@ class Sessions:
     def _fingerprints(self, contact: ExchangeContact) -> list[int]:
         """Return, in ascending order, the fingerprints of messages held or done here that either side wants."""
         mask = 0
-        for view in (self._own.view, contact.view):
+        for view in (self._interests.view, contact.view):
             if view is not None:
                 mask |= view.known
         known = self._index.fingerprints
@@ -144,9 +144,9 @@ class Sessions:
             Summary(session.number, part, session.parts, floor, packed(listed)) for part, listed in session.open.items()
         ])  # fmt: skip
 
-    def take_missing(self, contact: ExchangeContact, frame: Missing, now: int) -> None:
+    def receive_missing(self, contact: ExchangeContact, frame: Missing, now: int) -> None:
         """Send what the neighbour lacks of a listed part; raises `RemoteError` for an impossible answer."""
-        session, link = contact.agreement.asking, contact.link
+        session, link = contact.machine.asking, contact.link
         if not isinstance(session, Session) or session.number != frame.session:
             return  # Another run has taken its place.
         if frame.part >= session.parts:
@@ -164,7 +164,7 @@ class Sessions:
         link.outbox.recovery.expect(now - session.asked_us)
         link.budgets.credit(price(frame))
         contact.timers.arm(REVIEW, now + link.outbox.recovery.answer_us(0))
-        self._departures.sweep()
+        self._removals.sweep()
         lacks = self._slots(lacking)
         link.learn(self._slots(listed) & ~lacks)
         self._supply(contact, lacks, frame.floor)
@@ -173,17 +173,17 @@ class Sessions:
 
     # --- the side that answers -----------------------------------------------------------------------------
 
-    def take_summary(self, contact: ExchangeContact, frame: Summary, now: int) -> None:
+    def receive_summary(self, contact: ExchangeContact, frame: Summary, now: int) -> None:
         """Answer one part of the neighbour's list; raises `RemoteError` if it does not fit the other parts."""
-        link, agreement = contact.link, contact.agreement
+        link, agreement = contact.link, contact.machine
         session = agreement.answering
         if not isinstance(session, Session) or session.number != frame.session:
             session = Session(frame.session, frame.parts)
-            session.free = link.budgets.runs.take(1, now)
+            session.free = link.budgets.runs.try_spend(1, now)
             agreement.answer(session)
         if frame.parts != session.parts:
             raise DecodeError("summary", "another number of parts than before")
-        self._departures.sweep()
+        self._removals.sweep()
         listed = unpacked(frame.fingerprints)
         fresh = not session.taken >> frame.part & 1
         if fresh:
@@ -237,7 +237,7 @@ class Sessions:
         return mask_of([slot for each in fingerprints if (slot := holders.get(each)) is not None])
 
     def _reaches(self, descriptor: Descriptor, floor: int) -> bool:
-        return standing(self._holdings.privilege(descriptor), descriptor) >= floor
+        return precedence(self._holdings.privilege(descriptor), descriptor) >= floor
 
     def _supply(self, contact: ExchangeContact, lacks: int, floor: int) -> None:
         """Send the messages that the neighbour lacks and wants, highest rank first; too large ones are offered."""
@@ -246,12 +246,12 @@ class Sessions:
         if view is not None:
             lacks &= view.matches
         copies = [copy for slot in bits(lacks) if (copy := self._cache.copies[slot]) is not None]
-        taken = [copy for copy in copies if not floor or standing(copy.privilege, copy.descriptor) >= floor]
+        taken = [copy for copy in copies if not floor or precedence(copy.privilege, copy.descriptor) >= floor]
         link.learn(lacks)  # What is below the floor is not offered, either.
         lacks = mask_of([copy.slot for copy in taken]) & ~mask_of(link.outbox.jobs)
         link.unlearn(lacks)
         if view is not None:
-            link.learn(self._serving.give(link, sorted(taken, key=_SENDING_ORDER)))
+            link.learn(self._server.give(link, sorted(taken, key=_SENDING_ORDER)))
 
 
 def _cut(fingerprints: list[int], most: int) -> list[list[int]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.strategy.contacts import C, Contacts
 from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
-from carrypost.gossip.transfers.receptions import Arrival
+from carrypost.gossip.transfers.arrivals import Arrival
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import News
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import News
+    from carrypost.gossip.transfers.removals import Removals
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -43,12 +43,12 @@ class Strategy(Generic[C]):
     ranking: ClassVar[Ranking] = INTEREST_FIRST
     """The order of eviction from a full cache."""
 
-    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:  # noqa: ARG002 - for others
+    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:  # noqa: ARG002 - for others
         self.ground = ground
         self.transfers = transfers
         self.contacts: Contacts[C] = Contacts(ground.links)
         self._cache, self._links = ground.holdings.cache, ground.links
-        self._links.handlers.update({fr.Offer: self.take_offer, fr.Ack: self.take_ack})
+        self._links.handlers.update({fr.Offer: self.receive_offer, fr.Ack: self.receive_ack})
 
     # --- contacts ------------------------------------------------------------------------------------------
 
@@ -98,18 +98,18 @@ class Strategy(Generic[C]):
         """Repeat what was lost on a link on which a timer is due."""
         self.transfers.repeat(link, now)
 
-    def take_request(self, link: Link, frame: fr.Request, now: int) -> None:
+    def receive_request(self, link: Link, frame: fr.Request, now: int) -> None:
         """Serve a request for messages."""
         contact = self.contacts.of(link)
-        self.transfers.serving.serve(link, frame, None if contact is None else contact.view, now, answers=False)
+        self.transfers.server.serve(link, frame, None if contact is None else contact.view, now, answers=False)
 
-    def take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
+    def receive_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
         """Handle an offer of messages."""
-        self.transfers.requests.take_offer(link, frame, now, offered=0)
+        self.transfers.requests.receive_offer(link, frame, now, offered=0)
 
-    def take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
+    def receive_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
         """Handle an acknowledgement of transfer frames."""
-        self.transfers.serving.acknowledge(link, frame, now)
+        self.transfers.server.acknowledge(link, frame, now)
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Strategy(Generic[C]):
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
-        self.transfers.second_look.tick(now)
+        self.transfers.room_retry.tick(now)
         for link in self._links.usable:
             if min(link.timers.due) <= now:
                 self.repeat(link, now)
@@ -139,7 +139,7 @@ class Strategy(Generic[C]):
         """
         transfers = self.transfers
         if self._cache.memories.loosened:
-            transfers.second_look.room_appeared(now)
+            transfers.room_retry.room_appeared(now)
         offers = sends = False
         for each in self._concerned(link, now):
             inbox, due = each.inbox, each.timers.due

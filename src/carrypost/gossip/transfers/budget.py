@@ -52,7 +52,7 @@ class Budget:
         self._burst_us = burst_s * _SECOND_US
         self._full_us = 0.0
 
-    def take(self, amount: float, now: int) -> bool:
+    def try_spend(self, amount: float, now: int) -> bool:
         """Spend `amount` and return True, if it is available. A full bucket always allows one amount, of any size."""
         # Otherwise an amount above the burst, such as one datagram of 9 KiB, could never pass.
         if self._full_us <= now:
@@ -65,11 +65,11 @@ class Budget:
         return True
 
     def give_back(self, amount: float) -> None:
-        """Undo the last `take`."""
+        """Undo the last `try_spend`."""
         self._full_us -= amount * self._token_us
 
     def spend(self, amount: float, now: int, *, debt_s_max: float = 60.0) -> int:
-        """Charge for work done already; return the time at which the debt is paid, before which `take` refuses."""
+        """Charge for work done already; return the time at which the debt is paid, before which `try_spend` refuses."""
         spent_us = max(self._full_us, now) + amount * self._token_us
         self._full_us = min(spent_us, now + self._burst_us + debt_s_max * _SECOND_US)
         return self.above_us(0.0, now)
@@ -112,32 +112,32 @@ class Budgets:
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
         """For reconciliations that the neighbour begins."""
         self.tally = 0
-        """Worth of the neighbour's frames, less their cost beyond their price, since `take_tally`
+        """Worth of the neighbour's frames, less their cost beyond their price, since `pop_tally`
         (`transfers.accounts`)."""
         self.common = 0
         """Cost that is charged to all addresses together, and not to this one."""
 
     def receive(self, frames: int, nbytes: int, now: int) -> bool:
         """Charge for a received datagram; return False, and charge nothing, if it exceeds the budget."""
-        if not self._frames.take(frames, now):
+        if not self._frames.try_spend(frames, now):
             return False
-        if self._bytes.take(nbytes, now):
+        if self._bytes.try_spend(nbytes, now):
             return True
         self._frames.give_back(frames)
         return False
 
     def relay(self, nbytes: int, now: int) -> bool:
         """Charge for a Relay of the neighbour; return False, and charge nothing, if it exceeds the budget."""
-        return self._relayed.take(max(nbytes, _RELAY_BYTES_MIN), now)
+        return self._relayed.try_spend(max(nbytes, _RELAY_BYTES_MIN), now)
 
     def receive_relayed(self, datagram_bytes: int, nbytes: int, now: int) -> bool:
         """Charge for a datagram that is one Relay, as `receive` and `relay` do."""
         # Without calling them: this is done for every datagram that a relay passes on.
         relayed_bytes = max(nbytes, _RELAY_BYTES_MIN)
-        if not self._relayed.take(relayed_bytes, now):
+        if not self._relayed.try_spend(relayed_bytes, now):
             return False
-        if self._frames.take(1, now):
-            if self._bytes.take(datagram_bytes, now):
+        if self._frames.try_spend(1, now):
+            if self._bytes.try_spend(datagram_bytes, now):
                 return True
             self._frames.give_back(1)
         self._relayed.give_back(relayed_bytes)
@@ -151,7 +151,7 @@ class Budgets:
         """Charge the neighbour for costs beyond the price of its frames."""
         self.tally -= cost
 
-    def take_tally(self) -> tuple[int, int]:
+    def pop_tally(self) -> tuple[int, int]:
         """Return and reset the worth of its frames, and the cost that all addresses share."""
         tally, common = self.tally, self.common
         self.tally = self.common = 0

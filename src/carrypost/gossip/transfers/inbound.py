@@ -29,8 +29,8 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
+from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.inspection import ForgetfulError, Inspection, PurgedError
-from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US, CLOSED_MAX, SHARE_BLOCK_US
 from carrypost.gossip.wire.frames import (
     BlankData,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrivals
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.model.pattern import Entry
 
@@ -67,11 +67,16 @@ _DECLINE_AGAIN_US = 400_000
 class Inbound:
     """Receiver of transfer frames."""
 
-    def __init__(self, ground: Ground, wants: Wants, receptions: Receptions) -> None:
+    def __init__(self, ground: HostContext, wants: Wants, receptions: Arrivals) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._links, self._own, self._limits = ground.outputs, ground.links, ground.own, ground.limits
+        self._outputs, self._links, self._interests, self._limits = (
+            ground.outputs,
+            ground.links,
+            ground.interests,
+            ground.limits,
+        )
         self._wants, self._memories = wants, ground.holdings.cache.memories
-        self._receptions = receptions
+        self._arrivals = receptions
         self._reminded = ground.settings.island
         """True if authors are reminded that a message they send was acknowledged."""
         self.inspection = Inspection(ground)
@@ -121,7 +126,7 @@ class Inbound:
         changed = Matcher(entries, self._limits, own=True)
         for want in wants:
             if want.descriptor is not None and changed.matches(want.descriptor):
-                want.interesting = self._own.wants(want.descriptor)
+                want.interesting = self._interests.wants(want.descriptor)
 
     # --- descriptors and hash lists ------------------------------------------------------------------------
 
@@ -292,7 +297,7 @@ class Inbound:
                 return
         elif not self._holdings.grow(copy, piece, descriptor.piece_length(piece)):
             self._wants.drop(link, handle)
-            self._memories.decline(link, want.entry, interesting=self._own.wants_something)
+            self._memories.decline(link, want.entry, interesting=self._interests.wants_something)
             self._holdings.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
@@ -302,9 +307,9 @@ class Inbound:
         if copy.whole:
             self._wants.fulfil((copy,))
             serials = None if want.unasked is None else (want.unasked,)
-            self._receptions.whole((copy,), (Reception(copy.descriptor, want.hops, want.age_ms),), link, serials)
+            self._arrivals.whole((copy,), (Reception(copy.descriptor, want.hops, want.age_ms),), link, serials)
         else:
-            self._receptions.piece(copy)
+            self._arrivals.piece(copy)
             if not want.requested:
                 link.inbox.fresh.append(handle)  # What else it offers of this message may be missing by now.
 
@@ -330,7 +335,7 @@ class Inbound:
                 self._cache.remove(memory, Reason.EXPIRED)
             self._wants.block_from(link, want.entry.handle, copy.value, now + SHARE_BLOCK_US)
             # In room that nobody uses, shares do not matter.
-            self._memories.decline(link, want.entry, interesting=self._own.wants_something)
+            self._memories.decline(link, want.entry, interesting=self._interests.wants_something)
             return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)
@@ -352,4 +357,4 @@ class Inbound:
         if memory is not None:
             self._holdings.note_memory(memory)
         self._wants.drop(link, want.entry.handle)
-        self._memories.decline(link, want.entry, interesting=self._own.wants_something)
+        self._memories.decline(link, want.entry, interesting=self._interests.wants_something)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.gossip.transfers.acks import Receipts
+from carrypost.gossip.transfers.ack_tracker import AckTracker
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Inbox:
     """The offers of one neighbour to this host, and what has arrived of them (`gossip.transfers.requests`)."""
 
     __slots__ = (
-        "answers", "asked_us", "closed", "declined", "fresh", "progress_us", "receipts", "unasked", "unasked_bytes",
+        "answers", "asked_us", "closed", "declined", "fresh", "progress_us", "acks", "unasked", "unasked_bytes",
         "wants",
     )  # fmt: skip
 
@@ -80,9 +80,9 @@ class Inbox:
         """Time of the last request, if nothing has arrived since then; else 0."""
         self.progress_us = 0
         """Time at which the neighbour last sent something requested, or was first asked."""
-        self.receipts = Receipts()
+        self.acks = AckTracker()
         """Receipts of all transfer frames, for acknowledgements."""
-        self.unasked = Receipts(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
+        self.unasked = AckTracker(8 * RECEIPT_BITMAP_BYTES_MAX, _UNASKED_SLACK)
         """Receipts of unasked Parcels, for announcements."""
         self.unasked_bytes = 0
         """Bytes of unasked Parcels, accepted or not, since the neighbour was last sent a receipt."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import AttributeValue
@@ -54,8 +54,8 @@ class ForgetfulError(RemoteError):
 class Inspection:
     """The checks of one host."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._holdings, self._own, self._limits = ground.holdings, ground.own, ground.limits
+    def __init__(self, ground: HostContext) -> None:
+        self._holdings, self._interests, self._limits = ground.holdings, ground.interests, ground.limits
         self._recipients, self._memories = ground.holdings.recipients, ground.holdings.cache.memories
         self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
         self._signed = ground.identity.signed
@@ -83,8 +83,8 @@ class Inspection:
             # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is for, so the
             # signature does not matter.
             raise PurgedError(self._holdings.remember(found))
-        wanted = self._own.wants(found)
-        if not wanted and not self._own.carries(found):
+        wanted = self._interests.wants(found)
+        if not wanted and not self._interests.carries(found):
             raise LimitError("interest")
         # Without a memory of its id the message could be delivered a second time later. Refusing it
         # keeps the promise "once per node" at the price of a delay.
@@ -134,7 +134,7 @@ class Inspection:
     @staticmethod
     def _verify(found: Descriptor, link: Link, now: int) -> None:
         """Verify the signature, the only expensive check, unless the link has sent too many forgeries."""
-        if not link.budgets.forgeries.take(0, now):
+        if not link.budgets.forgeries.try_spend(0, now):
             raise LimitError("rate")
         try:
             verify(found)

@@ -56,7 +56,7 @@ _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
 
 
-class Standing(enum.IntEnum):
+class LinkRank(enum.IntEnum):
     """The record of a link, which decides about places where there are too few (`gossip.discovery.places`)."""
 
     STRANGER = 0
@@ -66,10 +66,10 @@ class Standing(enum.IntEnum):
     """The neighbour brought at least a piece of a message that was requested and verified."""
 
 
-STRANGER, TAKER, GIVER = Standing
+STRANGER, TAKER, GIVER = LinkRank
 
 
-class Beliefs(Protocol):
+class StrategyState(Protocol):
     """The beliefs that a strategy keeps about a link, declared here so that freed slots are forgotten there as well."""
 
     def forget_slots(self, mask: int) -> None:
@@ -80,9 +80,9 @@ class Link:
     """One link of this host."""
 
     __slots__ = (
-        "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "beliefs", "body_bytes_max", "broadcast",
+        "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "strategy_state", "body_bytes_max", "broadcast",
         "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox", "parcel_bytes_max",
-        "peer", "prefix", "served", "served_pieces", "standing", "supplies", "takes_bytes", "timers", "unconfirmed",
+        "peer", "prefix", "served", "served_pieces", "rank", "supplies", "takes_bytes", "timers", "unconfirmed",
         "usable",
     )  # fmt: skip
     route: ClassVar = False
@@ -122,7 +122,7 @@ class Link:
         """Prefixes of the nodes that the other side reports to hear."""
         self.usable = False
         """True if messages may be exchanged over the link. Written by `Links`."""
-        self.standing = STRANGER
+        self.rank = STRANGER
         self.budgets = Budgets(settings.limits)
         self.timers = Timers(links.schedule)
         self.outbox = Outbox(
@@ -132,7 +132,7 @@ class Link:
             patience_us=patience_us,
             stop_and_wait=stop_and_wait,
         )
-        self.beliefs: Beliefs | None
+        self.strategy_state: StrategyState | None
         self.begun_us: int
         """Time at which the contact was first known to have begun for the other side as well."""
         self.clear()
@@ -160,7 +160,7 @@ class Link:
                 # What a stranger says changes nothing, so it must not cost a round over all links.
                 self._outputs.refuse("not-linked" if self.node else "unannounced", self.peer)
                 continue
-            new = self._take(frame, now) or new
+            new = self._dispatch(frame, now) or new
             # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
             if cost - self.budgets.tally > self._waste_max:
                 self._outputs.refuse("muted", self.peer, count=len(frames) - number)
@@ -173,7 +173,7 @@ class Link:
                 new = handler(self, burst, now) is not False or new
             else:
                 self._outputs.refuse("kind", self.peer, count=len(burst))
-        worth, common = self.budgets.take_tally()
+        worth, common = self.budgets.pop_tally()
         self._links.accounts.charge(self.peer, cost - worth, now, common=common)
         return new
 
@@ -189,7 +189,7 @@ class Link:
         """Return True if a frame is accepted while messages may not be exchanged."""
         return type(frame) is Announce or (bool(self.node) and type(frame) in _BEFORE_USABLE)
 
-    def _take(self, frame: Frame, now: int) -> bool:
+    def _dispatch(self, frame: Frame, now: int) -> bool:
         """Pass a frame to the handler of its kind; return False if it contained nothing new."""
         kind = type(frame)
         handler = self._handlers.get(kind)
@@ -244,20 +244,20 @@ class Link:
         """By slot: the requested pieces, where the message was not requested whole."""
         self.supplies = False
         """True if the other side sends what this host lacks, unasked, until that is acknowledged or declined."""
-        self.beliefs = None
+        self.strategy_state = None
 
     def supply(self) -> None:
         """Note that the other side knows what this host lacks: it may send as much unasked as its window allows."""
         self.supplies = True
 
-    def believe(self, beliefs: Beliefs) -> None:
+    def attach(self, beliefs: StrategyState) -> None:
         """Attach a strategy's beliefs to this link until the contact is over."""
-        self.beliefs = beliefs
+        self.strategy_state = beliefs
 
     def claim(self, node: NodeId) -> None:
         """Set the node that claims to be at the other end."""
         if node != self.node:
-            self.standing = STRANGER  # Who has the address now has not earned what its predecessor had.
+            self.rank = STRANGER  # Who has the address now has not earned what its predecessor had.
         self.node = node
         self.prefix = node_prefix(node)
 
@@ -267,12 +267,12 @@ class Link:
 
     def gave(self) -> None:
         """Note that the other side brought at least a piece of a message."""
-        self.standing = GIVER
+        self.rank = GIVER
 
     def took(self) -> None:
         """Note that the other side acknowledged a whole message."""
-        if self.standing is STRANGER:
-            self.standing = TAKER
+        if self.rank is STRANGER:
+            self.rank = TAKER
 
     def serve_whole(self, mask: int) -> None:
         """Note messages that are queued with all of their pieces."""
@@ -301,8 +301,8 @@ class Link:
             self.unconfirmed.forget_slots(mask)
         for slot in bits(mask) if self.served_pieces else ():
             self.served_pieces.pop(slot, None)
-        if self.beliefs is not None:
-            self.beliefs.forget_slots(mask)
+        if self.strategy_state is not None:
+            self.strategy_state.forget_slots(mask)
 
 
 class Links:

@@ -78,7 +78,8 @@ PACKET_THRESHOLD = 3
 """kPacketThreshold of RFC 9002 §6.1.1, and the three duplicate acknowledgements of RFC 5681. Where nothing is reordered
 it hardly matters: 2 and 5 make as many kB/s as 3, within 4 %."""
 _LOST_MAX = 4096
-"""Number of lost frames that may still be acknowledged: as many serials as a receiver looks back (`transfers.acks`)."""
+"""Number of lost frames that may still be acknowledged: as many serials as a receiver looks back
+(`transfers.ack_tracker`)."""
 
 _STALE_SLACK = 64
 """Serials no longer in flight are swept out when there are this many more than twice those in flight."""
@@ -194,10 +195,10 @@ class LossRecovery(Generic[Content]):
 
     def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
         """Process an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
-        arrived = [self._take(serial) for serial in self._named(base, bitmap)]
+        arrived = [self._pop(serial) for serial in self._named(base, bitmap)]
         # Rule 4. Most links never lose anything, and then this costs one test.
-        late = self._take_late(base, bitmap) if self._lost else []
-        spurious = self._take_spurious(late) if late else []
+        late = self._pop_late(base, bitmap) if self._lost else []
+        spurious = self._undo_spurious(late) if late else []
         if arrived or late:
             # What is acknowledged for the first time in a later report would seem to have taken longer than it did: so
             # a late frame tells the round trip only where nothing else does.
@@ -233,7 +234,7 @@ class LossRecovery(Generic[Content]):
         The timer runs on. If nothing is left in flight when it ends, it only stops.
         """
         for serial in serials:
-            self._take(serial)
+            self._pop(serial)
 
     def forget_lost(self) -> None:
         """Stop waiting for late acknowledgements, because no content is left that they could concern."""
@@ -275,7 +276,7 @@ class LossRecovery(Generic[Content]):
         in_flight, end = self.in_flight, arrived[PACKET_THRESHOLD - 1].serial
         return [serial for serial in takewhile(end.__gt__, self._order) if serial in in_flight]
 
-    def _take(self, serial: int) -> SentFrame[Content]:
+    def _pop(self, serial: int) -> SentFrame[Content]:
         frame = self.in_flight.pop(serial)
         self.bytes_in_flight -= frame.nbytes
         if self._serials is not None:
@@ -289,14 +290,14 @@ class LossRecovery(Generic[Content]):
         lost = self._lost
         frames = []
         for serial in serials:
-            frame = lost[serial] = self._take(serial)
+            frame = lost[serial] = self._pop(serial)
             frames.append(frame)
         # A neighbour that acknowledges nothing makes this grow by a window per timeout.
         while len(lost) > _LOST_MAX:
             lost.popitem(last=False)
         return frames
 
-    def _take_late(self, base: int, bitmap: int) -> list[SentFrame[Content]]:
+    def _pop_late(self, base: int, bitmap: int) -> list[SentFrame[Content]]:
         lost = self._lost
         # By whichever is shorter, what is named or what is lost: an acknowledgement may name 65,536 serials.
         if bitmap.bit_count() <= len(lost):
@@ -305,7 +306,7 @@ class LossRecovery(Generic[Content]):
             serials = _chosen(lost, base, bitmap)
         return [lost.pop(serial) for serial in serials]
 
-    def _take_spurious(self, late: list[SentFrame[Content]]) -> list[SentFrame[Content]]:
+    def _undo_spurious(self, late: list[SentFrame[Content]]) -> list[SentFrame[Content]]:
         # Contents are indexed only from the first late acknowledgement on: links without one, which
         # are most, save a dictionary entry per frame.
         if self._serials is None:
@@ -313,7 +314,7 @@ class LossRecovery(Generic[Content]):
             for serial, frame in self.in_flight.items():
                 self._serials.setdefault(frame.content, set()).add(serial)
         found = {serial for frame in late for serial in self._serials.get(frame.content, ())}
-        return [self._take(serial) for serial in sorted(found)]
+        return [self._pop(serial) for serial in sorted(found)]
 
 
 def _chosen(serials: Iterable[int], base: int, bitmap: int) -> list[int]:

@@ -138,7 +138,7 @@ class Job(msgspec.Struct, eq=False):
         for _, follower in self.followers:
             follower.begun = True
 
-    def take(self) -> Item:
+    def pop(self) -> Item:
         """Return the next item, which is sent now, for the followers as well."""
         self.left -= 1
         if not self.left:
@@ -295,7 +295,7 @@ class Outbox:
                 self.cancel(job.copy.slot)
         return found
 
-    def take_unfinished(self) -> list[Job]:
+    def pop_unfinished(self) -> list[Job]:
         """Return the jobs that are done, though more of their message was requested."""
         unfinished, self._unfinished = self._unfinished, []
         return unfinished
@@ -325,7 +325,7 @@ class Outbox:
         """Record as sent all jobs in a row that `pull` would return, are parcels, and fit into the window.
 
         Returns their messages, which go out under this serial and those that follow it. Most bursts consist of nothing
-        else, so this does in one call what `pull`, `begin`, `take` and `sent` do for one job.
+        else, so this does in one call what `pull`, `begin`, `pop` and `sent` do for one job.
         """
         queue = self._foremost()
         copies: list[Copy] = []

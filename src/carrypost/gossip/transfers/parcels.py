@@ -1,7 +1,7 @@
 """Small messages, which arrive whole and in bursts: nearly everything that an exchange moves.
 
-An unasked Parcel is an offer and the answer to its request in one (`Requests.take_unasked`), and passes all checks of
-both. Each message is inspected in its turn (`gossip.transfers.inspection`), and its payload is checked against the
+An unasked Parcel is an offer and the answer to its request in one (`Requests.receive_unasked`), and passes all checks
+of both. Each message is inspected in its turn (`gossip.transfers.inspection`), and its payload is checked against the
 descriptor. Those of a burst that pass, are not known here and find room are admitted and delivered together, in runs of
 messages wanted here and runs of messages carried for others. If room has to be made, or something is remembered of a
 message, it takes the path of larger ones (`Inbound.store_small`), in its place among the others.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.events import Reception
+from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
-from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.pieces import hash_of, root_of
 from carrypost.model.descriptor import PayloadCodec
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Newcomer
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrivals
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.inbound import Inbound
     from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.requests import Requests
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OpenParcel
@@ -47,15 +47,15 @@ class Parcels:
     """Receiver of bursts of small messages."""
 
     def __init__(
-        self, ground: Ground, wants: Wants, requests: Requests, inbound: Inbound, receptions: Receptions
+        self, ground: HostContext, wants: Wants, requests: Requests, inbound: Inbound, receptions: Arrivals
     ) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._wants, self._requests = wants, requests
         self._inbound = inbound
         self._inspect = inbound.inspection.inspect
-        self._receptions = receptions
+        self._arrivals = receptions
 
-    def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
+    def receive(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
         """Handle a burst; return the serials to acknowledge, of requested and of unasked messages.
 
         Only messages that were stored or are here already are acknowledged, since their giver may then believe that
@@ -133,7 +133,7 @@ class Parcels:
             if copy.whole or (copy.finished and link.route):
                 unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
                 return None
-        return self._requests.take_unasked(link, frame, now, roomy=roomy)
+        return self._requests.receive_unasked(link, frame, now, roomy=roomy)
 
     def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
         """Return True if a message is wanted here, False if it is carried for others, None if it is refused."""
@@ -174,4 +174,4 @@ class Parcels:
         link.gave()
         receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
         serials = [each if (each := frame.serial) in unasked else None for frame in run.values()] if unasked else None
-        self._receptions.whole(copies, receptions, link, serials)
+        self._arrivals.whole(copies, receptions, link, serials)

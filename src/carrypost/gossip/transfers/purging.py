@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.ids import MessageId, NodeId
 
 
-def strike(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
+def strike(ground: HostContext, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
     """Strike this node off these messages, as it asked for under its signature, until `until_us`.
 
     Messages without any recipient left are dropped at once if they are here, and refused when they come. Unknown

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.burst_builder import BurstBuilder
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.wire.frames import OpenParcel, Receipt
 
 WINDOW_BYTES_MAX = 32 * 1024
@@ -29,10 +29,10 @@ _ON_ITS_WAY_US = 100_000
 class Pushes:
     """Sender of unasked messages."""
 
-    def __init__(self, ground: Ground, transfer: Transfer) -> None:
+    def __init__(self, ground: HostContext, transfer: BurstBuilder) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._prefix = ground.prefix
-        self._transfer = transfer
+        self._bursts = transfer
         settings = ground.settings
         # Without announcements nobody would say what came.
         self.bytes_max = settings.push_bytes_max if settings.beacons else 0
@@ -54,7 +54,7 @@ class Pushes:
                 parcel = parcels.get(copy.slot)
                 if parcel is None:
                     self._holdings.handle_of(copy)
-                    parcel = parcels[copy.slot] = self._transfer.parcel(copy, now)
+                    parcel = parcels[copy.slot] = self._bursts.parcel(copy, now)
                 link.unconfirmed.add(self._prefix, parcel.serial, copy.slot, now, nbytes)
                 frames.append(parcel)
             if frames:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.inbox import Want
-    from carrypost.gossip.transfers.second_look import SecondLook
+    from carrypost.gossip.transfers.room_retry import RoomRetry
     from carrypost.gossip.transfers.wants import Wants
 
 _REQUEST_RETRY_US = 2_000_000
@@ -54,17 +54,17 @@ _ACK_UNASKED = 16
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, ground: Ground, wants: Wants, second_look: SecondLook) -> None:
+    def __init__(self, ground: HostContext, wants: Wants, second_look: RoomRetry) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._own = ground.outputs, ground.own
+        self._outputs, self._interests = ground.outputs, ground.interests
         self._limits = ground.limits
         self._reminded = ground.settings.island
         """True if offers of messages that this host acknowledged are answered by the acknowledgement."""
         self._wants = wants
-        self._second_look, self._memories = second_look, ground.holdings.cache.memories
+        self._room_retry, self._memories = second_look, ground.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
 
-    def take_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
+    def receive_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
         """Note what the neighbour has; the answer goes out at the end of the step, for several offers together.
 
         `offered`: slots that this host offered to the neighbour, without an answer yet. Returns those that the
@@ -73,7 +73,7 @@ class Requests:
         cache = self._cache
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
-        interesting = self._own.wants_something
+        interesting = self._interests.wants_something
         # While the store cannot write, every message would be lost on arrival and requested again.
         storing = now >= self._holdings.paused_until_us
         noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
@@ -95,7 +95,7 @@ class Requests:
                     fresh.append(entry.handle)
             else:
                 self._outputs.refuse("no-room", link.peer)
-                self._second_look.decline(link, entry, now)
+                self._room_retry.decline(link, entry, now)
         mask = mask_of(known)
         if len(known) < len(frame.entries) or without(mask, offered):
             link.inbox.answers.append(frame.serial)
@@ -114,11 +114,11 @@ class Requests:
     def _offered_in_vain(self, link: Link, entry: OfferEntry, copy: Copy, now: int) -> None:
         """Handle an offer of a message that this host is done with, or has declined."""
         if not copy.finished:
-            self._second_look.decline(link, entry, now)
+            self._room_retry.decline(link, entry, now)
         elif self._reminded:
             self._holdings.remind(copy.id, link.peer)
 
-    def take_unasked(self, link: Link, frame: OpenParcel, now: int, *, roomy: bool) -> Want | None:
+    def receive_unasked(self, link: Link, frame: OpenParcel, now: int, *, roomy: bool) -> Want | None:
         """Handle an unasked Parcel of a message that is not here as its offer; None if it is not accepted.
 
         `roomy`: there is unused room for it.
@@ -129,9 +129,9 @@ class Requests:
         if copy is not None and not copy.here:
             self.has(link, 1 << copy.slot)
             if not copy.finished:
-                self._second_look.decline(link, entry, now)
+                self._room_retry.decline(link, entry, now)
             return None
-        storing, interesting = now >= self._holdings.paused_until_us, self._own.wants_something
+        storing, interesting = now >= self._holdings.paused_until_us, self._interests.wants_something
         if storing and (roomy or cache.admits(entry.length, privilege, interesting=interesting)):
             want = self._wants.add(link, entry, now, whole=True)
             if want is None:
@@ -140,7 +140,7 @@ class Requests:
                 want.unasked = frame.serial
             return want
         self._outputs.refuse("no-room", link.peer)
-        self._second_look.decline(link, entry, now)
+        self._room_retry.decline(link, entry, now)
         return None
 
     def has(self, link: Link, mask: int) -> bool:
@@ -161,7 +161,7 @@ class Requests:
         """Handle an offer of a message that was requested already, or (no want) may not be requested now."""
         if want is None:
             if len(link.inbox.wants) >= self._limits.offers_open_max:
-                self._second_look.decline(link, entry, now)
+                self._room_retry.decline(link, entry, now)
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
             want.requested = 0  # Who offers it again did not hear that it is wanted.
@@ -243,10 +243,10 @@ class Requests:
         if inbox.asked_us:
             link.outbox.recovery.expect(now - inbox.asked_us)
             inbox.asked_us = 0
-        earlier = inbox.receipts.note(serials)
+        earlier = inbox.acks.note(serials)
         if earlier:
             link.send(earlier)
-        if last or inbox.receipts.count >= _ACK_FRAMES:
+        if last or inbox.acks.count >= _ACK_FRAMES:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
@@ -261,9 +261,9 @@ class Requests:
         # wait too long for it.
         if not link.route:
             inbox.unasked.note(serials)
-        if earlier := inbox.receipts.note(serials):
+        if earlier := inbox.acks.note(serials):
             link.send(earlier)
-        if inbox.receipts.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:
+        if inbox.acks.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:
             link.timers.arm(ACKNOWLEDGE, now)
 
     def flush(self, link: Link, now: int) -> None:
@@ -275,7 +275,7 @@ class Requests:
             self._request(link, fresh, serials, now)
         if link.timers.due[ACKNOWLEDGE] <= now:
             link.timers.cancel(ACKNOWLEDGE)
-            link.send((inbox.receipts.report(),))
+            link.send((inbox.acks.report(),))
             inbox.reported()
 
     def repeat(self, link: Link, now: int) -> None:

@@ -69,7 +69,7 @@ def author_of(record: AckRecord | LinkRecord, *, signed: bool) -> NodeId:
 def check(record: AckRecord | LinkRecord, link: Link, now: int) -> None:
     """Check the signature of a record, within the budgets of the link; raises `RemoteError`."""
     budgets = link.budgets
-    if not budgets.forgeries.take(0, now) or not budgets.records.take(1, now):
+    if not budgets.forgeries.try_spend(0, now) or not budgets.records.try_spend(1, now):
         raise LimitError("rate")
     budgets.charge(SIGNATURE)
     try:

@@ -1,7 +1,7 @@
 """Moving messages over links, whatever decided that they are offered: requests, pieces, bursts, acknowledgements.
 
-This module joins the parts: offers of neighbours become wants (`wants`, `requests`, `second_look`), received frames
-become whole messages (`inbound`, `parcels`, `receptions`), requests become bursts (`serving`, `transfer`, `outbox`).
+This module joins the parts: offers of neighbours become wants (`wants`, `requests`, `room_retry`), received frames
+become whole messages (`inbound`, `parcels`, `receptions`), requests become bursts (`server`, `transfer`, `outbox`).
 Both directions run side by side, over several links at the same time. Everything is soft state: a lost request or
 acknowledgement costs a timeout, a lost link costs nothing.
 """
@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
+from carrypost.gossip.transfers.burst_builder import BurstBuilder
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.outbox import PARCEL_GAIN, TIMEOUTS_DOUBTFUL
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.pushes import Pushes
+from carrypost.gossip.transfers.request_server import RequestServer
 from carrypost.gossip.transfers.requests import Requests
-from carrypost.gossip.transfers.second_look import SecondLook
-from carrypost.gossip.transfers.serving import Serving
-from carrypost.gossip.transfers.transfer import Transfer
+from carrypost.gossip.transfers.room_retry import RoomRetry
 from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.arrivals import Arrivals
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.receptions import Receptions
 
 _ENTRY_BYTES = 25
 """Largest size of an offer's entry without its id, in bytes."""
@@ -38,26 +38,26 @@ _ENTRY_BYTES = 25
 class Transfers:
     """The moving half of one host's contacts."""
 
-    def __init__(self, ground: Ground, receptions: Receptions, rng: Random) -> None:
+    def __init__(self, ground: HostContext, receptions: Arrivals, rng: Random) -> None:
         self._links = ground.links
         self.wants = Wants(ground)
         self.inbound = Inbound(ground, self.wants, receptions)
-        self._transfer = Transfer(ground, rng)
-        self.pushes = Pushes(ground, self._transfer)
-        self.serving = Serving(ground, self._transfer, self.pushes)
-        self.second_look = SecondLook(ground, self.wants)
-        self.requests = Requests(ground, self.wants, self.second_look)
+        self._bursts = BurstBuilder(ground, rng)
+        self.pushes = Pushes(ground, self._bursts)
+        self.server = RequestServer(ground, self._bursts, self.pushes)
+        self.room_retry = RoomRetry(ground, self.wants)
+        self.requests = Requests(ground, self.wants, self.room_retry)
         self._parcels = Parcels(ground, self.wants, self.requests, self.inbound, receptions)
         self._holdings, self._entries_max = ground.holdings, ground.limits.offer_entries_max
         self._offers = 0
         self._links.handlers.update(
             {
-                fr.WholeDescriptor: self._take_preamble,
-                fr.DescriptorPart: self._take_preamble,
-                fr.HashList: self._take_preamble,
-                fr.Data: self._take_data,
-                fr.BlankData: self._take_data,
-                fr.OpenParcel: self._take_parcels,
+                fr.WholeDescriptor: self._receive_preamble,
+                fr.DescriptorPart: self._receive_preamble,
+                fr.HashList: self._receive_preamble,
+                fr.Data: self._receive_data,
+                fr.BlankData: self._receive_data,
+                fr.OpenParcel: self._receive_parcels,
             }
         )
 
@@ -87,8 +87,8 @@ class Transfers:
 
         Messages that were sent this way before, and are not on their way any more, are offered.
         """
-        self.serving.give(link, copies)
-        self._transfer.flush([link], now)
+        self.server.give(link, copies)
+        self._bursts.flush([link], now)
         self.offer(link, [copy for copy in copies if copy.slot not in link.outbox.jobs])
 
     def offer(self, link: Link, copies: Sequence[Copy]) -> None:
@@ -106,11 +106,11 @@ class Transfers:
 
     def flush(self, now: int) -> None:
         """Send what the windows of all links allow."""
-        self._transfer.flush(self._links.usable, now)
+        self._bursts.flush(self._links.usable, now)
 
-    def _take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> bool:
+    def _receive_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> bool:
         """Handle small messages, each of which arrived whole; return False if they contained nothing new."""
-        serials, unasked, new = self._parcels.take(link, frames, now)
+        serials, unasked, new = self._parcels.receive(link, frames, now)
         # Several bursts may come together, or the end of one first.
         last = frames[-1].last or any(frame.last for frame in frames)
         if unasked:
@@ -122,7 +122,9 @@ class Transfers:
             link.timers.arm(ACKNOWLEDGE, now)
         return new or link.timers.due[ACKNOWLEDGE] <= now
 
-    def _take_preamble(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int) -> None:
+    def _receive_preamble(
+        self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int
+    ) -> None:
         if isinstance(frame, fr.HashList):
             taken = self.inbound.hash_list(link, frame, now)
         else:
@@ -130,7 +132,7 @@ class Transfers:
         if taken:
             self.requests.arrived(link, [frame.serial], now, last=False)
 
-    def _take_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
+    def _receive_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
         if self.inbound.data(link, frame, now):
             self.requests.arrived(link, [frame.serial], now, last=frame.last)
             link.inbox.progress_us = now

@@ -5,7 +5,7 @@ this neighbour as heard: then the giver sent it here as well, under the same ser
 neighbour's announcements, which name the serials received from each giver, and an own push also by acknowledgements.
 
 There are no timers. A push is lost if an announcement that was made long enough after it does not name it, or if three
-later ones are confirmed. The part that chose the push calls `take_lost`, and decides what follows.
+later ones are confirmed. The part that chose the push calls `pop_lost`, and decides what follows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Unconfirmed:
         self._by_giver: defaultdict[bytes, dict[int, Push]] = defaultdict(dict)
         """Pushes by giver and serial, which rise. No giver is in here without a push."""
         self._lost = self._lost_elsewhere = 0
-        """Slots of messages lost since the last `take_lost`: of own pushes, and of others'."""
+        """Slots of messages lost since the last `pop_lost`: of own pushes, and of others'."""
         self.nbytes = 0
         """Bytes of own pushes."""
         self.slots = 0
@@ -61,7 +61,7 @@ class Unconfirmed:
         if pushes is None:
             return 0
         named = [serial for serial in pushes if serial >= base and bitmap >> serial - base & 1]
-        slots = self._take(giver, named)
+        slots = self._pop(giver, named)
         if pushes and named:
             for serial, push in pushes.items():
                 push.overtaken += sum(serial < other for other in named)
@@ -83,10 +83,10 @@ class Unconfirmed:
 
     @property
     def lost(self) -> bool:
-        """True if anything was lost since the last `take_lost`."""
+        """True if anything was lost since the last `pop_lost`."""
         return bool(self._lost or self._lost_elsewhere)
 
-    def take_lost(self) -> tuple[int, int]:
+    def pop_lost(self) -> tuple[int, int]:
         """Return and reset the slots of lost messages: of own pushes, and of those that others sent."""
         lost = self._lost, self._lost_elsewhere
         self._lost = self._lost_elsewhere = 0
@@ -96,19 +96,19 @@ class Unconfirmed:
         """Forget what is known of slots that are freed for other messages."""
         gone = set(bits(mask & self.slots))
         for giver, pushes in list(self._by_giver.items()):
-            self._take(giver, [serial for serial, push in pushes.items() if push.slot in gone])
+            self._pop(giver, [serial for serial, push in pushes.items() if push.slot in gone])
         self._lost &= ~mask
         self._lost_elsewhere &= ~mask
 
     def _lose(self, giver: bytes, serials: list[int]) -> None:
         nbytes = self.nbytes
-        slots = self._take(giver, serials)
+        slots = self._pop(giver, serials)
         if self.nbytes < nbytes:
             self._lost |= slots
         else:
             self._lost_elsewhere |= slots
 
-    def _take(self, giver: bytes, serials: list[int]) -> int:
+    def _pop(self, giver: bytes, serials: list[int]) -> int:
         """Remove pushes of a giver; return their slots."""
         pushes, slots, nbytes = self._by_giver[giver], 0, 0
         for serial in serials:

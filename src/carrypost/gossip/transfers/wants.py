@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.ids import MessageId
@@ -46,7 +46,7 @@ _Buffer = tuple["Link", int, int]
 class Wants:
     """All wants of one host, over all its links."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: HostContext) -> None:
         self._outputs, self._limits = ground.outputs, ground.limits
         self._memories = ground.holdings.cache.memories
         self._sources: dict[MessageId, dict[Link, int]] = {}

@@ -372,7 +372,7 @@ class Transmission(msgspec.Struct, frozen=True):
     to: str | None
 
 
-def joined(transmissions: list[Transmission]) -> list[Transmission]:
+def coalesce(transmissions: list[Transmission]) -> list[Transmission]:
     """Combine transmissions to the same neighbours into one, so that small frames share datagrams."""
     if len(transmissions) < 2:  # noqa: PLR2004 - nothing to join
         return transmissions

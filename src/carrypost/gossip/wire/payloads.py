@@ -16,13 +16,15 @@ from carrypost.gossip.wire.frames import ENVELOPES, Data, Envelope, Frame, OpenP
 from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
+from carrypost.renamed import renamed
 
 _BLANK = PayloadCodec.BLANK
+__getattr__ = renamed(__name__, {"filled": "fill_payloads", "gathered": "assemble_payload"})
 Read = Callable[[MessageId, int], bytes | None]
 """A function that returns a piece of a message; None if it is gone."""
 
 
-def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
+def fill_payloads(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
     """Return the frames with their payloads, without those whose payload is gone; and the messages of the latter."""
     for frame in frames:
         # Of most frames nothing is to be filled in: that is seen by `type`, at a fifth of what `isinstance` takes.
@@ -45,7 +47,7 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
         elif isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK:
             full, message = _parcel(frame, read), frame.descriptor.id
         elif isinstance(frame, Envelope):
-            inner, missing = filled(frame.inner, read)
+            inner, missing = fill_payloads(frame.inner, read)
             gone.update(dict.fromkeys(missing))
             if not inner:
                 continue
@@ -57,7 +59,7 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
     return found, tuple(gone)
 
 
-def gathered(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
+def assemble_payload(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
     """Return a whole payload as it was published.
 
     Raises `StoreError` if it is gone, `RemoteError` if it does not expand.

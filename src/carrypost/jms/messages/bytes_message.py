@@ -125,43 +125,43 @@ class BytesMessage(Message):
 
     def read_boolean(self) -> bool:
         """Return one byte: whether it is not 0."""
-        return self._take(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
+        return self._unpack(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
 
     def read_byte(self) -> int:
         """Return one byte, -128 to 127."""
-        return self._take(FORMATS[ValueType.BYTE])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.BYTE])  # type: ignore[return-value]
 
     def read_unsigned_byte(self) -> int:
         """Return one byte, 0 to 255."""
-        return self._take(_UNSIGNED_BYTE)  # type: ignore[return-value]
+        return self._unpack(_UNSIGNED_BYTE)  # type: ignore[return-value]
 
     def read_short(self) -> int:
         """Two bytes as a whole number."""
-        return self._take(FORMATS[ValueType.SHORT])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.SHORT])  # type: ignore[return-value]
 
     def read_unsigned_short(self) -> int:
         """Two bytes as a whole number from 0."""
-        return self._take(_UNSIGNED_SHORT)  # type: ignore[return-value]
+        return self._unpack(_UNSIGNED_SHORT)  # type: ignore[return-value]
 
     def read_char(self) -> str:
         """Two bytes as a character."""
-        return chr(self._take(_UNSIGNED_SHORT))  # type: ignore[arg-type]
+        return chr(self._unpack(_UNSIGNED_SHORT))  # type: ignore[arg-type]
 
     def read_int(self) -> int:
         """Four bytes as a whole number."""
-        return self._take(FORMATS[ValueType.INT])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.INT])  # type: ignore[return-value]
 
     def read_long(self) -> int:
         """Eight bytes as a whole number."""
-        return self._take(FORMATS[ValueType.LONG])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.LONG])  # type: ignore[return-value]
 
     def read_float(self) -> float:
         """Four bytes as a number."""
-        return self._take(FORMATS[ValueType.FLOAT])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.FLOAT])  # type: ignore[return-value]
 
     def read_double(self) -> float:
         """Eight bytes as a number."""
-        return self._take(FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
+        return self._unpack(FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
 
     def read_utf(self) -> str:
         """Return a text as `write_utf` writes it."""
@@ -206,7 +206,7 @@ class BytesMessage(Message):
         if left < nbytes:
             raise MessageEOFException(f"{nbytes} bytes were to be read, and {left} are left")
 
-    def _take(self, form: struct.Struct) -> object:
+    def _unpack(self, form: struct.Struct) -> object:
         self._check_left(form.size)
         (found,) = form.unpack_from(self.payload, self._at)
         self._at += form.size

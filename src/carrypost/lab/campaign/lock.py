@@ -39,7 +39,7 @@ def locked(folder: Path) -> Iterator[str]:
     with told_of(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _take(descriptor, path)
+        _lock(descriptor, path)
         token = secrets.token_hex(16)
         try:
             with told_of(path):
@@ -74,7 +74,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _take(descriptor: int, path: Path) -> None:
+def _lock(descriptor: int, path: Path) -> None:
     there = holder(path.parent)
     here = there is not None and there.host == socket.gethostname()
     told = f"process {there.pid} on {there.host}" if there is not None else "another process"

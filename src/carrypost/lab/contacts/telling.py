@@ -62,13 +62,13 @@ def make(
         for path, table in ((positions, POSITIONS), (out, CONTACTS))
     ]
     orders = [Order(scenario, files[0], files[1], max_gap_us, window_us) for scenario in scenarios]
-    found = engine.each("statistics of contacts", told, orders)
+    found = engine.each("statistics of contacts", tables_of, orders)
     with kept.appending(out / STATISTICS, TABLES) as append:
         for scenario, tables in zip(scenarios, found, strict=True):
             append(scenario, "", tables)
 
 
-def told(order: Order) -> dict[str, pa.Table]:
+def tables_of(order: Order) -> dict[str, pa.Table]:
     """A task: the tables of a scenario, by name."""
     places = _rows(order.positions, order.scenario, ["node", "t"])
     stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from carrypost.emu.traces.formats import LineRule, Options
 from carrypost.emu.traces.formats.keys import column
 from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.orders import resting
 from carrypost.emu.traces.formats.rules import Sum
 from carrypost.emu.traces.formats.tables import Positions
 from carrypost.lab import folders
@@ -35,12 +35,12 @@ class Work(NamedTuple):
 
     request: IngestRequest
     rules: Sequence[LineRule]
-    tell: Tell | None
+    on_progress: Tell | None
 
-    def told(self, what: str, share: float) -> None:
+    def report(self, what: str, share: float) -> None:
         """Say how far it is."""
-        if self.tell is not None:
-            self.tell(what, share)
+        if self.on_progress is not None:
+            self.on_progress(what, share)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,9 +78,9 @@ def ingest(work: Work) -> Ingested:
             found.join(parsed)
             parts.append(parsed.rows)
             done += len(data)
-            work.told("reading", min(1.0, done / total))
+            work.report("reading", min(1.0, done / total))
     options = checked(found, request, work.rules[0])
-    work.told("assembling", 0.0)
+    work.report("assembling", 0.0)
     rows = pa.concat_tables(parts)
     parts.clear()
     assembled = request.form.assemble(rows, options)
@@ -91,8 +91,8 @@ def ingest(work: Work) -> Ingested:
     times = [column(made, name) for name in made.column_names if name.endswith("_us")]
     first_us, last_us = (int(times[0].min()), int(times[-1].max())) if made.num_rows else (0, 0)
     if request.form.stays:
-        made = standing(made, last_us)
-    work.told("writing", 0.0)
+        made = resting(made, last_us)
+    work.report("writing", 0.0)
     folders.write_arrow(_seconds(made, request.scenario), request.out, request.table)
     return Ingested(
         found=found, options=options, counts=assembled.counts, warnings=assembled.warnings, written=made.num_rows,

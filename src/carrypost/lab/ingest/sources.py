@@ -34,7 +34,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Raise a sentence for what cannot be read."""
     try:
         yield
@@ -46,7 +46,7 @@ def told(path: Path) -> Iterator[None]:
 
 def packing(path: Path) -> str:
     """Return the compression of a file; empty: none."""
-    with told(path), path.open("rb") as stream:
+    with explained(path), path.open("rb") as stream:
         start = stream.read(6)
     kinds = ((_GZIP, "gzip"), (_XZ, "xz"), (_ZIP, "zip"))
     return next((name for magic, name in kinds if start.startswith(magic)), "")
@@ -56,7 +56,7 @@ def packing(path: Path) -> str:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Yield the text of a file, unpacked."""
     kind = packing(path)
-    with told(path), ExitStack() as ending:
+    with explained(path), ExitStack() as ending:
         if kind == "zip":
             archive = ending.enter_context(zipfile.ZipFile(path))
             yield ending.enter_context(archive.open(_only(archive, path)))
@@ -96,14 +96,14 @@ def facts(path: Path) -> dict[str, Any]:
         listed = "".join(f"{file['sha256']}  {name}\n" for name, file in files.items())
         count, sha256 = sum(file["bytes"] for file in files.values()), hashlib.sha256(listed.encode()).hexdigest()
         return {"file": str(path), "bytes": count, "sha256": sha256}
-    with told(path):
+    with explained(path):
         return {"file": str(path), "bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def text_bytes(path: Path) -> int:
     """Return the length of the text. A compressed one is read until it is known to be long: little may hold much."""
     if not packing(path):
-        with told(path):
+        with explained(path):
             return path.stat().st_size
     total = 0
     with opened(path) as stream:
@@ -115,7 +115,7 @@ def text_bytes(path: Path) -> int:
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
     """Yield the whole text in blocks of lines, each with the number of its first line."""
     number, left = 1, b""
-    with opened(path) as stream, told(path):
+    with opened(path) as stream, explained(path):
         while data := stream.read(block_bytes):
             end = data.rfind(b"\n") + 1
             if not end:
@@ -150,7 +150,7 @@ def unpacked(path: Path, folder: Path) -> Path:
 def ranges(path: Path, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
     """Ranges of bytes of a plain file that hold whole lines, of about that size."""
     found: list[tuple[int, int]] = []
-    with told(path), path.open("rb") as stream:
+    with explained(path), path.open("rb") as stream:
         size = path.stat().st_size
         start = 0
         while start < size:

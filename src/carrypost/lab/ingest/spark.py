@@ -28,7 +28,7 @@ from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.keys import Assembled, column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
-from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.orders import resting
 from carrypost.emu.traces.formats.places import PLACES
 from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum
 from carrypost.errors import LocalError
@@ -69,7 +69,7 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
             ending.callback(frame.persist().unpersist)
             return frame
 
-        work.told("unpacking", 0.0)
+        work.report("unpacking", 0.0)
         plain = [sources.unpacked(path, scratch) for path in request.paths]
         blocks = [
             _Block(file, str(path.absolute()), start, end)
@@ -187,7 +187,7 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
         table = pa.Table.from_batches(batches, _used(name))
         if table.num_rows:
             found = FORMATS[name].assemble(table, options)
-            yield from _batches(found.rows, schema, json.dumps(_told(found.rows, found)))
+            yield from _batches(found.rows, schema, json.dumps(_facts_of(found.rows, found)))
 
     shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
@@ -195,7 +195,7 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
     return together.mapInArrow(assemble, from_arrow_schema(schema))
 
 
-def _told(rows: pa.Table, found: Assembled) -> dict[str, Any]:
+def _facts_of(rows: pa.Table, found: Assembled) -> dict[str, Any]:
     """Return the facts about some nodes or pairs besides their rows."""
     times = [column(rows, name) for name in rows.column_names if name.endswith("_us")]
     return {
@@ -251,7 +251,7 @@ def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
     def stand(batches: _Batches) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, PLACES)
         if table.num_rows:
-            yield from standing(table, end_us).to_batches()
+            yield from resting(table, end_us).to_batches()
 
     return stand
 
@@ -259,5 +259,5 @@ def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
 # ------------------------------------------------------------------------------------------------------ progress
 def _watched(spark: SparkSession, work: Work, what: str, action: Callable[[], _T]) -> _T:
     """Return the result of Spark, with reports of how many of its tasks are done."""
-    work.told(what, 0.0)
-    return watched(spark, what, action, lambda done, tasks: work.told(what, done / max(1, tasks)))
+    work.report(what, 0.0)
+    return watched(spark, what, action, lambda done, tasks: work.report(what, done / max(1, tasks)))

@@ -33,7 +33,7 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
         raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:
-        raise fault.told(names)
+        raise fault.error(names)
     if isinstance(rule, Positions) and rule.geographic:
         north, middle = (median(found.spread[each]) for each in "yx")
         east = round((rule.east_of + middle + 180.0) % 360.0 - 180.0, 9)
@@ -44,7 +44,7 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
 def usable(names: list[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
     """An error if what was assembled must not be written."""
     if (fault := first(faults)) is not None:
-        raise fault.told(names)
+        raise fault.error(names)
     if not rows and (one_way := counts.get("one_way_contacts")):
         raise LocalError(
             f"{names[0]}: no two nodes hear each other at the same time, all {one_way:,} contacts are one way only; "

@@ -110,7 +110,7 @@ class _Messages:
         figures = np.zeros((4, 0), np.int64)
         for batch in _batches(groups):
             table = order.of.rows(batch, ("t", "kind", "message"))
-            told, published, code, names = _told(table)
+            told, published, code, names = _message_rows(table)
             mine = np.array([number.setdefault(name, len(number)) for name in names.to_pylist()], np.int64)
             if more := len(number) - figures.shape[1]:
                 figures = np.concatenate([figures, np.repeat([[0], [_MOST], [_LEAST], [_MOST]], more, axis=1)], axis=1)
@@ -141,7 +141,7 @@ class _Messages:
             yield SliceOrder(order, number, from_us, before_us, tuple(groups))
 
 
-def _told(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
+def _message_rows(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
     """Return the rows about messages, those of them that are publications, and the message of each."""
     kind, kinds = encoded(table["kind"])
     code, names = encoded(table["message"])
@@ -168,7 +168,7 @@ def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
 
 def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
     """By row, its slice."""
-    told, _, code, names = _told(table)
+    told, _, code, names = _message_rows(table)
     known = np.array([slice_of.get(name, 0) for name in names.to_pylist()] or [0], np.int64)
     by_time = np.searchsorted(cuts, microseconds(table["t"].to_numpy()), side="right") - 1
     found: Ints = np.where(told, known[np.maximum(code, 0)], by_time)

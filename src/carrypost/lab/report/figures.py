@@ -90,7 +90,7 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
         title = f"{name}{half}: latency against delay, lifetime {series.label}"
         pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
-        ours = f"({half}) " * (len(pair) > 1) + f"{_told(waited(study, series.first), row.get('max_s'))}"
+        ours = f"({half}) " * (len(pair) > 1) + f"{_part_text(waited(study, series.first), row.get('max_s'))}"
         texts.append(ours + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}."))
     return Figure(pictures, _caption(prose.CELLS, _first_of(pair), *texts), name)
 
@@ -100,7 +100,7 @@ def _first_of(all_series: Sequence[Series]) -> str:
     return "The first seed." if any(len(series.runs) > 1 for series in all_series) else ""
 
 
-def _told(part: float | None, most_s: float | None) -> str:
+def _part_text(part: float | None, most_s: float | None) -> str:
     if not part:
         return "None of our copies waited for as much as 1 ms"
     return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"

@@ -116,7 +116,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     ]
 
 
-def _told(of: Approach) -> str:
+def _description(of: Approach) -> str:
     speed = "" if of.speed is None else f", {of.speed:g} m/s"
     return f"{of.name}, discovery every {of.discovery_s:g} s{speed}" if of.name != _STATIC else of.name
 
@@ -131,7 +131,7 @@ def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
         ours, best = (lengths(study, found[of], path) for path in (DELIVERY, BEST))
         ratios = [mine / least for mine, least in zip(ours, best, strict=True)]
         cells = [over_seeds(each, two_digits) if each else NOTHING for each in (ours, best, ratios)]
-        lines.append(TableRow(_told(of), cells))
+        lines.append(TableRow(_description(of), cells))
     heads = ("", "hops", "the best at the same moments", "ratio")
     return table("Lengths of paths from producers to consumers", heads, [lines])
 

@@ -37,10 +37,10 @@ def explained() -> Iterator[None]:
     except (Py4JNetworkError, ConnectionError) as error:
         raise LabError(f"Spark's driver is gone: {_first(str(error))}") from error
     except (Py4JError, PySparkException) as error:
-        raise _told(str(error)) from error
+        raise _known_cause(str(error)) from error
 
 
-def _told(text: str) -> CarrypostError:
+def _known_cause(text: str) -> CarrypostError:
     if ours := _OURS.search(text):
         return LocalError(ours[1].strip())
     for pattern, sentence in _SENTENCES:

@@ -71,19 +71,19 @@ class Live:
         if self._counts.num_rows:  # Whoever was killed may have written the counts, and not yet what they tell.
             self._write_delays()
 
-    def tell_timeline(self, rows: pa.Table) -> None:
+    def update_timeline(self, rows: pa.Table) -> None:
         """Windows as they are by now."""
         with self._lock:
             self.timeline = _replaced(self.timeline, rows, TIMELINE, ["run", "t", "kind"])
             folders.write_arrow(self.timeline, self._folder / METRICS, TIMELINE)
 
-    def tell_nodes(self, rows: pa.Table) -> None:
+    def update_nodes(self, rows: pa.Table) -> None:
         """Nodes as they are by now."""
         with self._lock:
             self.nodes = _replaced(self.nodes, rows, NODES, ["node"])
             folders.write_arrow(self.nodes, self._folder, NODES)
 
-    def tell_delays(self, rows: pa.Table, batch: int) -> None:
+    def update_delays(self, rows: pa.Table, batch: int) -> None:
         """Counts of what is new; those of a batch that was told before are passed over."""
         if batch <= self._batch or not rows.num_rows:
             return

@@ -248,12 +248,12 @@ def counted(values: DataFrame) -> DataFrame:
 
 def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_Query]:
     rows = rows_of(frame, options.watermark_s)
-    yield _Query("nodes", by_node(frame), "update", lambda batch, _: live.tell_nodes(NODES.conform(batch).toArrow()))
+    yield _Query("nodes", by_node(frame), "update", lambda batch, _: live.update_nodes(NODES.conform(batch).toArrow()))
     yield _Query(
         "timeline",
         timeline(rows, options.window_s),
         "update",
-        lambda batch, _: live.tell_timeline(TIMELINE.conform(batch).toArrow()),
+        lambda batch, _: live.update_timeline(TIMELINE.conform(batch).toArrow()),
     )
     # Whoever was away brings receptions of long ago: publications are kept for as long as the horizon goes.
     patient = rows_of(frame, max(options.watermark_s, options.horizon_s))
@@ -261,7 +261,7 @@ def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_
         "delays",
         delays(patient, options),
         "append",
-        lambda batch, number: live.tell_delays(COUNTS.conform(counted(batch)).toArrow(), number),
+        lambda batch, number: live.update_delays(COUNTS.conform(counted(batch)).toArrow(), number),
     )
 
 

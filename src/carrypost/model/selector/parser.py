@@ -131,7 +131,7 @@ class _Parser:
         negated = self.kind == "NOT"
         if negated:
             self._advance()
-        self._take("NULL", *(() if negated else ("NOT NULL",)))
+        self._expect("NULL", *(() if negated else ("NOT NULL",)))
         return tree.IsNull(identifier, negated)
 
     def _between(self, value: Node, at: int, *, negated: bool) -> Node:
@@ -140,7 +140,7 @@ class _Parser:
         return tree.Between(value, low, self._bound("AND"), negated)
 
     def _bound(self, word: str) -> Node:
-        self._take(word)
+        self._expect(word)
         at = self.at
         bound = self._sum()
         checks.need(Kind.NUMBER, bound, at, "BETWEEN")
@@ -148,12 +148,12 @@ class _Parser:
 
     def _in(self, identifier: tree.Identifier, *, negated: bool) -> Node:
         self._advance()
-        self._take("(")
+        self._expect("(")
         values = {self._string()}
         while self.kind == ",":
             self._advance()
             values.add(self._string())
-        self._take(")", ",")
+        self._expect(")", ",")
         return tree.In(identifier, tuple(sorted(values)), negated)
 
     def _like(self, identifier: tree.Identifier, *, negated: bool) -> Node:
@@ -244,7 +244,7 @@ class _Parser:
 
     def _string(self) -> str:
         value = self.value
-        self._take(STRING)
+        self._expect(STRING)
         return value
 
     # ------------------------------------------------------------------------------------------- refusals
@@ -256,7 +256,7 @@ class _Parser:
             raise Fault(self.at, f"parentheses, NOT and signs nest more than {DEPTH_MAX} deep", BOUND)
         self._advance()
 
-    def _take(self, kind: str, *others: str) -> None:
+    def _expect(self, kind: str, *others: str) -> None:
         """Consume a token of this kind; `others` would be valid, too."""
         if self.kind != kind:
             self._refuse(*others, kind)

@@ -179,7 +179,7 @@ class Directory:
         if self._next_us > now:
             return []
         due = sorted((at, name) for name, at in self._renewals.items() if at <= now)[:RENEWED_AT_ONCE]
-        for _, name in due:  # `take` of what is published says when it is due again; what is not, is tried again.
+        for _, name in due:  # `receive` of what is published says when it is due again; what is not, is tried again.
             self._renewals[name] = now + min(_RETRY_US, self._life_us)
         if len(due) == RENEWED_AT_ONCE:
             self._paced_us = now + _PACE_US
@@ -215,7 +215,7 @@ class Directory:
 
     # --- what comes ----------------------------------------------------------------------------------------
 
-    def take(self, copies: Iterable[Copy]) -> bool:
+    def receive(self, copies: Iterable[Copy]) -> bool:
         """Process the advertisements among these; return True if there were any."""
         found = [copy for copy in copies if copy.descriptor.destination.startswith(_PREFIX)]
         for copy in found:
@@ -234,13 +234,13 @@ class Directory:
         if known is not None and known.message == copy.id:
             return
         if copy.own:
-            self._told(copy, known, said)
+            self._note_own(copy, known, said)
         elif known is not None and _serial(descriptor) <= (known.incarnation, known.sequence):
             self._overtaken.append(copy.id)
         else:
             self._enter(copy, found.name, said, known)
 
-    def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
+    def _note_own(self, copy: Copy, known: Entry | None, said: Advert) -> None:
         """Record an advertisement of this node, just published or from before a restart."""
         descriptor = copy.descriptor
         stands = known is not None and known.advertised and said == _advert(known, said.counts)
@@ -276,7 +276,7 @@ class Directory:
         self._add(made)
         self._write(made)
         if known is None or known.hidden or known.destination != made.destination:
-            self._outputs.tell(Advertised(made.name, made.destination))
+            self._outputs.emit(Advertised(made.name, made.destination))
 
     def _make_room(self, more: int) -> None:
         while len(self._idle) + len(self._used) + more > self._names_max:
@@ -403,7 +403,7 @@ class Directory:
             self._write(after)
             if after.advertised:
                 self._renewals[after.name] = now
-            self._outputs.tell(Advertised(after.name, after.destination))
+            self._outputs.emit(Advertised(after.name, after.destination))
         self._plan()
 
     # --- rows ----------------------------------------------------------------------------------------------

@@ -162,11 +162,11 @@ class Namespace:
         self._changed()
         if entry.owner == self._here:
             del self._bound[entry.name]
-            _take(self._bound_to, entry.destination, entry)
+            _remove_from(self._bound_to, entry.destination, entry)
             return
-        _take(self._heard, entry.name, entry.owner)
-        _take(self._owners, entry.owner, entry.name)
-        _take(self._destinations, entry.destination, entry)
+        _remove_from(self._heard, entry.name, entry.owner)
+        _remove_from(self._owners, entry.owner, entry.name)
+        _remove_from(self._destinations, entry.destination, entry)
 
     def hide(self, entry: Entry, *, hidden: bool) -> None:
         """Hide a name of another node, or show it again."""
@@ -372,7 +372,7 @@ class Namespace:
         return AmbiguousNameException(f"several nodes have something called {name!r}: {_some(names)}; say which")
 
 
-def _take(index: dict[A, dict[B, Any]], key: A, inner: B) -> None:
+def _remove_from(index: dict[A, dict[B, Any]], key: A, inner: B) -> None:
     """Remove something from an index, and with the last of a key the key."""
     things = index[key]
     del things[inner]

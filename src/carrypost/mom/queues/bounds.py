@@ -224,7 +224,7 @@ class Bounds:
             room, author = rooms[queue], authors.popleft()
             message, nbytes = self._away[queue][author][0]
             if everything.admits(author, nbytes, own=False) and room.admits(author, nbytes, own=False):
-                if self._take(queue, author):
+                if self._forget_first(queue, author):
                     authors.append(author)
                 if message not in self._invited and self._remembered(message) is not None:
                     found.append(message)
@@ -235,7 +235,7 @@ class Bounds:
                 turns.append((queue, authors))
         self._reopen(found)
 
-    def _take(self, queue: Queue, author: Author) -> bool:
+    def _forget_first(self, queue: Queue, author: Author) -> bool:
         """Remove the first message of an author that was turned away; return True if there are more."""
         authors = self._away[queue]
         authors[author].popleft()

@@ -48,7 +48,7 @@ class Browsings:
     """The looks of one node's programs into queues of other nodes."""
 
     def __init__(self, context: Context, receiver: Receiver) -> None:
-        self._get, self._tell = context.holdings.cache.get, context.outputs.tell
+        self._get, self._emit = context.holdings.cache.get, context.outputs.emit
         self._receiver, self._post = receiver, context.post
         self._open: dict[int, Look] = {}
         self._number = 0
@@ -82,19 +82,19 @@ class Browsings:
             if place < look.total:
                 look.messages[place] = MessageId(message)  # If it is none, no copy has it.
         self._wait(look, now)
-        self._tell_next(look)
+        self._emit_next(look)
 
     def arrived(self, copy: Copy) -> None:
         """Handle a message of another node's queue."""
         for look in list(self._open.values()):
             if look.taken_us and look.messages.get(look.told) == copy.id:
-                self._tell_next(look)
+                self._emit_next(look)
 
     def _wait(self, look: Look, now: int) -> None:
         look.due_us = now + _PATIENCE_US
         self.due_us = min(self.due_us, look.due_us)
 
-    def _tell_next(self, look: Look) -> None:
+    def _emit_next(self, look: Look) -> None:
         """Report messages that are here, up to the first missing one."""
         found: list[Descriptor] = []
         while look.told < look.total and (descriptor := self._descriptor(look, look.told)) is not None:
@@ -102,7 +102,7 @@ class Browsings:
             look.told += 1
         complete = look.told >= look.total
         if found or complete:
-            self._tell(Browsed(look.number, tuple(found), look.taken_us, complete))
+            self._emit(Browsed(look.number, tuple(found), look.taken_us, complete))
         if complete:
             self._close(look)
 
@@ -126,5 +126,5 @@ class Browsings:
         """Report the messages that are here, without the missing ones."""
         places = range(look.told, look.total)
         here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
-        self._tell(Browsed(look.number, here, look.taken_us, complete=True))
+        self._emit(Browsed(look.number, here, look.taken_us, complete=True))
         self._close(look)

@@ -72,7 +72,7 @@ class Closed:
         if entry.owed & OUTCOME and entry.author == self._node:
             self._sealed.append(Word(entry, OUTCOME, self._node))
 
-    def take_own(self) -> list[Item]:
+    def pop_own(self) -> list[Item]:
         """Return the outcomes of messages of this node, once."""
         sealed, self._sealed = self._sealed, []
         items = [item for word in sealed if (item := word.item()) is not None]

@@ -81,7 +81,7 @@ class Demands:
         self._began += 1
         return self._began
 
-    def take_ready(self) -> dict[Queue, None]:
+    def pop_ready(self) -> dict[Queue, None]:
         """Return the queues that may have something to assign since the last call."""
         ready, self._ready = self._ready, {}
         return ready

@@ -75,7 +75,7 @@ class Demand(msgspec.Struct, eq=False):
         self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
         self._note()
 
-    def take(self, turn: int) -> None:
+    def count(self, turn: int) -> None:
         """Count one more assigned message."""
         self.taken += 1
         self.turn = self.party.turn = turn

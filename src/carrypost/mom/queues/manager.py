@@ -194,7 +194,7 @@ class Manager:
 
     def assign(self, now: int) -> list[tuple[QueueEntry, Demand]]:
         """Assign waiting messages to demands; return those for consumers of this node."""
-        ready, self._ready = self._ready | self.demands.take_ready(), {}
+        ready, self._ready = self._ready | self.demands.pop_ready(), {}
         local: list[tuple[QueueEntry, Demand]] = []
         for queue in ready:
             while (found := queue.next()) is not None:
@@ -214,7 +214,7 @@ class Manager:
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             self._stock.leases.add(entry, entry.lease_us)
-        demand.take(self.demands.next_place())
+        demand.count(self.demands.next_place())
         if demand.node != self._node:
             entry.owed |= ASSIGN
             entry.assigned_us, entry.reminders, entry.number = now, 0, demand.taken
@@ -372,10 +372,10 @@ class Manager:
 
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; return the entries of consumers of this node whose leases are over."""
-        for entry in self._stock.delays.take_due(now):
+        for entry in self._stock.delays.pop_due(now):
             self._let_wait(entry, now)
         over: list[QueueEntry] = []
-        for entry in self._stock.leases.take_due(now):
+        for entry in self._stock.leases.pop_due(now):
             if entry.receiver == self._node:
                 over.append(entry)
             else:

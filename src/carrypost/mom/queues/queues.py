@@ -58,7 +58,7 @@ class Queues:
 
     def __init__(self, context: Context, claims: Claims, receipts: Receipts) -> None:
         self._ground, self._node, self._limits = context.ground, context.node, context.limits
-        self._holdings, self._outputs, self._own = context.holdings, context.outputs, context.own
+        self._holdings, self._outputs, self._interests = context.holdings, context.outputs, context.interests
         self._deliveries, self._claims = context.deliveries, claims
         self.post = context.post
         self.manager = Manager(context)
@@ -109,7 +109,7 @@ class Queues:
 
     def wake(self) -> None:
         """Carry messages for queues of all nodes, and want those for this node."""
-        self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
+        self._interests.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
         self._deliveries.want(entry(address.EVERYBODY), told=False)
         me = address.exactly(address.control(self._node))
         mine = [address.exactly(made("x", self._node)[:-1]) + ".*" for made in (address.queue, address.holder)]
@@ -126,7 +126,7 @@ class Queues:
         self.holder.restore(stored)
         self.enrolling.restore(stored, now)
 
-    def take(self, copy: Copy, now: int) -> bool:
+    def receive(self, copy: Copy, now: int) -> bool:
         """Handle a message between nodes; return True if subscriptions to topics may have it."""
         if not copy.here:
             return False  # A notice that came with it says that it is of no use.
@@ -147,7 +147,7 @@ class Queues:
         return False
 
     def decline(self, copy: Copy) -> None:
-        """Drop a message that `take` offered to subscriptions and that none of them wants."""
+        """Drop a message that `receive` offered to subscriptions and that none of them wants."""
         if copy.descriptor.destination.startswith(_NOTICE):
             self.enrolling.decline(copy)
 
@@ -197,11 +197,11 @@ class Queues:
 
     def follow_up(self, now: int) -> None:
         """Handle the consequences of what arrived or was requested."""
-        for item in self.post.take_own(now):
+        for item in self.post.pop_own(now):
             self._act(item, self._node, NEVER, now)
         self.receiver.adopt_returned()
         for entry_, demand in self.manager.assign(now):
-            self.receiver.take_local(entry_, demand)
+            self.receiver.assign_local(entry_, demand)
 
     def expire(self, now: int) -> None:
         """Do what is due."""
@@ -218,7 +218,7 @@ class Queues:
 
     def finish(self, now: int) -> list[Draft]:
         """End a step; return the messages for other nodes."""
-        for item in self.manager.closed.take_own():
+        for item in self.manager.closed.pop_own():
             self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
         for copy in read:

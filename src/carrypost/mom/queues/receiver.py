@@ -165,7 +165,7 @@ class Receiver:
 
     # --- queues of this node -------------------------------------------------------------------------------
 
-    def take_local(self, entry: QueueEntry, demand: Demand) -> None:
+    def assign_local(self, entry: QueueEntry, demand: Demand) -> None:
         """Take a message that a queue of this node assigned to a consumer here."""
         assert entry.copy is not None  # It was assigned in this step.
         receiving = self._open.get(demand.number)
@@ -216,7 +216,7 @@ class Receiver:
         self.due_us = min(self.due_us, item.lease_us or NEVER)
         made = self._assignments.add(item, destination, consumed=consumed)
         if made is not None:
-            self._take_up(made, item.queue, copy, now)
+            self._accept(made, item.queue, copy, now)
             return
         if item.again:
             self._show_up(item.demand, now)  # What else was said meanwhile may be lost as well.
@@ -260,7 +260,7 @@ class Receiver:
         """
         return not self._claims.claimable(copy) and (self._holdings.is_claimed(copy) or not copy.here)
 
-    def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
+    def _accept(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(made.queue)
         if lives.life_of(made.demand) != self._life:

@@ -65,7 +65,7 @@ class Caller(Line):
             future.set_exception(self.ended)
             return future
         alone = not self._open and self._together <= 1  # No other task says anything in this turn.
-        self.say(frame, soon=not alone)
+        self.write(frame, soon=not alone)
         if alone:
             self.flush()
         self._together = max(self._together, len(self._open) + 1) if self._open else 1
@@ -77,7 +77,7 @@ class Caller(Line):
         if waiting := [future for future in self._open.values() if not future.done()]:
             await asyncio.wait(waiting, timeout=patience_s)
 
-    def take(self, frame: calls.AnyReply) -> None:
+    def receive(self, frame: calls.AnyReply) -> None:
         """Pass an answer to the call that waits for it."""
         if isinstance(frame, calls.Answer):
             self.answer(frame.number, frame.value)

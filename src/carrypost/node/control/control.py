@@ -39,7 +39,7 @@ _HANG_UP_S = 1.0
 class Guest(Protocol):
     """A program that uses messaging."""
 
-    def take(self, call: calls.Call) -> None:
+    def receive(self, call: calls.Call) -> None:
         """Begin a call; raise `LocalError` to end the connection."""
 
     def went_on(self) -> None:
@@ -209,20 +209,20 @@ class Program(Line):
         """Tell what is wrong, and hang up."""
         self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), deaf=True)
 
-    def take(self, frame: calls.AnyCall | calls.Refusal) -> None:
+    def receive(self, frame: calls.AnyCall | calls.Refusal) -> None:
         """Answer a frame."""
         if not self._greeted:
             self._greet(frame)
         elif isinstance(frame, calls.Call):
             if self._guest is None:
                 self._guest = self._join()
-            self._guest.take(frame)
+            self._guest.receive(frame)
         elif isinstance(frame, calls.Refusal):
-            self.say(frame)
+            self.write(frame)
         elif isinstance(frame, calls.Hello | calls.CallPart):
             raise LocalError("a program says hello once, before all else")
         else:
-            self.say(self._answer(frame))
+            self.write(self._answer(frame))
             if self.unwritten_bytes > UNWRITTEN_BYTES_MAX:
                 self.read(False)
 
@@ -240,7 +240,7 @@ class Program(Line):
         programs = self._control.programs
         place = calls.NOTHING if programs is None else msgspec.Raw(programs.place)
         now_us, system_us = self._node.driver.now, time.time_ns() // 1_000
-        self.say(calls.Welcome(calls.VERSION, __version__, place, now_us, system_us))
+        self.write(calls.Welcome(calls.VERSION, __version__, place, now_us, system_us))
 
     def _join(self) -> Guest:
         programs = self._control.programs
@@ -272,7 +272,7 @@ class Program(Line):
             "uptime_s": node.uptime_s,
             "security": node.settings.core.security,
             "incarnation": seen.incarnation,
-            "data": str(node.home.folder),
+            "data": str(node.folder.folder),
             "clock_ahead_s": node.clock.ahead_us / MICROSECONDS,
             "addresses": node.udp.addresses,
             "neighbours": sum(each.state == "linked" for each in seen.neighbours),
@@ -306,7 +306,7 @@ class Program(Line):
     def _peers(self, _call: calls.Peers) -> object:
         now = self._node.driver.now
         try:
-            names = self._node.home.pet_names()
+            names = self._node.folder.pet_names()
         except NodeError as error:
             _log.warning("%s", error)
             names = {}

@@ -63,7 +63,7 @@ class Parts:
         """By number, the frame that announced them, and what has come."""
         self._announced = 0
 
-    def take(self, frame: Any) -> Any:  # noqa: ANN401 - any frame
+    def join(self, frame: Any) -> Any:  # noqa: ANN401 - any frame
         """Return a frame that is whole with this one, or None; raise `LocalError` for parts that fit nothing."""
         if isinstance(frame, _PARTS):
             return self._add(frame.number, frame.data)

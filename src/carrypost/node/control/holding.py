@@ -31,7 +31,7 @@ class Holding:
             driver = self._node.driver
             driver.host.purge(purged, driver.now)
             driver.drain()
-        return [_told(each) | {"purged": each.id in purged} for each in page]
+        return [_row(each) | {"purged": each.id in purged} for each in page]
 
     def trace(self, call: calls.Trace) -> dict[str, Any]:
         """Return the rows of a message, what is held of it now, and whether rows are kept at all."""
@@ -41,7 +41,7 @@ class Holding:
         rows = [] if traces is None else traces.find(call.message)
         names = ids.spellings(call.message) | {row["message"] for row in rows}
         held = islice(self._node.host.holding(names=names), _PAGE)
-        return {"kept": traces is not None, "rows": rows, "held": list(map(_told, held))}
+        return {"kept": traces is not None, "rows": rows, "held": list(map(_row, held))}
 
 
 def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
@@ -51,7 +51,7 @@ def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
     )
 
 
-def _told(copy: HeldCopy) -> dict[str, Any]:
+def _row(copy: HeldCopy) -> dict[str, Any]:
     deadline_us = copy.deadline_us
     return {
         "serial": copy.serial,

@@ -48,7 +48,7 @@ class Line(asyncio.Protocol):
 
     # --- for subclasses ------------------------------------------------------------------------------------
 
-    def take(self, frame: Any) -> None:  # noqa: ANN401 - what `decode` returns
+    def receive(self, frame: Any) -> None:  # noqa: ANN401 - what `decode` returns
         """Take a frame; raise `LocalError` to end the connection."""
         raise NotImplementedError
 
@@ -65,7 +65,7 @@ class Line(asyncio.Protocol):
 
     # --- saying --------------------------------------------------------------------------------------------
 
-    def say(self, frame: calls.AnyFrame, *, soon: bool = True) -> None:
+    def write(self, frame: calls.AnyFrame, *, soon: bool = True) -> None:
         """Write a frame, with all others of this turn of the loop, or, unless `soon`, with the next that is written.
 
         One that is too long goes in parts.
@@ -143,7 +143,7 @@ class Line(asyncio.Protocol):
         self._reads = on
         if on:
             self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._take_all)
+            asyncio.get_running_loop().call_soon(self._receive_all)
         else:
             self._transport.pause_reading()
 
@@ -157,15 +157,15 @@ class Line(asyncio.Protocol):
             self.wrong(error)
             return
         self._flushing = True
-        self._take_all()
+        self._receive_all()
         self.flush()
 
-    def _take_all(self) -> None:
+    def _receive_all(self) -> None:
         try:
             while self._bodies and self._reads and not self._deaf:
-                frame = self.parts.take(self._decode(self._bodies.popleft()))
+                frame = self.parts.join(self._decode(self._bodies.popleft()))
                 if frame is not None:
-                    self.take(frame)
+                    self.receive(frame)
         except LocalError as error:
             self.wrong(error)
 
@@ -211,7 +211,7 @@ class Line(asyncio.Protocol):
             return
         self._long.clear()
         if last is not None:
-            self.say(last)
+            self.write(last)
         self.is_open = False
         if self._paused:  # It does not listen.
             transport.abort()

@@ -76,7 +76,7 @@ class Archive:
         if error.errno not in FULL:
             what = f"the record cannot be written to {self._folder}"
             raise refused(what, error, misnamed=ConfigError, otherwise=NodeError) from None
-        self._tell(error)
+        self._warn(error)
 
     def _files(self, suffix: str = "") -> list[Path]:
         """Return the files of this node, the oldest first."""
@@ -95,7 +95,7 @@ class Archive:
                 self._append(lines)
             except OSError as error:
                 self.lost += rows
-                self._tell(error)
+                self._warn(error)
         self._rotate(final=final)
 
     def _lines(self) -> bytes:
@@ -134,9 +134,9 @@ class Archive:
             for old in self._files()[: -settings.files_max]:
                 old.unlink()
         except OSError as error:
-            self._tell(error)
+            self._warn(error)
 
-    def _tell(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         if not self._failed:
             path = error.filename or self._folder
             _log.warning("the record at %s cannot be written: %s; the node goes on without", path, reason(error))

@@ -25,7 +25,7 @@ class DiskWatch:
         """True if anything was written since the last failure."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def take(self, answers: Iterable[tuple[int, str | None]]) -> None:
+    def update(self, answers: Iterable[tuple[int, str | None]]) -> None:
         """Process answers: batches were written (None), or could not be, and why."""
         for _, reason in answers:
             self._written = reason is None

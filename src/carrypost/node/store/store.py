@@ -38,7 +38,7 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
-from carrypost.gossip.wire.payloads import gathered
+from carrypost.gossip.wire.payloads import assemble_payload
 from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -243,7 +243,7 @@ class Store:
         Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
         """
         # Not kept as recent: one large message would push out everything else.
-        return gathered(descriptor, functools.partial(self.read, keep=False), limits)
+        return assemble_payload(descriptor, functools.partial(self.read, keep=False), limits)
 
     def _copied(self, messages: tuple[MessageId, ...], piece: int) -> bytes | None:
         """Return a piece that one of these messages has on disk, where it is the same in each.

@@ -71,7 +71,7 @@ class Intake:
         self.statics = statics
         self.gate = self._gate  # Its addresses are spelled with the names of interfaces.
 
-    def take(
+    def accept(
         self, raw: Raw, now_s: float, channel: Channel | None, *, to_all: bool
     ) -> tuple[list[tuple[str, bytes]], bool]:
         """Return the datagrams to decode, each with its peer; and True if a peer was heard that had not been lately.

@@ -128,7 +128,7 @@ def enlarge(made: socket.socket, receive_bytes: int) -> int:
     return granted // 2 if LINUX else granted  # Linux counts its own overhead in.
 
 
-def let_in(made: socket.socket, magic: bytes, shunned: Sequence[SocketAddress] = ()) -> None:
+def attach_filter(made: socket.socket, magic: bytes, shunned: Sequence[SocketAddress] = ()) -> None:
     """Let the system drop datagrams that do not begin with these two bytes, or come from one of these addresses.
 
     A flood of either is then free. Replaces the previous request. If the system cannot do it, the node drops the same

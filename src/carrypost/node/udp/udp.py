@@ -265,15 +265,15 @@ class Udp:
         if granted < wanted:
             _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
         self._filter(made)
-        return await read(made, self._read_bytes, functools.partial(self._take, key), self._traffic.failed)
+        return await read(made, self._read_bytes, functools.partial(self._receive, key), self._traffic.failed)
 
-    def _take(self, key: tuple[int, Means] | None, raw: Raw) -> None:
+    def _receive(self, key: tuple[int, Means] | None, raw: Raw) -> None:
         channel = None if key is None else self._channels.get(key)
         if channel is None and key is not None:
             return
         # Where the own port is the shared one, broadcasts come there, too.
         to_all = channel is not None or self.settings.unicast_port == self.settings.port
-        batch, met = self.intake.take(raw, time.monotonic(), channel, to_all=to_all)
+        batch, met = self.intake.accept(raw, time.monotonic(), channel, to_all=to_all)
         if met:
             self._needed_until_s = 0.0
             self._rename()
@@ -392,7 +392,7 @@ class Udp:
 
     def _filter(self, made: socket.socket) -> None:
         found = [each for _, addresses in self._shunned.values() for each in addresses if family(each) == made.family]
-        sockets.let_in(made, self._magic, found[:SHUNNED_MAX])
+        sockets.attach_filter(made, self._magic, found[:SHUNNED_MAX])
 
     def _filter_all(self) -> None:
         for made in (*self._own.values(), *(channel.socket for channel in self._channels.values())):

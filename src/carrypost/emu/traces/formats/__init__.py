@@ -98,12 +98,12 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
     for line, why in sorted(wrong)[:1]:
         raise LocalError(f"{name}, line {line}: {why}")
     if (fault := first(parsed.faults)) is not None and not (format_.log and options.unsorted):
-        raise fault.told([name])
+        raise fault.error([name])
     if not parsed.made:
         raise LocalError(f"{name}, line 1: the file says nothing about any node")
     found = format_.assemble(parsed.rows, options)
     if (fault := first(found.faults)) is not None:
-        raise fault.told([name])
+        raise fault.error([name])
     return rule, found.rows
 
 

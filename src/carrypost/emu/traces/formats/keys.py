@@ -61,7 +61,7 @@ class Pairs(NamedTuple):
         a, b = np.divmod(key, max(1, len(self.names_b)))
         return self.names_a.take(pa.array(a)), self.names_b.take(pa.array(b))
 
-    def told(self, key: int) -> str:
+    def label(self, key: int) -> str:
         """The names of a pair, for people."""
         (a,), (b,) = self.names(np.array([key]))
         return f"{a} and {b}"

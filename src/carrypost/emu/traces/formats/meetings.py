@@ -106,7 +106,7 @@ def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list
     for index in np.argsort(at[later])[:1]:
         one, two = later[index], 2 * over[index] + 1 - later[index]
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
-        message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; to make one of both: --overlaps"
+        message = f"this contact of {pairs.label(int(key[one]))} overlaps {times}; to make one of both: --overlaps"
         return [FileFault(int(at[one]), message, int(at[two]))]
     return []
 
@@ -119,8 +119,8 @@ def events(rows: pa.Table, options: Options) -> Assembled:
     key, at, t_us, up = pairs.key[order], at[order], t_us[order], column(rows, "kind")[order] == UP
     before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
     already, never = "{} are in contact already, by {{other}}", "the contact of {} ends, but never started"
-    faults = first_fault(up & before, at, lambda row: already.format(pairs.told(int(key[row]))), other=-1)
-    faults += first_fault(~up & ~before, at, lambda row: never.format(pairs.told(int(key[row]))))
+    faults = first_fault(up & before, at, lambda row: already.format(pairs.label(int(key[row]))), other=-1)
+    faults += first_fault(~up & ~before, at, lambda row: never.format(pairs.label(int(key[row]))))
     started = np.flatnonzero(up)
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]

@@ -101,7 +101,7 @@ def ns2(rows: pa.Table, options: Options) -> Assembled:
     return assembled(names, samples, options, faults)
 
 
-def standing(rows: pa.Table, end_us: int) -> pa.Table:
+def resting(rows: pa.Table, end_us: int) -> pa.Table:
     """Places, with each node at its last one until the end."""
     _, node = ranked(rows["node"])
     last = np.flatnonzero(np.append(begins(node)[1:], True)[: len(node)])

@@ -72,7 +72,7 @@ class FileFault(NamedTuple):
     message: str
     other: int = -1
 
-    def told(self, names: list[str]) -> LocalError:
+    def error(self, names: list[str]) -> LocalError:
         """The error to raise, given what the files are called."""
         file, line = where(self.at)
         message = self.message

@@ -16,7 +16,7 @@ _SLACK = 64
 _NOWHERE = -(2**62)
 
 
-class Receipts:
+class AckTracker:
     """The serials heard from one neighbour lately, as far as they are less than `window` apart."""
 
     __slots__ = ("_base", "_bits", "_marks", "_slack", "_window", "count")
@@ -55,7 +55,7 @@ class Receipts:
         return acks
 
     @property
-    def told(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the next report would have nothing to say."""
         return not self._bits
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from carrypost.events import Reception
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.transfers.departures import Departures
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.removals import Removals
 
 
 _FRESH_MAX = 8
@@ -50,21 +50,21 @@ class News(NamedTuple):
     """True if some of them were not requested."""
 
 
-class Receptions:
+class Arrivals:
     """The messages that one host received."""
 
-    def __init__(self, ground: Ground, layers: Layers, departures: Departures) -> None:
+    def __init__(self, ground: HostContext, layers: Layers, departures: Removals) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs = ground.outputs
         self._layers = layers
-        self._departures = departures
+        self._removals = departures
         self._count = 0
         """Number of messages that became whole."""
         self._fresh: list[Arrival] = []
         self._grown = self._unasked = self.news = False
-        """True if something arrived since the last call of `take_news`."""
+        """True if something arrived since the last call of `pop_news`."""
 
-    def take_news(self) -> News:
+    def pop_news(self) -> News:
         """Return what arrived since the last call."""
         few = self._count <= _FRESH_MAX
         news = News(self._count > 0, self._grown, self._fresh if few else (), self._unasked)
@@ -90,7 +90,7 @@ class Receptions:
         """
         if self._cache.changed:
             self._outputs.report()
-            self._departures.sweep()
+            self._removals.sweep()
         self._outputs.receive(link.node, link.path, receptions)
         link.budgets.credit(MESSAGE * len(copies))
         self.news = True
@@ -101,7 +101,7 @@ class Receptions:
             self._fresh += map(Arrival, copies, repeat(link), serials or repeat(None))
         # Layers may hold a message back (causal order), or release others that waited for it. So
         # the messages delivered are not always those that arrived.
-        delivered = self._layers.take(copies) if copies[0].interesting else copies
+        delivered = self._layers.receive(copies) if copies[0].interesting else copies
         self._holdings.keep(copies)
         if delivered is not copies:
             arrived = {copy.slot for copy in copies}

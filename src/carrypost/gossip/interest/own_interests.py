@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NUMBERS_MAX = 256
 
 
-class Own:
+class OwnInterests:
     """The interests of one node; its profile has at most `limits.profile_entries_max` and `profile_bytes_max`."""
 
     __slots__ = (

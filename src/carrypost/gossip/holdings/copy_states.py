@@ -40,7 +40,7 @@ class CopyState(enum.Enum):
     """No copy, for lack of room; not requested until there is room."""
 
 
-class Move(enum.Enum):
+class CopyInput(enum.Enum):
     """The inputs that change the state of a copy."""
 
     FIRST_PIECE = "first of several pieces"
@@ -61,41 +61,41 @@ class Move(enum.Enum):
     DEADLINE = "deadline"
 
 
-COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
-    (CopyState.UNKNOWN, Move.FIRST_PIECE): CopyState.PARTIAL,
-    (CopyState.UNKNOWN, Move.ONLY_PIECE): CopyState.WHOLE,
-    (CopyState.UNKNOWN, Move.NO_ROOM): CopyState.DECLINED,
-    (CopyState.UNKNOWN, Move.PUBLISHED): CopyState.FINISHED,
-    (CopyState.UNKNOWN, Move.PUBLISHED_WITHHELD): CopyState.UNSENT,
-    (CopyState.PARTIAL, Move.LAST_PIECE): CopyState.WHOLE,
-    (CopyState.PARTIAL, Move.EVICTED): CopyState.DECLINED,
-    (CopyState.PARTIAL, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.PARTIAL, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.WHOLE, Move.DELIVERED): CopyState.PINNED,
-    (CopyState.WHOLE, Move.HELD_BACK): CopyState.WAITING,
-    (CopyState.WHOLE, Move.TURNED_AWAY): CopyState.DECLINED,
-    (CopyState.WHOLE, Move.EVICTED): CopyState.DECLINED,
-    (CopyState.WHOLE, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.WHOLE, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.WAITING, Move.DELIVERED): CopyState.PINNED,
-    (CopyState.WAITING, Move.UNWANTED): CopyState.WHOLE,
-    (CopyState.WAITING, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.WAITING, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.UNSENT, Move.DELIVERED): CopyState.PINNED,
-    (CopyState.UNSENT, Move.DURABLE): CopyState.FINISHED,
-    (CopyState.UNSENT, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.UNSENT, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.PINNED, Move.CONFIRMED): CopyState.FINISHED,
-    (CopyState.PINNED, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.PINNED, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.FINISHED, Move.DELIVERED): CopyState.PINNED,
-    (CopyState.FINISHED, Move.EVICTED): CopyState.DONE,
-    (CopyState.FINISHED, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.FINISHED, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.DONE, Move.DEADLINE): CopyState.UNKNOWN,
-    (CopyState.DECLINED, Move.ROOM_AGAIN): CopyState.UNKNOWN,
-    (CopyState.DECLINED, Move.WITHDRAWN): CopyState.DONE,
-    (CopyState.DECLINED, Move.DEADLINE): CopyState.UNKNOWN,
+COPY_TABLE: dict[tuple[CopyState, CopyInput], CopyState] = {
+    (CopyState.UNKNOWN, CopyInput.FIRST_PIECE): CopyState.PARTIAL,
+    (CopyState.UNKNOWN, CopyInput.ONLY_PIECE): CopyState.WHOLE,
+    (CopyState.UNKNOWN, CopyInput.NO_ROOM): CopyState.DECLINED,
+    (CopyState.UNKNOWN, CopyInput.PUBLISHED): CopyState.FINISHED,
+    (CopyState.UNKNOWN, CopyInput.PUBLISHED_WITHHELD): CopyState.UNSENT,
+    (CopyState.PARTIAL, CopyInput.LAST_PIECE): CopyState.WHOLE,
+    (CopyState.PARTIAL, CopyInput.EVICTED): CopyState.DECLINED,
+    (CopyState.PARTIAL, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.PARTIAL, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.WHOLE, CopyInput.DELIVERED): CopyState.PINNED,
+    (CopyState.WHOLE, CopyInput.HELD_BACK): CopyState.WAITING,
+    (CopyState.WHOLE, CopyInput.TURNED_AWAY): CopyState.DECLINED,
+    (CopyState.WHOLE, CopyInput.EVICTED): CopyState.DECLINED,
+    (CopyState.WHOLE, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.WHOLE, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.WAITING, CopyInput.DELIVERED): CopyState.PINNED,
+    (CopyState.WAITING, CopyInput.UNWANTED): CopyState.WHOLE,
+    (CopyState.WAITING, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.WAITING, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.UNSENT, CopyInput.DELIVERED): CopyState.PINNED,
+    (CopyState.UNSENT, CopyInput.DURABLE): CopyState.FINISHED,
+    (CopyState.UNSENT, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.UNSENT, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.PINNED, CopyInput.CONFIRMED): CopyState.FINISHED,
+    (CopyState.PINNED, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.PINNED, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.FINISHED, CopyInput.DELIVERED): CopyState.PINNED,
+    (CopyState.FINISHED, CopyInput.EVICTED): CopyState.DONE,
+    (CopyState.FINISHED, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.FINISHED, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.DONE, CopyInput.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.DECLINED, CopyInput.ROOM_AGAIN): CopyState.UNKNOWN,
+    (CopyState.DECLINED, CopyInput.WITHDRAWN): CopyState.DONE,
+    (CopyState.DECLINED, CopyInput.DEADLINE): CopyState.UNKNOWN,
 }
 
 

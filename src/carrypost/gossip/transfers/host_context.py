@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 from carrypost.config import Limits, Settings
 from carrypost.gossip.holdings.holdings import Holdings
-from carrypost.gossip.interest.own import Own
+from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.transfers.link import Links
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 
 
-class Ground(NamedTuple):
+class HostContext(NamedTuple):
     """One host's identity and settings, its holdings, interests and links, and the outputs of its parts."""
 
     identity: Identity
     settings: Settings
     holdings: Holdings
     outputs: Outputs
-    own: Own
+    interests: OwnInterests
     links: Links
 
     @property

@@ -19,7 +19,7 @@ _FLUSH_S = 1.0
 """Interval at which rows are written, unless samples are wanted more often."""
 
 
-class Chronicle:
+class RecordWriter:
     """Writes one node's record."""
 
     def __init__(self, folder: Path, settings: NodeSettings, driver: NodeDriver) -> None:

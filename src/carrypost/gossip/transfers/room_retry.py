@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.holdings.cache import Cache
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry
@@ -48,12 +48,12 @@ Candidate = tuple[int, bool, int, "OfferEntry"]
 _RANK, _LACKING = itemgetter(0), itemgetter(2)
 
 
-class SecondLook:
+class RoomRetry:
     """Requests to the neighbours of one host for messages that it had no room for."""
 
-    def __init__(self, ground: Ground, wants: Wants) -> None:
+    def __init__(self, ground: HostContext, wants: Wants) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._links, self._own, self._limits = ground.links, ground.own, ground.limits
+        self._links, self._interests, self._limits = ground.links, ground.interests, ground.limits
         self._wants, self._memories = wants, ground.holdings.cache.memories
         self._looked_us = -NEVER
         self._timers = Timers(ground.links.schedule)
@@ -63,7 +63,7 @@ class SecondLook:
 
     def room_appeared(self, now: int) -> None:
         """Look soon for messages that fit into the room that appeared."""
-        self._recall(self._memories.take_reopened())
+        self._recall(self._memories.pop_reopened())
         if self._memories.opens() and self._links.usable:
             self._look_soon(now)
 
@@ -80,14 +80,14 @@ class SecondLook:
         """Consider these messages again: closed handles show which neighbours offered them."""
         for link in self._links.usable if messages else ():
             for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
-                self._memories.decline(link, entry, interesting=self._own.wants_something)
+                self._memories.decline(link, entry, interesting=self._interests.wants_something)
 
     def decline(self, link: Link, entry: OfferEntry, now: int) -> None:
         """Record an offer that is not requested, for lack of room, of a working store, or of open requests.
 
         If the message was declined before, there may be room by now.
         """
-        self._memories.decline(link, entry, interesting=self._own.wants_something)
+        self._memories.decline(link, entry, interesting=self._interests.wants_something)
         if (copy := self._cache.get(entry.message)) is not None and not copy.here:
             if (candidate := self._candidate(entry)) and self._fits(link, candidate, 0, 0):
                 self._look_soon(now)
@@ -108,7 +108,7 @@ class SecondLook:
             self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
             return
         self._looked_us = now
-        places = _Places(self._cache)
+        places = _SpareRoom(self._cache)
         self._memories.expect_nothing()
         links, left = self._links.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
@@ -145,7 +145,7 @@ class SecondLook:
             return None
         if copy is None or (not copy.here and not copy.rank):
             # Of what never came, the age is not known: it may be younger than any.
-            wanted = self._own.wants_something
+            wanted = self._interests.wants_something
             return self._cache.ranking.best(entry.privilege, wanted), wanted, entry.length, entry
         return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
 
@@ -163,7 +163,7 @@ class SecondLook:
                 nbytes += max(0, half.descriptor.length - half.held_bytes)
         return messages, nbytes
 
-    def _ask(self, link: Link, candidates: list[Candidate], places: _Places, now: int) -> None:
+    def _ask(self, link: Link, candidates: list[Candidate], places: _SpareRoom, now: int) -> None:
         inbox, limit = link.inbox, self._limits.offers_open_max
         messages, nbytes = self._coming(link)
         too_much = NEVER
@@ -182,7 +182,7 @@ class SecondLook:
             coming = messages + places.messages, nbytes + places.bytes
             if lacking >= too_much or not self._fits(link, candidate, *coming):
                 continue
-            if not places.take(candidate, messages, nbytes):
+            if not places.reserve(candidate, messages, nbytes):
                 too_much = lacking  # For whatever comes next, and has a lower rank, too.
                 continue
             self._memories.forget_offer(link, entry.handle)
@@ -208,7 +208,7 @@ class SecondLook:
         return copy is None or not cache.room.shared_out(copy, 1, lacking)
 
 
-class _Places:
+class _SpareRoom:
     """The room of a cache during one look: unused space, and the space of evictable copies, each counted once."""
 
     def __init__(self, cache: Cache) -> None:
@@ -218,7 +218,7 @@ class _Places:
         self.messages = self.bytes = 0
         """Messages and bytes requested during this look, less the room of the copies that are evicted for them."""
 
-    def take(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
+    def reserve(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Reserve room for a candidate, beside this much that is on its way; return False if there is too little."""
         rank, interesting, lacking, _ = candidate
         messages += self.messages + 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
 HOPS_MAX = 255
@@ -43,12 +43,12 @@ Unit = tuple[Frame, ...]
 """The frames under one serial: a single frame, or the descriptor and the payload of a small message."""
 
 
-class Transfer:
+class BurstBuilder:
     """Builds the bursts of one host."""
 
     __slots__ = ("_holdings", "_outputs", "_rng", "_serial")
 
-    def __init__(self, ground: Ground, rng: Random) -> None:
+    def __init__(self, ground: HostContext, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._rng = rng
         self._serial = 0
@@ -109,7 +109,7 @@ class Transfer:
         outbox, recovery = link.outbox, link.outbox.recovery
         job.begin()
         while job.left:
-            burst.append(self._send(link, job, job.take(), now))
+            burst.append(self._send(link, job, job.pop(), now))
             if job.left and not recovery.open:
                 outbox.put_back(job)
                 job.release_followers(fast=True)

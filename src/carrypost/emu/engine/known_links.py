@@ -10,7 +10,7 @@ from carrypost.model.ids import NodeId
 _NONE: set[NodeId] = set()
 
 
-class Told:
+class KnownLinks:
     """The links of all hosts, by their ids (`island.routes.Graph`)."""
 
     def __init__(self) -> None:

@@ -13,15 +13,15 @@ from carrypost.gossip.holdings.owners import ORDER
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.host_context import HostContext
 
 
-class Departures:
+class Removals:
     """The removal of copies from one host's holdings."""
 
     __slots__ = ("_cache", "_holdings", "_layers", "_links", "_outputs")
 
-    def __init__(self, ground: Ground, layers: Layers) -> None:
+    def __init__(self, ground: HostContext, layers: Layers) -> None:
         self._holdings = ground.holdings
         self._cache = ground.holdings.cache
         self._outputs = ground.outputs
@@ -39,7 +39,7 @@ class Departures:
 
     def sweep(self) -> None:
         """Report and journal the copies removed since the last sweep, and make all links forget the freed slots."""
-        removed = self._cache.take_removed()
+        removed = self._cache.pop_removed()
         if removed:
             by_reason: dict[Reason, list[Copy]] = {}
             for copy, reason in removed:
@@ -48,7 +48,7 @@ class Departures:
                 self._leave(copies, reason)
         # The order matters: a slot may be reused as soon as it is released, and a link that still
         # believed something of it would believe it of another message.
-        released = self._holdings.take_released()
+        released = self._holdings.pop_released()
         if released:
             for link in self._links:
                 link.forget_slots(released)

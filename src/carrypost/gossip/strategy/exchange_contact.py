@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.candidates import Candidates
 from carrypost.gossip.strategy.contacts import Contact
-from carrypost.gossip.strategy.states import Agreement
+from carrypost.gossip.strategy.exchange_machine import ExchangeMachine
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW, Timers
 from carrypost.model.times import NEVER
 
@@ -32,7 +32,7 @@ class OpenOffer:
         self.tries = 0
 
 
-class Offering:
+class OffersMade:
     """The beliefs about one neighbour's cache, and the offers made to it (`gossip.strategy.offers`)."""
 
     __slots__ = (
@@ -119,45 +119,45 @@ class Offering:
 class ExchangeContact(Contact):
     """One neighbour, the messages that it is believed to have, and the state of the comparison with it."""
 
-    __slots__ = ("_review_after", "agreement", "offering")
+    __slots__ = ("_review_after", "machine", "offers")
 
     def __init__(self, link: Link, settings: Settings) -> None:
         super().__init__(link, settings)
-        self.offering = Offering(link.timers)
-        self.agreement = Agreement()
+        self.offers = OffersMade(link.timers)
+        self.machine = ExchangeMachine()
         self._review_after = settings.digest_every - 1
         """Number of periods after which the next one may be due for a comparison."""
 
     def learn(self, view: View) -> None:
         """Note the neighbour's interests."""
         self.view = view
-        self.offering.candidates.clear()
-        self.agreement.profile_known()
+        self.offers.candidates.clear()
+        self.machine.profile_known()
 
     def unlearn(self) -> None:
         """Drop the neighbour's profile, which it has replaced by one not known yet."""
         self.view = None
-        self.agreement.profile_changed()
+        self.machine.profile_changed()
         self.timers.cancel(REVIEW)
 
     def announced(self, overdue_us: int, *, period: bool) -> bool:
         """Count an announcement that says nothing new; return False if a review may be due."""
-        if self.offering.stalled or (period and not self.agreement.count_period(self._review_after)):
+        if self.offers.stalled or (period and not self.machine.count_period(self._review_after)):
             return False
         self.overdue_us = overdue_us
         return True
 
     def count_period(self) -> None:
         """Count a period of the neighbour; after `digest_every` of them the sets are compared again."""
-        self.agreement.count_period()
+        self.machine.count_period()
 
     def heard(self, now: int, overdue_us: int) -> None:
         """Note that the neighbour is still there."""
         self.overdue_us = overdue_us
-        if self.offering.stalled:
-            self.offering.revive(now)
+        if self.offers.stalled:
+            self.offers.revive(now)
 
     def forget_slots(self, mask: int) -> None:
         """Drop every belief about slots that were freed for other messages."""
-        self.offering.forget_slots(mask)
-        self.agreement.forget_slots(mask)
+        self.offers.forget_slots(mask)
+        self.machine.forget_slots(mask)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.burst_builder import BurstBuilder
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.pushes import Pushes
-    from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.wire.frames import Ack, Request
 
 _LOOKS_AT_FLIGHTS = 4
@@ -30,12 +30,12 @@ _GIVEN_MAX = 2048
 """Number of messages that may wait for a neighbour that did not request them; the rest is offered."""
 
 
-class Serving:
+class RequestServer:
     """The giving half of one host's links."""
 
-    def __init__(self, ground: Ground, transfer: Transfer, pushes: Pushes) -> None:
+    def __init__(self, ground: HostContext, transfer: BurstBuilder, pushes: Pushes) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._transfer = transfer
+        self._bursts = transfer
         self._pushes = pushes
         self._given_bytes_max = ground.settings.push_bytes_max
 
@@ -86,7 +86,7 @@ class Serving:
             if not small or copy.slot in outbox.jobs or link.served >> copy.slot & 1 or len(outbox.jobs) >= _GIVEN_MAX:
                 continue
             self._holdings.handle_of(copy)
-            job = self._transfer.job(link, copy, copy.held, copy.privilege)
+            job = self._bursts.job(link, copy, copy.held, copy.privilege)
             if job.parcel:
                 job.unasked = True
                 outbox.add(job)
@@ -110,7 +110,7 @@ class Serving:
         if view is not None and view.wants(copy.descriptor, link.node):
             level += _WANTED
         skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
-        outbox.add(self._transfer.job(link, copy, wanted, level, skip_preamble=skip_preamble))
+        outbox.add(self._bursts.job(link, copy, wanted, level, skip_preamble=skip_preamble))
         return True
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
@@ -130,5 +130,5 @@ class Serving:
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         useful = pushed or outbox.recovery.unacknowledged < unacknowledged
         link.budgets.credit(price(frame) if useful else -looked_at)
-        for job in outbox.take_unfinished():
-            outbox.add(self._transfer.job(link, job.copy, job.more, job.level, skip_preamble=True))
+        for job in outbox.pop_unfinished():
+            outbox.add(self._bursts.job(link, job.copy, job.more, job.level, skip_preamble=True))

@@ -96,7 +96,7 @@ class ExchangeState(enum.Enum):
     """Agreed, while another run checks that the agreement still holds."""
 
 
-class Move(enum.Enum):
+class ExchangeInput(enum.Enum):
     """The inputs that change the state of the exchange."""
 
     PROFILE_KNOWN = "profile known"
@@ -113,35 +113,35 @@ SYNCED = (AGREED, REVIEWING)
 UNDECIDED = (WAITING, HELPING)
 """States in which it is this host's turn to compare, and it has not begun."""
 
-EXCHANGE_TABLE: dict[tuple[ExchangeState, Move], ExchangeState] = {
-    (UNINFORMED, Move.PROFILE_KNOWN): WAITING,
+EXCHANGE_TABLE: dict[tuple[ExchangeState, ExchangeInput], ExchangeState] = {
+    (UNINFORMED, ExchangeInput.PROFILE_KNOWN): WAITING,
     # A profile may become known and change again before the timer ends, so every state but the
     # first has a way back to the start.
-    (WAITING, Move.PROFILE_CHANGED): UNINFORMED,
-    (WAITING, Move.BEGIN): COMPARING,
-    (WAITING, Move.SHOWN): HELPING,
-    (WAITING, Move.AGREE): AGREED,
+    (WAITING, ExchangeInput.PROFILE_CHANGED): UNINFORMED,
+    (WAITING, ExchangeInput.BEGIN): COMPARING,
+    (WAITING, ExchangeInput.SHOWN): HELPING,
+    (WAITING, ExchangeInput.AGREE): AGREED,
     # In any state but UNINFORMED an agreement may come from outside: the neighbour's run serves
     # both (rule 3).
-    (COMPARING, Move.PROFILE_CHANGED): UNINFORMED,
-    (COMPARING, Move.BEGIN): COMPARING,
-    (COMPARING, Move.GIVE_WAY): WAITING,
-    (COMPARING, Move.AGREE): AGREED,
-    (HELPING, Move.PROFILE_CHANGED): UNINFORMED,
-    (HELPING, Move.BEGIN): COMPARING,
+    (COMPARING, ExchangeInput.PROFILE_CHANGED): UNINFORMED,
+    (COMPARING, ExchangeInput.BEGIN): COMPARING,
+    (COMPARING, ExchangeInput.GIVE_WAY): WAITING,
+    (COMPARING, ExchangeInput.AGREE): AGREED,
+    (HELPING, ExchangeInput.PROFILE_CHANGED): UNINFORMED,
+    (HELPING, ExchangeInput.BEGIN): COMPARING,
     # Nothing but SHOWN adds to what is offered here: the own run has not begun, so that all else
     # would be a guess.
-    (HELPING, Move.SHOWN): HELPING,
-    (HELPING, Move.AGREE): AGREED,
-    (AGREED, Move.PROFILE_CHANGED): UNINFORMED,
-    (AGREED, Move.BEGIN): REVIEWING,
+    (HELPING, ExchangeInput.SHOWN): HELPING,
+    (HELPING, ExchangeInput.AGREE): AGREED,
+    (AGREED, ExchangeInput.PROFILE_CHANGED): UNINFORMED,
+    (AGREED, ExchangeInput.BEGIN): REVIEWING,
     # A new agreement while agreed is no fault: the neighbour repeats its run whenever its own
     # beliefs are old.
-    (AGREED, Move.AGREE): AGREED,
-    (REVIEWING, Move.PROFILE_CHANGED): UNINFORMED,
-    (REVIEWING, Move.BEGIN): REVIEWING,
-    (REVIEWING, Move.GIVE_WAY): AGREED,
-    (REVIEWING, Move.AGREE): AGREED,
+    (AGREED, ExchangeInput.AGREE): AGREED,
+    (REVIEWING, ExchangeInput.PROFILE_CHANGED): UNINFORMED,
+    (REVIEWING, ExchangeInput.BEGIN): REVIEWING,
+    (REVIEWING, ExchangeInput.GIVE_WAY): AGREED,
+    (REVIEWING, ExchangeInput.AGREE): AGREED,
 }
 
 
@@ -173,7 +173,7 @@ class ReviewRun:
         self.mine_only &= ~mask
 
 
-class Agreement:
+class ExchangeMachine:
     """The state of the exchange with one neighbour, and the results of its runs so far (`gossip.strategy.review`)."""
 
     __slots__ = ("answering", "asking", "peer_lacks", "periods", "state", "tries")
@@ -202,17 +202,17 @@ class Agreement:
 
     def profile_known(self) -> None:
         """Note that the neighbour's interests are known."""
-        self._move(Move.PROFILE_KNOWN)
+        self._move(ExchangeInput.PROFILE_KNOWN)
 
     def profile_changed(self) -> None:
         """Void what was compared: the neighbour's profile changed, and the new one is not known yet."""
-        self._move(Move.PROFILE_CHANGED)
+        self._move(ExchangeInput.PROFILE_CHANGED)
         self.asking = None
         self.peer_lacks = 0
 
     def begin(self, run: ReviewRun) -> None:
         """Begin a run, for the first time or again."""
-        self._move(Move.BEGIN)
+        self._move(ExchangeInput.BEGIN)
         self.asking = run
         self.peer_lacks = self.periods = 0
         self.tries += 1
@@ -224,17 +224,17 @@ class Agreement:
     def give_way(self) -> None:
         """Give up the own run, if there is one, because the neighbour's run serves both."""
         if self.asking is not None:
-            self._move(Move.GIVE_WAY)
+            self._move(ExchangeInput.GIVE_WAY)
             self.asking = None
 
     def shown(self, peer_lacks: int) -> None:
         """Note the messages that the neighbour's run has shown it to lack."""
-        self._move(Move.SHOWN)
+        self._move(ExchangeInput.SHOWN)
         self.peer_lacks |= peer_lacks
 
     def agree(self) -> None:
         """Note that the comparison is over: the messages that the neighbour lacks are known."""
-        self._move(Move.AGREE)
+        self._move(ExchangeInput.AGREE)
         self.asking = None
         self.peer_lacks = self.periods = self.tries = 0
 
@@ -245,7 +245,7 @@ class Agreement:
             if run is not None:
                 run.forget_slots(mask)
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: ExchangeInput) -> None:
         after = EXCHANGE_TABLE.get((self.state, move))
         if after is None:
             raise StateError(f"an exchange that is {self.state.value} has no move {move.name}")
