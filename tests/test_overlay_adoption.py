@@ -228,3 +228,28 @@ def test_states_that_cannot_be_read_are_refused_and_the_seat_waits() -> None:
         net.advance(10)
         assert world.wrong() == [], "others work"
         assert [each[2:] for each in net.overlay("A").seats if each[0] == "x"] == [(0, 2)]
+
+
+def test_events_that_nobody_has_any_more_when_a_seat_is_adopted_are_told_to_be_lost() -> None:
+    world = Histories("ABpqy")
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB")
+        results = net.consume("y", "flood", Modulator.named("every-nth", n=1))
+        net.advance(5)
+        (home,) = net.overlay("y").homes.values()
+        for number in range(18):
+            net.emit("pq"[number % 2], "flood", b"e", lifetime_s=6)
+            net.advance(0.5)
+        net.kill(home)
+        net.advance(60)
+        net.emit("p", "flood", b"e")
+        net.advance(10)
+        counts = [int(each.payload) for each in net.deliveries("y") if each.payload != b"e"]
+        assert counts[:18] == list(range(1, 19))
+        (last,) = counts[18:]
+        lacking = 19 - last
+        assert 0 < lacking < 18
+        told = {producer: events for to, producer, events in world.lost if to == results}
+        assert sum(told.values()) == lacking
+        assert abs(told["p"] - told["q"]) <= 1
+        assert net.host("y").overlay.view().lost == lacking

@@ -30,7 +30,7 @@ def wire(**changed: object) -> bytes:
     """Return a snapshot as it travels, with some fields changed."""
     fields = {
         "epoch": 1, "number": 2, "producers": ("p", "q"), "cursors": ((0, 5), (1, 1)), "runs": ((0, 4, 5),),
-        "repeats": ((0, 5, 6),), "modulator": b"12345678", "state": b"", "discarded": 3,
+        "repeats": ((0, 5, 6),), "modulator": b"12345678", "state": b"", "discarded": 3, "lacks": ((1, 4),),
     }  # fmt: skip
     return msgspec.msgpack.encode(list((fields | changed).values()))
 
@@ -45,6 +45,8 @@ BAD: dict[str, bytes | Blank] = {
     "a nameless producer": wire(producers=("p", "")),
     "a producer twice": wire(producers=("p", "p")),
     "a cursor of nobody": wire(cursors=((0, 5), (2, 1))),
+    "lacking events of nobody": wire(lacks=((2, 1),)),
+    "lacking events of one producer twice": wire(lacks=((1, 1), (1, 2))),
     "a run of nobody": wire(runs=((2, 4, 5),)),
     "repeats of nobody": wire(repeats=((2, 5, 6),)),
     "two cursors": wire(cursors=((0, 5), (0, 5))),
@@ -66,7 +68,7 @@ BAD: dict[str, bytes | Blank] = {
 
 def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
     assert unpacked(wire(), LIMITS) == Snapshot(
-        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3
+        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3, {"q": 4}
     )
 
 

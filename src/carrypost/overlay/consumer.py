@@ -288,7 +288,8 @@ class Consumers:
                 break
             new = self.coverage.count(found, covers)
             found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
-            self.kept.keep(found, last, covers)
+            for producer, events in self.kept.keep(found, last, covers).items():
+                self.coverage.lose(found, NodeId(producer), events)
             for copy, of in event:
                 if self._accept(found, copy, passes=new and not of.mute):
                     passed.append(copy)

@@ -144,7 +144,7 @@ class Gaps:
                 self._pass_over(seat, producer, min(upto, gap[1]))
 
     def _pass_over(self, seat: Seat, producer: NodeId, upto: int) -> None:
-        """Skip events that nobody has. The state lacks those that were to be repeated, which are counted."""
+        """Skip events that nobody has. The state lacks those that were to be repeated: they are counted, and told."""
         if repeated := seat.pass_over(producer, upto):
             self._outputs.refuse("repeats", producer, count=repeated)
         self._advanced(seat, producer)

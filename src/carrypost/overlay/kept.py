@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class EventsLost(LayerEvent, frozen=True):
-    """Events that a consumer did not get are missing before the result that follows."""
+    """Events are missing before the result that follows.
+
+    Either the consumer did not get them, or the state of its modulator lacks them: another broker adopted the seat, and
+    nobody had them any more.
+    """
 
     destination: str
     """Destination of the subscription's results."""
@@ -55,19 +59,23 @@ class KeptCheckpoints:
         """Take the payload of a checkpoint whose turn it is."""
         self._payloads = {copy.id: payload}
 
-    def keep(self, found: Subscription, copy: Copy, covers: Covers) -> None:
-        """Keep a checkpoint that was read instead of the one before, and of the events since."""
+    def keep(self, found: Subscription, copy: Copy, covers: Covers) -> Mapping[str, int]:
+        """Keep a checkpoint that was read instead of the one before, and of the events since.
+
+        Returns how many events its state lacks of which there were results, by producer.
+        """
         if (payload := self._payloads.pop(copy.id, None)) is None:
-            return
+            return {}
         try:
             snapshot = unpacked(payload, self._limits)
             if (snapshot.epoch, snapshot.number) != (covers.epoch, covers.number) or snapshot.repeats or snapshot.runs:
                 raise DecodeError("snapshot", "the snapshot is of another seat, or of another time")
         except RemoteError as error:
             self._outputs.refuse(error.reason, copy.descriptor.node, copy.descriptor.shown)
-            return
+            return {}
         found.row.keeps, found.row.repeats = bool(snapshot.modulator), []
         self._rows.put(found.checkpoint_name, payload if isinstance(payload, bytes) else b"")
+        return snapshot.lacks
 
     def forget(self, found: Subscription) -> None:
         """Forget the checkpoint of a subscription that is closed."""
@@ -118,15 +126,19 @@ class Coverage:
                     row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
                 row.events += upto - max(after, cursor)
                 if after > cursor:
-                    row.lost += after - cursor
-                    self.missed += after - cursor
-                    self._outputs.emit(EventsLost(found.destination, named[at], after - cursor))
+                    self.lose(found, named[at], after - cursor)
         if new:
             row.faults += covers.faults
             row.busy_us += covers.busy_us
             row.discarded += covers.discarded
         self._shorten(found)
         return new
+
+    def lose(self, found: Subscription, producer: NodeId, events: int) -> None:
+        """Tell the program of events that are missing, or that the modulator's state lacks from now on."""
+        found.row.lost += events
+        self.missed += events
+        self._outputs.emit(EventsLost(found.destination, producer, events))
 
     def _shorten(self, found: Subscription) -> None:
         """Keep within the bounds what a home could make grow by results that name ever more producers, or events."""

@@ -161,7 +161,8 @@ class Seat:
     @property
     def is_settled(self) -> bool:
         """True if it works, and nothing is under way that another broker would have to know of."""
-        return not (self.suspended or self.awaits_state or self.row.repeats) and self.stops is None
+        row = self.row
+        return not (self.suspended or self.awaits_state or row.repeats or row.lacks) and self.stops is None
 
     def snapshot(self, *, state: bool) -> Snapshot:
         """Return it as it travels; `state`: with that of the modulator."""
@@ -182,7 +183,7 @@ class Seat:
         """Return the time of the next checkpoint."""
         if self.processing.instance is None or self.row.repeats:
             return NEVER
-        if not self.row.begun:
+        if self.row.lacks or not self.row.begun:
             return 0
         return self.checkpoints.due_us(self.row) if self.processing.has_state else NEVER
 
@@ -221,8 +222,11 @@ class Seat:
                 return 0
             told = [*told, (producer, before, before)]
         runs = [(max(after, before), min(last, upto)) for each, after, last in row.repeats if each == producer]
-        self.row = advanced(msgspec.structs.replace(row, cursors={**row.cursors, producer: upto}, runs=told))
-        return sum(max(last - after, 0) for after, last in runs)
+        lacking = sum(max(last - after, 0) for after, last in runs)
+        lacks = row.lacks | {producer: row.lacks.get(producer, 0) + lacking} if lacking else row.lacks
+        cursors = {**row.cursors, producer: upto}
+        self.row = advanced(msgspec.structs.replace(row, cursors=cursors, runs=told, lacks=lacks))
+        return lacking
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:
         """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""

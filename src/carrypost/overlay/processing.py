@@ -64,6 +64,8 @@ class SeatRow(msgspec.Struct, array_like=True):
     """Events that the consumer has results of, and that are processed without results first, in this order."""
     discarded: int = 0
     """Number of results of the events in `runs` that the modulator refused to keep."""
+    lacks: dict[str, int] = {}
+    """Events that were to be repeated, and that nobody has any more, until the consumer is told: their numbers."""
 
 
 class Step(NamedTuple):
@@ -169,7 +171,7 @@ class Processing:
         after = SeatRow(
             row.epoch, row.number, {**row.cursors, event.node: number}, state, runs,
             row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
-            discarded=row.discarded + discarded,
+            discarded=row.discarded + discarded, lacks=row.lacks,
         )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
         drafts = []
@@ -232,9 +234,9 @@ class Processing:
     def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
         """Return a result without content whose payload is a snapshot of the seat."""
         after, (draft,), *_ = self.mute(row, to, lifetime_us, signed=signed)
-        after.begun = True
+        after.begun, after.lacks = True, {}
         of = digest(self.modulator) if self.has_state else b""
-        snapshot = Snapshot(after.epoch, after.number, after.cursors, after.state, of)
+        snapshot = Snapshot(after.epoch, after.number, after.cursors, after.state, of, lacks=row.lacks)
         return Step(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
 
 

@@ -54,6 +54,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Events after these, in the order in which the consumer accepted their results."""
     discarded: int = 0
     """Number of results of the events in `runs` that the modulator refused to keep."""
+    lacks: Mapping[str, int] = {}
+    """Number of events, by producer, that a new home could not process again, so that the state lacks them since the
+    last checkpoint. The consumer has their results."""
 
 
 class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -67,6 +70,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     modulator: Annotated[bytes, msgspec.Meta(max_length=_DIGEST_BYTES)]
     state: bytes
     discarded: _Count = 0
+    lacks: tuple[tuple[_Count, _Count], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -89,7 +93,7 @@ def extended(runs: list[Run], run: Run) -> list[Run]:
 
 def packed(snapshot: Snapshot) -> bytes:
     """Return a snapshot as it travels."""
-    names = [*snapshot.cursors, *(run[0] for run in (*snapshot.runs, *snapshot.repeats))]
+    names = [*snapshot.cursors, *(run[0] for run in (*snapshot.runs, *snapshot.repeats)), *snapshot.lacks]
     places = {name: at for at, name in enumerate(dict.fromkeys(names))}
     runs, repeats = (
         tuple([(places[producer], after, upto) for producer, after, upto in each])
@@ -107,6 +111,7 @@ def packed(snapshot: Snapshot) -> bytes:
             snapshot.modulator,
             snapshot.state,
             snapshot.discarded,
+            tuple([(places[producer], number) for producer, number in snapshot.lacks.items()]),
         )
     )
 
@@ -137,12 +142,12 @@ def _checked(wire: _Wire) -> Snapshot:
     """Return the snapshot; raises `DecodeError` if its parts contradict each other."""
     if len(set(wire.producers)) < len(wire.producers):
         raise DecodeError("snapshot", "a snapshot names a producer twice")
-    places = [at for at, *_ in (*wire.cursors, *wire.runs, *wire.repeats)]
+    places = [at for at, *_ in (*wire.cursors, *wire.runs, *wire.repeats, *wire.lacks)]
     if any(at >= len(wire.producers) for at in places):
         raise DecodeError("snapshot", "a snapshot refers to a producer that it does not name")
-    cursors = {wire.producers[at]: number for at, number in wire.cursors}
-    if len(cursors) < len(wire.cursors):
-        raise DecodeError("snapshot", "a snapshot has two cursors of one producer")
+    cursors, lacks = ({wire.producers[at]: number for at, number in each} for each in (wire.cursors, wire.lacks))
+    if len(cursors) < len(wire.cursors) or len(lacks) < len(wire.lacks):
+        raise DecodeError("snapshot", "a snapshot has two cursors, or two numbers of lacking events, of one producer")
     runs, repeats = (
         tuple([(wire.producers[at], after, upto) for at, after, upto in each]) for each in (wire.runs, wire.repeats)
     )
@@ -150,7 +155,7 @@ def _checked(wire: _Wire) -> Snapshot:
     if any(number > cursors.get(producer, 0) for producer, number in last.items()):
         raise DecodeError("snapshot", "a snapshot has events that its cursors do not include")
     _last(repeats, cursors)
-    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats, wire.discarded)
+    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats, wire.discarded, lacks)
 
 
 def _last(runs: Sequence[Run], cursors: Mapping[str, int], *, empty: bool = False) -> dict[str, int]:
