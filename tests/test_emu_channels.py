@@ -67,6 +67,15 @@ def test_consumers_get_every_event_of_a_channel(tmp_path: Path) -> None:
     assert {row["attrs"]["destination"] for row in legs} >= {"overlay/A", "overlay/C"}
 
 
+def test_events_of_several_producers_are_spread(tmp_path: Path) -> None:
+    spread = scenario(
+        tmp_path, workload__0__producers="readers", workload__0__consumers="sources", workload__0__spread=True
+    )
+    events = [row for row in rows_of(spread) if row["kind"] == "publish" and "event" in row["attrs"]]
+    begins = [(row["node"], round(row["t"], 3)) for row in events[:4]]
+    assert begins == [("A", 15.0), ("x", 18.333), ("y", 21.667), ("A", 25.0)]
+
+
 def test_paths_to_consumers_are_those_of_events(tmp_path: Path) -> None:
     rows = rows_of(scenario(tmp_path, duration_s=25))
     last = max(row["t"] for row in rows if row["kind"] == "path")

@@ -99,6 +99,7 @@ def test_one_more_node_leaves_the_others_alone(fewer: Model, more: Model) -> Non
 WRONG: list[tuple[type[Model], Mapping[str, Any], str]] = [
     (RandomWaypoint, {"count": 0}, "mobility.count must be a whole number from 1 to 1,000,000, not 0"),
     (RandomWaypoint, {"side_m": 100, "nodes_per_km2": 5}, "side_m or from nodes_per_km2, not from both"),
+    (RandomWaypoint, {"height_m": 100}, "height_m needs side_m"),
     (RandomWaypoint, {"speed_min_m_per_s": 0}, "speed_min_m_per_s must be a number from 0.001"),
     (RandomWaypoint, {"speed_max_m_per_s": 0.2}, "mobility.speed_max_m_per_s must be at least 0.5"),
     (RandomWaypoint, {"pause_min_s": 121}, "mobility.pause_max_s must be at least 121"),
@@ -136,6 +137,16 @@ def test_waypoint_nodes_stay_in_the_square_and_within_their_speeds() -> None:
     for path in paths(model.move(1, HOUR)).values():
         assert all(0 <= x <= 300 and 0 <= y <= 300 for _, x, y in path)
         assert all(1 - 1e-3 <= length_m / length_s <= 4 + 1e-3 for length_m, length_s in legs(path))
+
+
+def test_waypoint_nodes_use_all_of_a_rectangle() -> None:
+    places = [
+        each
+        for path in paths(RandomWaypoint(count=50, side_m=300, height_m=50).move(1, HOUR)).values()
+        for each in path
+    ]
+    assert max(x for _, x, _ in places) == pytest.approx(300, rel=0.02)
+    assert 49 < max(y for _, _, y in places) <= 50
 
 
 def test_waypoint_nodes_rest_after_each_leg() -> None:

@@ -20,7 +20,7 @@ from carrypost.lab.spark.session import SparkOptions
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-WANTED = [families.RELOCATIONS, families.EVENT_LATENCY, families.DELIVERY, families.PATH_LENGTHS]
+WANTED = [families.LOAD, families.RELOCATIONS, families.EVENT_LATENCY, families.DELIVERY, families.PATH_LENGTHS]
 
 
 def event(record: Record, t: float, producer: str, number: int, channel: str = "flood") -> None:
@@ -62,6 +62,8 @@ def record() -> pa.Table:
     made.add(Kind.RELOCATE, 81 * S, "d", peer="b", size=300, detail="horizontal", attrs={"pause_s": "0.75"})
     for detail, hops in (("delivery", 12), ("best", 9)):
         made.add(Kind.PATH, 90 * S, "p", size=hops, detail=detail, attrs={"pairs": "3"})
+    for node, load in (("b", 1_500), ("d", 250)):
+        made.add(Kind.LOAD, 90 * S, node, size=load)
     return table_of(made)
 
 
@@ -75,6 +77,7 @@ EXPECTED: dict[str, list[dict[str, object]]] = {
         {"t": 0.0, "results": 2, "avg_s": 2.25, "p50_s": 1.0, "p95_s": 3.5, "max_s": 3.5},
         {"t": 60.0, "results": 1, "avg_s": 2.0, "p50_s": 2.0, "p95_s": 2.0, "max_s": 2.0},
     ],
+    "load": [{"t": 90.0, "brokers": 2, "mean": 0.875, "max": 1.5}],
     "delivery": [],
     "path_lengths": [
         {"t": 90.0, "path": "best", "pairs": 3, "hops": 3.0},

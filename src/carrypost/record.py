@@ -73,6 +73,7 @@ class Kind(enum.StrEnum):
     """Paths of a broker to others (detail `network`, `overlay`), or of a producer to consumers (`delivery`, `best`);
     size = sum of hops over `attrs["pairs"]` pairs."""
     LOAD = "load"
+    """Load of a broker: work that arrived, in thousandths (size) of what it can do in the same time."""
     TALLY = "tally"
     """A population's count (size) of something (detail), at the end of its run; of delays and hops a histogram."""
 

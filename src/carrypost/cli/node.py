@@ -227,6 +227,7 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
         more = f" and {len(named) - _SEATS_TOLD:,} more" if len(named) > _SEATS_TOLD else ""
         text += f"; seats of {', '.join(named[:_SEATS_TOLD])}{more}"
         text += f"; modulators worked {found['busy_us'] / 1e6:,.3f} s, with {_many(found['faults'], 'fault')}"
+        text += f"; load {found['load']:.0%}"
     if found["homes"]:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
     if found["emitted"] or found["consumed"] or found["lost"]:

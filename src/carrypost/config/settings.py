@@ -281,7 +281,13 @@ class Overlay:
     placement_ratio: float = number(0.5, 0.0, 1.0)
     """A seat moves towards producers if it sends at most this part of the bytes that it gets."""
     capacity: float = number(0.5, 0.01, 1_024.0)
-    """Processors that clients' modules may use at a broker, all together."""
+    """Processors that modulators may use at a broker, all together. A broker's load is the share of them in use."""
+    load_max: float = number(0.9, 0.01, 1e6)
+    """A broker with more load is overloaded: clients take other brokers as their homes, as far as these have less."""
+    load_window_s: float = number(5.0, 0.1, HOUR_S)
+    """Load is the work that arrived in so long, divided by what the broker can do in the same time."""
+    speed: float = number(1.0, 0.001, 1_000.0)
+    """Speed of the processor, in emulation: an event takes the declared cost of its modulator, divided by this."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)
     """Lifetime of what brokers tell each other and is of use only now; the time that each has to answer while a seat
     moves."""

@@ -7,65 +7,19 @@ Programs add their own with `host.overlay.add`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import LocalError
-from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.events import NEARER
-from carrypost.overlay.homing import LOAD_MAX, Home, choose_home
+from carrypost.overlay.notices import NOTICES, BrokerLost, NearestBroker, Notice, Propagated, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
+    from carrypost.overlay.candidates import Candidates
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.moves import Moves
     from carrypost.overlay.topology import Topology
-
-_WEIGHT_MAX = 64
-"""Producers of one home that count in the mean length of paths."""
-
-
-class Timer(NamedTuple):
-    """A look is due."""
-
-    now_us: int
-
-
-class Propagated(NamedTuple):
-    """A broker told something about the overlay that was not known here."""
-
-    broker: NodeId
-    now_us: int
-
-
-class BrokerLost(NamedTuple):
-    """A broker cannot be reached any more, or did not announce itself again."""
-
-    broker: NodeId
-
-
-class NearestBroker(NamedTuple):
-    """A consumer, whose home this broker is, is as near to another broker, or nearer."""
-
-    consumer: NodeId
-    channel: str
-    subscription: int
-    broker: NodeId
-    """The other broker."""
-    hops: int
-    """Hops from the consumer to it."""
-    home_hops: int
-    """Hops from the consumer to this broker."""
-    now_us: int
-    placed: bool = False
-    """True if the seat moved here upstream or downstream (`overlay.placement`)."""
-    share: float = 1.0
-    """Bytes that the seat passes on of each byte that it gets; 1 unless that is little enough to move it upstream."""
-
-
-Notice = Timer | Propagated | BrokerLost | NearestBroker
-NOTICES: tuple[type[Notice], ...] = (Timer, Propagated, BrokerLost, NearestBroker)
 
 
 class Adaptor(Protocol):
@@ -148,8 +102,8 @@ class LegAdaptor:
 class HomeBrokerAdaptor:
     """An adaptor that lets seats follow their consumers: opportunistic home brokers (OVERLAY §2.4)."""
 
-    def __init__(self, topology: Topology, moves: Moves) -> None:
-        self._topology, self._moves = topology, moves
+    def __init__(self, candidates: Candidates, moves: Moves) -> None:
+        self._candidates, self._moves = candidates, moves
 
     def subscribe(self) -> Collection[type[Notice]]:
         """Process nearer brokers of consumers, and brokers that are lost."""
@@ -159,24 +113,5 @@ class HomeBrokerAdaptor:
         """Move a seat to a broker that is a better home; let go relocations that wait for a broker in vain."""
         if isinstance(notice, BrokerLost):
             self._moves.lost(notice.broker)
-        elif isinstance(notice, NearestBroker) and notice.broker in self._topology.brokers:
-            here, there = self._homes(notice)
-            if choose_home(here, there, LOAD_MAX) is there:
-                consumer = notice.consumer, notice.channel, notice.subscription
-                self._moves.migrate(consumer, notice.broker, NEARER, notice.now_us)
-
-    def _homes(self, notice: NearestBroker) -> tuple[Home, Home]:
-        """Return this broker and the other one as homes: loads, and distances from producers and to the consumer."""
-        topology, other = self._topology, node_prefix(notice.broker)
-        near, far = topology.routes.distances(topology.prefix), topology.routes.distances(other)
-        homes = [
-            prefix
-            for prefix, served in topology.rosters.serving(notice.channel).items()
-            for _ in range(min(served.producers, _WEIGHT_MAX))
-            if prefix in near and prefix in far
-        ]
-        here, there = tuple(near[each] for each in homes), tuple(far[each] for each in homes)
-        return (
-            Home(topology.node, topology.load(topology.prefix), notice.home_hops, here, notice.share),
-            Home(notice.broker, topology.load(other), notice.hops, there, notice.share),
-        )
+        elif isinstance(notice, NearestBroker):
+            self._candidates.try_move(notice)

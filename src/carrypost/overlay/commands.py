@@ -40,6 +40,7 @@ class OverlayCommands:
             brokers=tuple(sorted(each.node for each in topology.brokers)),
             neighbours={node: each.hops for node, each in topology.neighbours.items()},
             paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
+            load=overlay.load.measured,
             topology_bytes=topology.told_bytes,
             legs=overlay.legs.passed,
             arrived=overlay.legs.arrivals.count,

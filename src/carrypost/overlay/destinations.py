@@ -13,7 +13,9 @@ import msgspec
 
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import LEASE_US, Refusal
+from carrypost.overlay.events import LOAD
 from carrypost.overlay.items import ITEMS, Abort, Attach, Detoured, Handoff, Homed, Ready, Role, Seated, State
+from carrypost.overlay.lanes import name_of
 from carrypost.overlay.relocation import (
     VARIANTS,
     Action,
@@ -134,7 +136,7 @@ class Destinations:
             return False
         move = self._moves.get(client.digest)
         if move is None or move.destination.handoff != item.h:
-            refusal = self._refusal(item.h, client, now)
+            refusal = self._refusal(item, client, now)
             if refusal is None:
                 self._sources.returned(client, now)
                 refusal = self._clients.expect(client, now)
@@ -144,22 +146,25 @@ class Destinations:
                 self._outputs.refuse("handoffs", author, descriptor.shown)
                 self._sayings.say(author, Ready(item.h, refusal.word))
                 return True
+            self._seats.monitor.expect(name_of(client), item.work, now)
             move = self._moves[client.digest] = _Move(Destination(item.h, self._settings, now), client)
             self._rows.delete(FAMILY + client.digest)
         return self._act(move, move.destination.told(author, DestinationInput.HANDOFF, now))
 
-    def _refusal(self, h: HandoffId, client: Client, now: int) -> Refusal | None:
-        """Return why a seat is refused that is no matter of room; None if it is not.
+    def _refusal(self, item: Handoff, client: Client, now: int) -> Refusal | None:
+        """Return why a seat is refused, apart from room for its client; None if it is not.
 
         A broker could offer a seat by an `Attach` that is not the latest one. A seat that works is left alone then.
         """
         before, seat = self._clients.table.get(client), self._seats.find(client)
         works = seat is not None and not seat.suspended and not seat.awaits_state
         newer = before is None or client.order > before.order or (client.order == before.order and not works)
-        if client.until_us <= now or not newer or (seat is not None and seat.row.epoch > h.epoch):
+        if client.until_us <= now or not newer or (seat is not None and seat.row.epoch > item.h.epoch):
             return Refusal("old")
         expected = sum(each.destination.state is DestinationState.EXPECTING for each in self._moves.values())
-        return Refusal("handoffs") if expected >= self._limits.handoffs_max else None
+        if expected >= self._limits.handoffs_max:
+            return Refusal("handoffs")
+        return Refusal(LOAD) if self._seats.monitor.refuses(item) else None
 
     def _find(self, h: HandoffId) -> _Move | None:
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)

@@ -47,12 +47,12 @@ class Gaps:
 
     # --- lanes ---------------------------------------------------------------------------------------------
 
-    def enter(self, seat: Seat, copy: Copy) -> None:
-        """Let an event wait for its turn."""
+    def enter(self, seat: Seat, copy: Copy) -> bool:
+        """Let an event wait for its turn. Returns True if the seat will process it, and did not have it yet."""
         event = copy.descriptor.original
         number, producer = event_of(event), event.node
         if (lane := self._lane(seat, producer)) is None:
-            return
+            return False
         cursor = seat.row.cursors.get(producer)
         if producer in seat.skips:
             self.skip_to(seat, producer, number)
@@ -60,10 +60,13 @@ class Gaps:
         elif cursor is None and number == 1:
             cursor = seat.row.cursors[producer] = 0
         lane.last = max(lane.last, number)
-        if (cursor is None or number > cursor) and number not in lane.events:
-            if not self.room.keep(lane, number, copy):
-                self._outputs.refuse("lanes", producer, event.shown)
-            self.look(seat, producer)
+        if number in lane.events or (cursor is not None and number <= cursor):
+            return False
+        kept = self.room.keep(lane, number, copy)
+        if not kept:
+            self._outputs.refuse("lanes", producer, event.shown)
+        self.look(seat, producer)
+        return kept and (seat.stops is None or number <= seat.stops.get(producer, 0))
 
     def skip_to(self, seat: Seat, producer: NodeId, number: int) -> None:
         """Leave out what came before an event while the seat moved, if its consumer does not mind."""

@@ -132,7 +132,7 @@ class Homes:
 
     def hops(self, broker: NodeId) -> int | None:
         """Return the hops to a broker; None if it cannot be reached."""
-        return 0 if broker == self._node else self._island.reach().get(broker)
+        return self._topology.hops(broker)
 
     def of_channels(self, *roles: Role) -> dict[str, NodeId]:
         """Return the homes of this node's clients, or of those in some roles, by channel."""

@@ -26,8 +26,6 @@ class Distance(NamedTuple):
     """Hops of the route. Without one: 1 for a neighbour, else the hops that its announcement took."""
 
 
-LOAD_MAX = 0.9
-"""A broker with more load is overloaded."""
 LOOKS = 6
 """Number of looks after which the same candidate is reported again: the report was lost, or the candidate had no room.
 """

@@ -191,6 +191,10 @@ class Handoff(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """The author offers a seat to the addressee; the message passes on the consumer's own `Attach`."""
 
     h: HandoffId
+    work: _Count = 0
+    """Work that the seat makes, in thousandths of a processor."""
+    load: _Count = 0
+    """Load of the author in percent, with that work."""
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):

@@ -131,6 +131,8 @@ class Seat:
         """Results that were given to the host to publish."""
         self.reading: Copy | None = None
         """The event that is processed next, whose payload is being read."""
+        self.booked: Copy | None = None
+        """The event that is at work until `after_us`, where nothing measures how long it takes."""
         self.mute_us = NEVER
         """Time at which the consumer is told of events that gave no result."""
         self.after_us = 0

@@ -32,6 +32,8 @@ Meter = Callable[[], int]
 """Function that returns the CPU time of this process so far, in microseconds."""
 FAULT_MAX = 200
 """Characters of a fault that are kept."""
+_SMOOTHED = 8
+"""The last event counts so little in the measured time of one, as in estimates of round trips (RFC 6298)."""
 _Answer = TypeVar("_Answer")
 Results = tuple[Event | Result, ...]
 
@@ -117,23 +119,28 @@ class Instance:
         state_bytes_max: int,
         meter: Meter | None = None,
         program: Program | None = None,
+        *,
+        speed: float = 1.0,
     ) -> None:
         """Make it; raises `LocalError` if it is not registered, or does not take the parameters.
 
-        `program`: of a module. Without a meter, the execution time of an event is its fuel, or the declared cost.
+        `program`: of a module. Without a meter, the execution time of an event is its fuel, or the declared cost, on a
+        processor of this speed.
         """
         self.registered = _registered(modulator) if program is None else Registered(program.start, 0, payload=True)
         self.program = program
         self.events = self.faults = self.busy_us = 0
         self.fault = ""
         """The last fault, for people."""
-        self._modulator, self._meter = modulator, meter
+        self._modulator, self._meter, self._speed = modulator, meter, speed
         self._limits, self._state_bytes_max = limits, state_bytes_max
         try:
             self._function = self._made()
             self._cost_us = int(getattr(self._function, "cost_us", self.registered.cost_us))
         except Exception as error:
             raise LocalError(f"modulator {modulator.name!r} does not take these parameters: {error}") from error
+        self.event_us = 0.0 if program is not None else self._cost_us / speed
+        """Execution time of an event, by those before it."""
 
     def _made(self) -> Function:
         if self.program is not None:
@@ -151,7 +158,12 @@ class Instance:
         before_us = self._meter() if self._meter is not None else 0
         results = self._guarded(self._results, event)
         self.events += 1
-        self.busy_us += self._declared_us() if self._meter is None else self._meter() - before_us
+        if self._meter is None:
+            took_us = self.event_us = self._declared_us() / self._speed
+        else:
+            took_us = self._meter() - before_us
+            self.event_us += (took_us - self.event_us) / (1 if self.events == 1 else _SMOOTHED)
+        self.busy_us += round(took_us)
         return results
 
     @property

@@ -18,16 +18,9 @@ from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
 from carrypost.overlay import arrivals, clients, lanes, logged, modules, moves, subscription
-from carrypost.overlay.adaptor import (
-    BrokerLost,
-    HomeBrokerAdaptor,
-    LegAdaptor,
-    NearestBroker,
-    Propagated,
-    SystemChannel,
-    Timer,
-    TopologyAdaptor,
-)
+from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
+from carrypost.overlay.balancing import LoadAdaptor
+from carrypost.overlay.candidates import Candidates
 from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
 from carrypost.overlay.consumer import Consumers
 from carrypost.overlay.detours import Detours
@@ -60,9 +53,11 @@ from carrypost.overlay.items import (
 )
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
+from carrypost.overlay.load import Load
 from carrypost.overlay.modules import OwnModules
 from carrypost.overlay.movable import MovableSeats
 from carrypost.overlay.moves import Moves
+from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
 from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import Producer
@@ -106,7 +101,8 @@ class Overlay(Layer):
     ) -> None:
         self._node, self.broker = ground.node, ground.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
-        self.topology = Topology(ground, island, rng)
+        self.load = Load(ground.settings.overlay)
+        self.topology = Topology(ground, island, rng, self.load)
         detours = Detours(ground, self.topology)
         self.legs = Legs(ground, self.topology, detours)
         self.channel = SystemChannel(ground.outputs)
@@ -115,13 +111,16 @@ class Overlay(Layer):
         self._ledger = Ledger(ground.outputs.journal, self.kind)
         self._rows = RevertingRows(ground.outputs.journal, self.kind)
         self.own_modules = OwnModules(ground, self.legs, self._ledger)
-        self.seats = MovableSeats(ground, self.legs, self._rows, meter)
+        self.seats = MovableSeats(ground, self.legs, self._rows, self.load, meter)
         self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
         self.moves = Moves(
             ground, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
         )
-        self.channel.add(HomeBrokerAdaptor(self.topology, self.moves))
+        candidates = Candidates(ground, self.topology, self.clients, self.load, self.moves)
+        self.channel.add(HomeBrokerAdaptor(candidates, self.moves))
         settings = ground.settings.overlay
+        if settings.homing == "adaptive":
+            self.channel.add(LoadAdaptor(ground, self.topology, self.seats, self.load, candidates))
         self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
         if self._share_max is not None:
             self.channel.add(PlacementAdaptor(self.topology, self.moves, self.seats, settings))
@@ -322,6 +321,8 @@ class Overlay(Layer):
             self.moves.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
+        if self.load.due_us <= now and self.load.expire(now):
+            self.channel.tell(LoadChanged(self.load.ahead, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
@@ -460,5 +461,5 @@ class Overlay(Layer):
         self._stirred = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
-            self.consumers.due_us, self.moves.due_us, self._ledger.due_us,
+            self.consumers.due_us, self.moves.due_us, self.load.due_us, self._ledger.due_us,
         )  # fmt: skip

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STEP_US = 5_000
 """Time after which a step begins no other event of a module. An event may take 30 ms (`overlay.wasm`), also where the
 one before took little; together they must not keep a node from anything else for 50 ms."""
+_OWN_STEP_US = 20_000
+"""Time after which a step begins no other event of a registered modulator."""
 _BURST_US = 100_000
 """Debt that a client may have and still work, in time that it takes to pay it off."""
 
@@ -32,8 +34,8 @@ class Pace:
 
     def __init__(self, limits: Limits, capacity: float, meter: Meter | None = None) -> None:
         self._meter = meter
-        self.spent_us = 0
-        """Time that clients' own code took in this step."""
+        self.spent_us = self.own_us = 0
+        """Time that clients' own code took in this step, and registered modulators."""
         self._share, self._capacity = limits.fuel_per_s / FUEL_PER_US / 1e6, capacity
         self._clients_max = limits.clients_max
         self._paid_us: dict[NodeId, int] = {}
@@ -54,16 +56,24 @@ class Pace:
         """True if this step may begin an event, however long that takes."""
         return self.spent_us <= STEP_US
 
+    @property
+    def is_over(self) -> bool:
+        """True if registered modulators took so much time that this step begins no other event of theirs."""
+        return self.own_us >= _OWN_STEP_US
+
     @contextmanager
-    def charged(self, client: NodeId, instance: Instance | None, now: int) -> Iterator[None]:
-        """Charge a client for its own code; by the fuel that it took where nothing measures time."""
+    def charged(self, client: NodeId | None, instance: Instance | None, now: int) -> Iterator[None]:
+        """Count the time that a modulator takes, declared if nothing measures it; charge a client for its own code."""
         before_us = self._busy_us(instance)
         try:
             yield
         finally:
             took_us = self._busy_us(instance) - before_us
-            self.spent_us += took_us
-            self.charge(client, took_us, now)
+            if client is None:
+                self.own_us += took_us
+            else:
+                self.spent_us += took_us
+                self.charge(client, took_us, now)
 
     def _busy_us(self, instance: Instance | None) -> int:
         if self._meter is not None:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.adaptor import NearestBroker, Notice, Timer
 from carrypost.overlay.events import DOWNSTREAM, UPSTREAM
-from carrypost.overlay.homing import LOAD_MAX, LOOKS
+from carrypost.overlay.homing import LOOKS
+from carrypost.overlay.notices import NearestBroker, Notice, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,6 +39,7 @@ class PlacementAdaptor:
 
     def __init__(self, topology: Topology, moves: Moves, seats: MovableSeats, settings: Overlay) -> None:
         self._topology, self._moves, self._seats = topology, moves, seats
+        self._load_max = settings.load_max
         self._upstream_ratio = settings.placement_ratio
         self._downstream_ratio = (1 + settings.placement_ratio) / 2
         self._reported_us = round(2 * LOOKS * settings.discovery_s * 1e6)
@@ -79,7 +80,7 @@ class PlacementAdaptor:
         info = None if to is None else self._topology.brokers.at(to)
         if to is None or info is None or not self._topology.can_reach(info.node):
             return
-        if self._topology.load(to) <= LOAD_MAX:
+        if self._topology.load(to) <= self._load_max:
             downstream = report is not None and to in self._path_to(report.broker)
             self._moves.migrate(consumer, info.node, DOWNSTREAM if downstream else UPSTREAM, now)
 

@@ -91,12 +91,15 @@ class Processing:
         state: bytes,
         program: Program | None = None,
         meter: Meter | None = None,
+        *,
+        speed: float = 1.0,
     ) -> None:
         """Begin with a state; raises `LocalError` for a modulator that does not run here. `program`: of a module."""
         self.modulator = modulator
         self.instance = None
         if modulator is not None:
-            self.instance = Instance(modulator, limits, limits.modulator_state_bytes_max, meter, program)
+            state_max = limits.modulator_state_bytes_max
+            self.instance = Instance(modulator, limits, state_max, meter, program, speed=speed)
         self._broken: bytes | None = None
         """After a fault of a program: the state to go on with."""
         if state:
@@ -128,6 +131,11 @@ class Processing:
     @property
     def _busy_us(self) -> int:
         return 0 if self.instance is None else self.instance.busy_us
+
+    @property
+    def event_us(self) -> int:
+        """Time that the next event takes, as far as those before it tell."""
+        return 0 if self.instance is None else round(self.instance.event_us)
 
     @property
     def has_state(self) -> bool:

@@ -11,7 +11,6 @@ Events come to a seat by its lanes (`overlay.lanes`), and what is missing there 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.overlay.items import Gone, Item, Sent, Start
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.load import Load
     from carrypost.overlay.modulator import Meter
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
@@ -62,8 +62,10 @@ _decode = msgspec.msgpack.Decoder(SeatRow).decode
 class Seats:
     """The seats of one broker."""
 
-    def __init__(self, ground: HostContext, legs: Legs, rows: RevertingRows, meter: Meter | None = None) -> None:
-        self._rows, self._meter = rows, meter
+    def __init__(
+        self, ground: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
+    ) -> None:
+        self._rows, self.monitor, self._meter = rows, load, meter
         self.modules = Modules(ground, legs)
         self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
         self._holdings, self._outputs = ground.holdings, ground.outputs
@@ -74,6 +76,7 @@ class Seats:
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were given to the host to publish, by destination and number."""
+        self._speed = ground.settings.overlay.speed
         self._settings, self._limits, self._signed = ground.settings, ground.limits, ground.identity.signed
         self._mute_us = round(ground.settings.overlay.checkpoint_s * 1e6)
         self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
@@ -108,12 +111,12 @@ class Seats:
         if seat is not None and seat.processing.modulator == modulator:
             return seat.processing
         if modulator is None or not modulator.digest:
-            return Processing(modulator, self._limits, b"", meter=self._meter)
+            return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
         program = self.modules.program(modulator, client.node, now, self._modules_used)
         if program is None or self._pace.due_us(client.node) > now:
             return None
         with self._pace.charged(client.node, None, now):
-            return Processing(modulator, self._limits, b"", program, self._meter)
+            return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
 
     def _modules_used(self) -> set[bytes]:
         """Return the digests of the modules at work."""
@@ -156,6 +159,7 @@ class Seats:
         others = self._of_channels.setdefault(client.item.channel, {})
         seat.lanes = known_lanes(others.values())  # Homes of producers do not tell of them again.
         self._seats[name_of(client)] = others[name_of(client)] = seat
+        self.monitor.add(name_of(client), self._holdings.now_us)
         return seat
 
     def find(self, client: Client) -> Seat | None:
@@ -186,6 +190,7 @@ class Seats:
             self._of_channels[client.item.channel].pop(name, None)
             self._gaps.clear(seat)
             self._rows.delete(name)
+            self.monitor.remove(name)
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -197,8 +202,10 @@ class Seats:
         if not event_of(event) or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
-        for seat in self._of(channel):
-            self._gaps.enter(seat, copy)
+        for name, seat in self._of_channels[channel].items():
+            seat.next_us = 0
+            if self._gaps.enter(seat, copy):
+                self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
 
     def heard(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Take what producers, and homes of producers (`trusted`), say of events that are missing."""
@@ -239,7 +246,7 @@ class Seats:
 
     def work(self, now: int) -> list[Draft]:
         """Process one event of each seat that has one. Returns results that are to be published."""
-        self._worked = self._pace.spent_us = 0
+        self._worked = self._pace.spent_us = self._pace.own_us = 0
         return self._work(now)
 
     def work_on(self, now: int) -> list[Draft]:
@@ -259,11 +266,13 @@ class Seats:
             if heads and seat.keep_us > now and self._asks(seat):
                 seat.after_us = now + _LOOK_US
             elif heads:
-                copy = seat.reading or min(heads, key=date_of)
+                copy = seat.reading or self._next(seat, heads, now)
+                if seat.after_us > now:
+                    continue
                 self._worked += 1
                 if seat.processing.is_program:
                     programs.append((seat, copy))
-                else:
+                elif not self._pace.is_over:
                     made += self._process(seat, copy, now)
             elif checkpoint or seat.mute_us <= now:
                 says = seat.processing.checkpoint if checkpoint else seat.processing.mute
@@ -271,6 +280,16 @@ class Seats:
         made += self._run_programs(programs, now)
         self._payloads = {}
         return made
+
+    def _next(self, seat: Seat, heads: Sequence[Copy], now: int) -> Copy:
+        """Return the event that a seat processes next. It takes its time (`after_us`) where nothing measures that."""
+        if any(each is seat.booked for each in heads):
+            assert seat.booked is not None
+            return seat.booked
+        copy = min(heads, key=date_of)
+        if self._meter is None and seat.processing.event_us:
+            seat.booked, seat.after_us = copy, self.monitor.book(seat.processing.event_us, now)
+        return copy
 
     def _run_programs(self, waiting: list[tuple[Seat, Copy]], now: int) -> list[Draft]:
         """Let clients' own code process events, the quickest first, within the time of a step.
@@ -313,8 +332,8 @@ class Seats:
             seat.flow.got(copy.descriptor.length + copy.descriptor.original.wire_bytes)
         processing, event = seat.processing, copy.descriptor.original
         age_us = max(now - event.created_us, 0) if self._asks(seat) else None
-        charged = self._pace.charged(seat.client.node, processing.instance, now)
-        with charged if processing.is_program else nullcontext():
+        author = seat.client.node if processing.is_program else None
+        with self._pace.charged(author, processing.instance, now):
             step = processing.step(seat.row, copy, payload, seat.destination, now, age_us=age_us)
         seat.reading = None
         if step.fault:

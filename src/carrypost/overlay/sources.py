@@ -29,6 +29,7 @@ from carrypost.overlay.items import (
     Seated,
     State,
 )
+from carrypost.overlay.lanes import name_of
 from carrypost.overlay.relocation import VARIANTS, Action, Actions, HandoffId, Source, SourceInput, SourceState
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
@@ -87,6 +88,8 @@ class _Move(msgspec.Struct, eq=False):
     """Bytes of the state."""
     message: MessageId | None = None
     """The message that has the state."""
+    refusal: str = ""
+    """Reason why the destination refused; empty if it did not."""
 
 
 class Sources:
@@ -114,6 +117,7 @@ class Sources:
         self._refused: dict[NodeId, int] = {}
         """Brokers that are offered no seats, and until when; at most as many as are known."""
         self._counter = 0
+        self._update_us = round(self._settings.update_s * 1e6)
         self._settled_us = round(_SETTLED * self._settings.handoff_s * 1e6)
 
     # --- an earlier life -----------------------------------------------------------------------------------
@@ -193,6 +197,7 @@ class Sources:
         self._counter += 1
         h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
         move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, reason)
+        self._seats.monitor.leave(name_of(client))
         self._act(move, move.source.take(SourceInput.MIGRATE, now))
         return True
 
@@ -209,6 +214,7 @@ class Sources:
             if actions is not None:
                 self._tell(move, now)
         elif item.refusal:
+            move.refusal = item.refusal
             actions = source.answered(author, SourceInput.REFUSED, now)
         else:
             actions = source.ready(author, self._homes(move.client.item.channel), now)
@@ -281,11 +287,12 @@ class Sources:
 
     def _act(self, move: _Move, actions: Actions | None) -> bool:
         """Do what the table says. Returns False if it does not list the input."""
-        source, item, say = move.source, move.client.item, self._sayings
+        source, item, say, load = move.source, move.client.item, self._sayings, self._seats.monitor
         h, to = source.handoff, source.to
         for action in actions or ():
             if action is Action.HANDOFF:
-                say.say(to, Handoff(h), origin=move.client.origin)
+                work = load.work(name_of(move.client))
+                say.say(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
             elif action is Action.MOVING:
                 say.say(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
             elif action is Action.DETOUR:
@@ -300,6 +307,7 @@ class Sources:
             self._moves.pop(move.client.digest, None)
             if source.state is SourceState.SEATED:
                 self._seats.stop_at(move.client, None)
+                load.leave(name_of(move.client), stays=True)
         return actions is not None
 
     def _change(self, move: _Move, action: Action) -> None:
@@ -307,7 +315,8 @@ class Sources:
         now = self._holdings.now_us
         if action is Action.NOTE_REFUSAL:
             self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
-            self._refused[move.source.to] = now + _REFUSED_US
+            # Loads change, and brokers tell each other of it with every look.
+            self._refused[move.source.to] = now + (self._update_us if move.refusal == LOAD else _REFUSED_US)
         elif action is Action.STOP_AT_LAST:
             self._seats.stop_at(move.client, move.source.last)
         elif action is Action.STATE:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.load import Load
     from carrypost.overlay.rosters import Roster, Served
 
 ANNOUNCED_US = 600_000_000
@@ -66,6 +67,8 @@ _SOON_US = 500_000
 """Delay of what is told at once, so that what is learnt meanwhile goes with it."""
 _TOLD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
 """First bytes of what brokers tell each other of the overlay."""
+_CHANGE_PERCENT = 5
+"""Change of its load that a broker tells others of."""
 PATIENCE = 16
 """Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
@@ -80,12 +83,12 @@ class Neighbour(NamedTuple):
 class Topology:
     """The brokers that one node knows and, if it is a broker, its place among them."""
 
-    def __init__(self, ground: HostContext, island: Island, rng: Random) -> None:
+    def __init__(self, ground: HostContext, island: Island, rng: Random, load: Load) -> None:
         settings, most = ground.settings.overlay, ground.limits.overlay_brokers_max
         self.node, self.prefix = ground.node, ground.prefix
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
         self._in_reach, self._island, self._settings = ground.links.in_reach, island, settings
-        self._rng, self._most = rng, most
+        self._rng, self._most, self._load = rng, most, load
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
         self.brokers = Brokers(ground.node, most)
         self.table = TopologyTable[Entry](ground.prefix, most)
@@ -153,7 +156,7 @@ class Topology:
         if self._announce_us <= now:
             self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
             self._named = self.rosters.version
-            headers = Headers(control=ITEMS.encode([Broker(roster=self.rosters.version)]))
+            headers = Headers(control=ITEMS.encode([Broker(self._load.power, self.rosters.version)]))
             self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
         if self._propagate_us <= now:
             self.propagate(only_news=True)
@@ -249,8 +252,12 @@ class Topology:
         """Return True if a node can be reached, be it told so already or not."""
         return node in self._in_reach or node in self._island.reach()
 
+    def hops(self, node: NodeId) -> int | None:
+        """Return the hops to a node, as the island knows them; None if it cannot be reached."""
+        return 0 if node == self.node else self._island.reach().get(node)
+
     def load(self, prefix: bytes) -> float:
-        """Return the load of a broker, as it told; 1: all of its capacity is in use."""
+        """Return the load of another broker, as it told; 1: all of its capacity is in use."""
         entry = self.table.get(prefix)
         return 0.0 if entry is None else entry.load / 100
 
@@ -276,9 +283,10 @@ class Topology:
         """Write this broker's entry, if it says something else than before, or has to be written again."""
         hops = {node_prefix(node): min(each.hops, HOPS_MAX) for node, each in self.neighbours.items()}
         links, own = tuple(sorted(hops.items())), self.table.get(self._prefix)
-        if again or own is None or own.neighbours != links:
+        load = self._load.percent
+        if again or own is None or own.neighbours != links or abs(own.load - load) >= _CHANGE_PERCENT:
             self._version = next_version(self._version)
-            self.table.put(Entry(self._prefix, self._version, 0, links), self.brokers)
+            self.table.put(Entry(self._prefix, self._version, load, links), self.brokers)
             self._changed[self._prefix] = set()
 
     def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:

@@ -18,6 +18,8 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Neighbours in the overlay, and the hops to each."""
     paths: dict[NodeId, tuple[NodeId, ...]]
     """By broker that a path leads to: brokers from this one to that one, both included."""
+    load: float
+    """Load: work of its seats that arrived in `load_window_s`, as a share of what it can do."""
     topology_bytes: int
     """Bytes of the messages by which it told other brokers of the overlay: descriptors and signatures."""
     legs: int

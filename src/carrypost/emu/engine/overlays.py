@@ -4,7 +4,7 @@ The rows `path` have, for each broker, the sum of the hops to all other brokers:
 `overlay`, along the broker's own paths (OVERLAY §4.1). Pairs that are not connected count in neither. A row for each
 pair would be forty times as many. For each producer of channels they have the sum of the hops to all consumers
 (`delivery_paths`). The rows `registry` with the detail `topology` have the bytes of the messages by
-which a broker told others of the overlay since the sample before.
+which a broker told others of the overlay since the sample before, the rows `load` its load.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOPOLOGY = "topology"
 NETWORK, OVERLAY = "network", "overlay"
+_THOUSANDTHS = 1_000
 
 
 class OverlayOf:
@@ -39,6 +40,8 @@ class OverlayOf:
         """Neighbours in the overlay, and their distances in hops."""
         self.topology_bytes = view.topology_bytes
         """Bytes of the messages by which it told other brokers of the overlay."""
+        self.load = view.load
+        """Load of a broker; 1: all that it can do."""
         self.legs, self.repaired = view.legs, view.repaired
         """Legs that it passed on, and routes of legs that it changed."""
         self.homes = {channel: name(broker) for channel, broker in view.homes.items()}
@@ -82,6 +85,7 @@ class OverlaySampler:
             self._add(t_us, driver, NETWORK, [there[other] for other in brokers if other != node and other in there])
             ways = [along(path, hops) for other, path in view.paths.items() if other in there]
             self._add(t_us, driver, OVERLAY, [way for way in ways if way is not None])
+            self._record.add(Kind.LOAD, t_us, driver.name, size=round(_THOUSANDTHS * view.load))
             sent = view.topology_bytes
             told, self._told[driver.name] = self._told.get(driver.name, 0), sent
             size = sent - told if sent >= told else sent  # A crash begins anew.

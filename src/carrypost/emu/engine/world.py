@@ -190,7 +190,8 @@ class Emulation:
         for index, workload in enumerate(self.scenario.workloads):
             channel = self._inputs.channels.get(index)
             if workload.kind == "broadcast" or (channel is not None and stay.place in channel.producers):
-                self._broadcast_at(stay.start_us + round(workload.first_s * MICROSECONDS), stay, index)
+                first_s = workload.first_s + (0.0 if channel is None else channel.delay_s(stay.place))
+                self._broadcast_at(stay.start_us + round(first_s * MICROSECONDS), stay, index)
 
     def _make(self, stay: Stay) -> EmulatedDriver:
         skewed = clock(self.scenario.faults, self._seed, stay.node)

@@ -25,12 +25,14 @@ _SIDE_M_MAX = 1e7
 
 @table("mobility")
 class RandomWaypoint:
-    """Nodes in a square, each on its way from one random place to the next."""
+    """Nodes in a rectangle, each on its way from one random place to the next."""
 
     count: int = whole(100, 1, 1_000_000)
     """Number of nodes."""
     side_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
-    """Side of the square; without this and `nodes_per_km2`: 1,000."""
+    """Side of the square, or width of the rectangle; without this and `nodes_per_km2`: 1,000."""
+    height_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
+    """Height of a rectangle that is no square; needs `side_m`."""
     nodes_per_km2: float | None = number_or_none(0.001, 1e6)
     """In place of `side_m`: the square is as large as this density makes it."""
     speed_min_m_per_s: float = number(0.5, 0.001, 1_000.0)
@@ -47,12 +49,14 @@ class RandomWaypoint:
     def __post_init__(self) -> None:
         if self.side_m is not None and self.nodes_per_km2 is not None:
             raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
+        if self.height_m is not None and self.side_m is None:
+            raise ConfigError("mobility: height_m needs side_m, which is the width of the rectangle then")
         check_order(self, "speed_min_m_per_s", "speed_max_m_per_s")
         check_order(self, "pause_min_s", "pause_max_s")
 
     @property
     def area_side_m(self) -> float:
-        """The side of the square, however it was given."""
+        """The side of the square, or the width of the rectangle, however it was given."""
         if self.nodes_per_km2 is not None:
             return 1_000 * math.sqrt(self.count / self.nodes_per_km2)
         return _SIDE_M if self.side_m is None else self.side_m
@@ -66,14 +70,15 @@ class RandomWaypoint:
 
     def _path(self, seed: int | str, index: int, end_us: int) -> list[Sample]:
         chance = stream(seed, index, "waypoints").random
-        side_m = self.area_side_m
+        width_m = self.area_side_m
+        height_m = width_m if self.height_m is None else self.height_m
         slowest, faster = self.speed_min_m_per_s, self.speed_max_m_per_s - self.speed_min_m_per_s
         shortest, longer = self.pause_min_s, self.pause_max_s - self.pause_min_s
         t_s = 0.0
-        x, y = side_m * chance(), side_m * chance()
+        x, y = width_m * chance(), height_m * chance()
         path = [(0, x, y)]
         while path[-1][0] < end_us:
-            goal_x, goal_y = side_m * chance(), side_m * chance()
+            goal_x, goal_y = width_m * chance(), height_m * chance()
             t_s += math.hypot(goal_x - x, goal_y - y) / (slowest + faster * chance())
             x, y = goal_x, goal_y
             path.append((round(t_s * MICROSECONDS), x, y))

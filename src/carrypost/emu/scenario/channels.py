@@ -13,7 +13,7 @@ from carrypost.overlay.modulator import Instance, Modulator
 
 CHANNEL = "channel"
 _GROUPS = ("producers", "consumers")
-_OWN = (*_GROUPS, "modulator", "params")
+_OWN = (*_GROUPS, "modulator", "params", "spread")
 """Keys of a workload that are for channels only."""
 
 
@@ -24,6 +24,12 @@ class Channel(NamedTuple):
     producers: frozenset[str]
     consumers: frozenset[str]
     modulator: Modulator | None
+    spread_s: float = 0.0
+    """Time over which the first events of producers are spread."""
+
+    def delay_s(self, producer: str) -> float:
+        """Return how much later than others a producer begins to emit events."""
+        return self.spread_s * sorted(self.producers).index(producer) / len(self.producers) if self.spread_s else 0.0
 
 
 def mistakes(workload: WorkloadTable, groups: Collection[str], limits: Limits) -> Iterator[tuple[str, str]]:
@@ -70,4 +76,5 @@ def channel_of(
                 needs = "clients of channels need settings.overlay.enabled = true"
                 raise ConfigError(f"{place}.{key}: {needs}, and the node {node!r} of the group has it not")
     producers, consumers = (frozenset(members[getattr(workload, key)]) for key in _GROUPS)
-    return Channel(name, producers, consumers, modulator_of(workload) if workload.modulator else None)
+    modulator = modulator_of(workload) if workload.modulator else None
+    return Channel(name, producers, consumers, modulator, workload.period_s if workload.spread else 0.0)

@@ -182,6 +182,8 @@ class WorkloadTable:
     begins."""
     period_s: float = number(60.0, 1e-6, YEAR_S)
     """Broadcast, channel: and then again and again after so long."""
+    spread: bool = flag(False)
+    """Channel: producers do not emit at the same moments, but spread evenly over `period_s`."""
     size: int = whole(1_000, 0, UNBOUNDED)
     """Broadcast, addressed, channel: payload bytes, which are counted and never made."""
     lifetime_s: float | None = number_or_none(1e-6, 100 * YEAR_S)

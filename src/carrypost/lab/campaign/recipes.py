@@ -1,4 +1,4 @@
-"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1, X2, X3, X7).
+"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1 to X3, X7, X8).
 
 An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
 Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4); its experiment
@@ -194,4 +194,29 @@ OVERLAY = Recipe(
     cpu_s=(4_000, 140),
     metrics_cpu_s=(20, 6),
 )
-RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY)}
+_LOADS = tuple(range(10, 101, 10))
+_FULL_COST_US = 1_000_000 / 6
+"""Cost of an event by which the brokers of the scenario have all that they can do."""
+
+
+def _balance_settings() -> tuple[NamedSettings, ...]:
+    """Return the settings of brokers by mean load in percent, with and without control, and of static ones."""
+    made = []
+    for name, keys in (("control", {}), ("nearest", {"settings.overlay.load_max": 1_000})):
+        for load in _LOADS:
+            work = {"workload.0.params": {"cost_us": round(load / 100 * _FULL_COST_US), "ratio": 0.0}}
+            made.append(NamedSettings(f"{name}-{load}", {**keys, **work}, f"{load} %"))
+    return (*made, NamedSettings("static", _STATIC_TOPOLOGY | _STATIC_HOMES, "static"))
+
+
+BALANCE = Recipe(
+    name="balance",
+    scenario="balance",
+    varied="mean loads",
+    settings=_balance_settings(),
+    quick=("control-30", "nearest-30", "control-90", "nearest-90", "static"),
+    quick_s=120,
+    cpu_s=(350, 30),
+    metrics_cpu_s=(10, 3),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY, BALANCE)}

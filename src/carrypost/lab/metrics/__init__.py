@@ -63,6 +63,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: statistics.activity_summary(part.stays())),
         f.PATH_LENGTHS: Family(overlays.paths_part, overlays.path_lengths),
         f.BROKER_TRAFFIC: Family(overlays.told_part, overlays.broker_traffic),
+        f.LOAD: Family(overlays.load_part, overlays.load),
         f.RELOCATIONS: Family(overlays.relocations_part, overlays.relocations),
         f.EVENT_LATENCY: Family(Latencies.of, Latencies.columns),
     }

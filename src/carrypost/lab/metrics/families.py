@@ -247,6 +247,14 @@ BROKER_TRAFFIC = _family(
     Column("bytes", "int64", "of messages: descriptors and signatures"),
     Column("bits_per_s", "float64", "mean over the run, up to the last sample", nullable=True),
 )
+LOAD = _family(
+    "load",
+    "work of brokers as a share of what they can do, by time (OVERLAY, figure 13)",
+    Column("t", "float64", "when, in seconds"),
+    Column("brokers", "int64", "that were there"),
+    Column("mean", "float64", "mean load of all; 1: all that they can do"),
+    Column("max", "float64", "of the broker with the highest load"),
+)
 RELOCATIONS = _family(
     "relocations",
     "new homes of clients of channels, and seats of consumers that moved from one broker to another (OVERLAY §2.4)",

@@ -21,7 +21,7 @@ from carrypost.lab.schemas import Table
 
 NEEDS = {
     f.TRAFFIC: "traffic", f.REGISTRIES: "registry", f.REGISTRY_SIZES: "registry", f.PATH_LENGTHS: "path",
-    f.BROKER_TRAFFIC: "registry",
+    f.BROKER_TRAFFIC: "registry", f.LOAD: "load",
 }  # fmt: skip
 """Families that are made of rows that only hosts write, and of which rows."""
 

@@ -1,4 +1,4 @@
-"""The metrics of OVERLAY §4.1: lengths of paths, what keeping the overlay costs, homes and seats that move."""
+"""The metrics of OVERLAY §4.1: lengths of paths, what keeping the overlay costs, loads, homes and seats that move."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
 _BITS = 8
+_THOUSANDTHS = 1_000
 
 
 def paths_part(of: Slice) -> Tally:
@@ -51,6 +52,23 @@ def broker_traffic(part: Tally) -> Columns:
     last_us, nbytes = columns["last_us"].to_numpy(), columns["bytes"].to_numpy()
     bits = pa.array(nbytes * _BITS * MICROSECONDS / np.maximum(last_us, 1), mask=last_us == 0)
     return {**columns, "bits_per_s": bits}
+
+
+def load_part(of: Slice) -> Tally:
+    """Loads of all brokers, by time."""
+    rows, at = of.rows, of.rows.of(Kind.LOAD)
+    at = at[rows.whole("size", at).is_valid().to_numpy(zero_copy_only=False)]
+    size = rows.whole("size", at)
+    columns = {"t_us": rows.t_us[at], "brokers": np.ones(len(at), np.int64), "total": size, "most": size}
+    return Tally.of(columns, ["t_us"], brokers="sum", total="sum", most="max")
+
+
+def load(part: Tally) -> Columns:
+    """Table LOAD."""
+    columns = part.columns()
+    brokers, total, most = (columns[name].to_numpy() for name in ("brokers", "total", "most"))
+    mean = total / np.maximum(brokers, 1) / _THOUSANDTHS
+    return {**columns, "t": columns["t_us"].to_numpy() / MICROSECONDS, "mean": mean, "max": most / _THOUSANDTHS}
 
 
 def relocations_part(of: Slice) -> Tally:

@@ -1,0 +1,167 @@
+"""The part of a page about load balancing of OVERLAY (§4.2): figures 13 and 14 beside the words of its text.
+
+The paper's text gives no values of these figures. It says from which loads on the two approaches differ, and which
+paths are longer. So its sentences stand beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from carrypost.emu.arrays import Floats
+from carrypost.emu.engine.delivery_paths import DELIVERY
+from carrypost.lab.metrics import families
+from carrypost.lab.report import origins, overlay, plots
+from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report.loads import curve
+from carrypost.lab.report.overlay import lengths, overlay_of, two_digits
+from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.tables import over_seeds
+from carrypost.lab.report.times import NOTHING
+
+SCENARIO = "balance"
+TITLE = "Opportunistic overlays: brokers that share the work"
+source = overlay.source
+CONTROL, NEAREST, STATIC = "with control", "without control", "static"
+_BEGIN_S = 60.0
+"""Loads of the first minute do not count: all clients begin at the nearest broker."""
+_UNLIMITED = 100.0
+"""Brokers with such a `load_max` are never overloaded."""
+_LEAD = (
+    "20 nodes walk about 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of these are "
+    "brokers. A broker's load is the work that arrives in 5 s, divided by what it can do in the same time. With "
+    "control, clients leave brokers with a load above 0.9, and take no such broker as their home if another has less."
+)
+_FIGURE_13 = (
+    "The highest load of a broker after the first minute, mean of seeds, by the mean load of all brokers. In the paper "
+    "both behave the same below 30 %; above, some brokers are overloaded without control, and less so with it."
+)
+_FIGURE_14 = (
+    "Mean length of the paths from producers to consumers. Without control every client is at home at the nearest "
+    "broker. In the paper the opportunistic approach does the same below 70 %, with paths more than a hop shorter than "
+    "the static ones, and is still shorter at 100 %."
+)
+_PAPER = {
+    "mobility.count": "nodes",
+    "mobility.side_m": "width, m",
+    "mobility.height_m": "height, m",
+    "mobility.pause_min_s": "nodes rest for, s",
+    "mobility.speed_max_m_per_s": "the fastest, m/s",
+    "settings.overlay.update_s": "brokers look every, s",
+    "settings.overlay.discovery_s": "clients look every, s",
+}
+_OPEN = {
+    "radio.range_m": "range of the radio, m",
+    "settings.overlay.load_max": "brokers with more load are overloaded",
+    "settings.overlay.load_window_s": "load is measured over, s",
+    "settings.overlay.capacity": "processors of a broker",
+    "workload.0.period_s": "an event of each producer every, s",
+    "workload.0.params": "modulator: its cost makes the load",
+    "duration_s": "how long runs last",
+}
+_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
+
+
+def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
+    """Return True for the scenario of the paper: called so, with brokers."""
+    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
+
+
+def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """Everything about this experiment."""
+    found = _by_load(study, all_series)
+    return [
+        tag("h2", "Load balancing (§4.2)"),
+        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
+        _values(study, found),
+        *_maxima(study, found),
+        *_paths(study, found),
+        tag("h3", "What was run"),
+        origins.parameters(all_series, None, _KEYS),
+        origins.ran(all_series),
+        origins.failures(study, SCENARIO),
+    ]
+
+
+def _approach(run: FinishedRun) -> str:
+    overlay_settings = overlay_of(run)
+    if overlay_settings.get("homing") == "static":
+        return STATIC
+    load_max = overlay_settings.get("load_max", 0.0)
+    return NEAREST if isinstance(load_max, int | float) and load_max >= _UNLIMITED else CONTROL
+
+
+def _by_load(study: Study, all_series: Sequence[Series]) -> dict[str, dict[int, Series]]:
+    """Return the series of each approach by mean load in percent."""
+    found: dict[str, dict[int, Series]] = {}
+    for series in all_series:
+        means = [float(each["mean"].mean()) for each in _loads(study, series) if len(each["mean"])]
+        if means:
+            found.setdefault(_approach(series.first), {})[round(100 * float(np.mean(means)))] = series
+    return {name: dict(sorted(each.items())) for name, each in found.items()}
+
+
+def _loads(study: Study, series: Series) -> list[dict[str, Floats]]:
+    """Return the loads of each run after the first minute."""
+    made = []
+    for run in series.runs:
+        columns = study.columns(families.LOAD, run)
+        late = columns["t"].astype(np.float64) >= _BEGIN_S
+        made.append({name: columns[name].astype(np.float64)[late] for name in ("mean", "max")})
+    return made
+
+
+def maxima(study: Study, series: Series) -> list[float]:
+    """By seed, the highest load of a broker after the first minute."""
+    return [float(each["max"].max()) for each in _loads(study, series) if len(each["max"])]
+
+
+def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
+    control, nearest = found.get(CONTROL, {}), found.get(NEAREST, {})
+    lines = []
+    for percent in sorted({*control, *nearest}):
+        of = [each.get(percent) for each in (control, nearest)]
+        values = [[] if each is None else maxima(study, each) for each in of]
+        values += [[] if each is None else lengths(study, each, DELIVERY) for each in of]
+        lines.append(TableRow(f"{percent} %", [over_seeds(each, two_digits) if each else NOTHING for each in values]))
+    static = [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
+    lines.append(TableRow("static", [NOTHING, NOTHING, over_seeds(static, two_digits) if static else NOTHING, NOTHING]))
+    heads = ("mean load", "highest load, control", "without", "hops, control", "without: nearest homes")
+    return table("Loads of brokers, and lengths of paths", heads, [lines])
+
+
+def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
+    points = {
+        name: {float(percent): maxima(study, series) for percent, series in found.get(name, {}).items()}
+        for name in (CONTROL, NEAREST)
+    }
+    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
+    if not lines:
+        return [paragraph("The paper's Figure 13 shows brokers with work, and these runs have none.", kind="note")]
+    picture = plots.curves(lines, (_axis(points), Axis("highest load")), "Figure 13", steps=False, legend="brokers")
+    return [Figure([("", picture)], [_FIGURE_13], "Figure 13")]
+
+
+def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
+    points = {
+        name: {float(percent): lengths(study, series, DELIVERY) for percent, series in found.get(name, {}).items()}
+        for name in (CONTROL, NEAREST)
+    }
+    loads = [percent for each in points.values() for percent in each]
+    static = [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
+    points[STATIC] = dict.fromkeys(loads, static) if static else {}
+    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
+    if not lines:
+        return [paragraph("The paper's Figure 14 shows lengths of paths, and these runs have none.", kind="note")]
+    axes = _axis(points), Axis("hops, mean of all pairs")
+    picture = plots.curves(lines, axes, "Figure 14", steps=False, legend="homes")
+    return [Figure([("", picture)], [_FIGURE_14], "Figure 14")]
+
+
+def _axis(points: Mapping[str, Mapping[float, Sequence[float]]]) -> Axis:
+    loads = sorted({percent for each in points.values() for percent in each})
+    return Axis("mean load of brokers (%)", max(loads, default=100.0) * 1.03, ticks=loads)

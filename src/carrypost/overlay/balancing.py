@@ -1,0 +1,91 @@
+"""Load balancing: an adaptor that lets clients leave a broker with too much work (OVERLAY §3.5).
+
+The rules for homes look at loads when a consumer reports a broker as near as its home. Where none does, an overloaded
+broker looks for other homes by itself. It tries the moves that lengthen paths least, until its load is as it should be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.overlay.homing import LOOKS
+from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.overlay.candidates import Candidates
+    from carrypost.overlay.lanes import Seat
+    from carrypost.overlay.load import Load
+    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.topology import Topology
+
+_Consumer = tuple[NodeId, str, int]
+
+
+class LoadAdaptor:
+    """An adaptor that moves seats away from this broker while it is overloaded."""
+
+    def __init__(
+        self, ground: HostContext, topology: Topology, seats: MovableSeats, load: Load, candidates: Candidates
+    ) -> None:
+        self._topology, self._seats, self._load, self._candidates = topology, seats, load, candidates
+        self._valid_us = round((LOOKS + 1) * ground.settings.overlay.discovery_s * 1e6)
+        self._most = ground.limits.clients_max
+        self._reports: dict[_Consumer, NearestBroker] = {}
+        """Latest reports of consumers, in the order of their times; at most `clients_max`."""
+
+    def subscribe(self) -> Collection[type[Notice]]:
+        """Process changes of the load, and brokers that consumers report."""
+        return (LoadChanged, NearestBroker)
+
+    def process(self, notice: Notice) -> None:
+        """Keep what a consumer reports; let clients leave if there is too much work."""
+        if isinstance(notice, NearestBroker):
+            consumer = notice[:3]
+            self._reports.pop(consumer, None)
+            self._reports[consumer] = notice
+            if len(self._reports) > self._most:
+                del self._reports[next(iter(self._reports))]
+        elif isinstance(notice, LoadChanged) and notice.load > self._load.load_max:
+            self._relieve(notice.now_us)
+
+    def _relieve(self, now: int) -> None:
+        """Move seats away, first those whose paths become longer by the fewest hops."""
+        options = []
+        for notice in self._options(now):
+            here, there = self._candidates.compare(notice)
+            options.append((there.path - here.path, there.load, notice))
+        for _, _, notice in sorted(options):
+            if self._load.ahead <= self._load.load_max:
+                return
+            self._candidates.try_move(notice)
+
+    def _options(self, now: int) -> Iterator[NearestBroker]:
+        """Yield all moves of seats to brokers nearby, as if their consumers had reported these."""
+        for seat in self._seats:
+            node, _, channel, subscription = seat.client.key
+            home_hops = self._topology.hops(node)
+            if home_hops is not None and seat.is_settled:
+                for broker in self._topology.neighbours:
+                    hops = self._hops(seat, broker, home_hops, now)
+                    yield NearestBroker(node, channel, subscription, broker, hops, home_hops, now)
+
+    def _hops(self, seat: Seat, broker: NodeId, home_hops: int, now: int) -> int:
+        """Return the hops from a consumer to a broker, as far as this one can know.
+
+        A consumer may have reported them, or run on a broker's node. Otherwise they are between the difference and the
+        sum of the hops from here to both.
+        """
+        node, _, channel, subscription = seat.client.key
+        report = self._reports.get((node, channel, subscription))
+        if report is not None and report.broker == broker and now - report.now_us < self._valid_us:
+            return report.hops
+        if node == broker:
+            return 0
+        distances = self._topology.routes.distances(node_prefix(broker))
+        if node in self._topology.brokers and (known := distances.get(node_prefix(node))) is not None:
+            return round(known)
+        return max(round(distances.get(self._topology.prefix, home_hops)), home_hops)

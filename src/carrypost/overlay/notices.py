@@ -1,0 +1,57 @@
+"""Notices: changes that parts of an overlay tell its adaptors (OVERLAY §3.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carrypost.model.ids import NodeId
+
+
+class Timer(NamedTuple):
+    """A look is due."""
+
+    now_us: int
+
+
+class Propagated(NamedTuple):
+    """A broker told something about the overlay that was not known here."""
+
+    broker: NodeId
+    now_us: int
+
+
+class BrokerLost(NamedTuple):
+    """A broker cannot be reached any more, or did not announce itself again."""
+
+    broker: NodeId
+
+
+class NearestBroker(NamedTuple):
+    """A consumer, whose home this broker is, is as near to another broker, or nearer."""
+
+    consumer: NodeId
+    channel: str
+    subscription: int
+    broker: NodeId
+    """The other broker."""
+    hops: int
+    """Hops from the consumer to it."""
+    home_hops: int
+    """Hops from the consumer to this broker."""
+    now_us: int
+    placed: bool = False
+    """True if the seat moved here upstream or downstream (`overlay.placement`)."""
+    share: float = 1.0
+    """Bytes that the seat passes on of each byte that it gets; 1 unless that is little enough to move it upstream."""
+
+
+class LoadChanged(NamedTuple):
+    """The load of this broker changed, or is too much."""
+
+    load: float
+    """Load as it will be, with seats that come and without those that leave (`Load.ahead`)."""
+    now_us: int
+
+
+Notice = Timer | Propagated | BrokerLost | NearestBroker | LoadChanged
+NOTICES: tuple[type[Notice], ...] = (Timer, Propagated, BrokerLost, NearestBroker, LoadChanged)
